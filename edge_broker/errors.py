@@ -146,4 +146,4 @@ class StorageFault(Exception):
 
     def kept(self) -> "StorageFault":
         """The same without frames, to be kept or raised again: each raise of one object adds its frames to it."""
-        return StorageFault(self.path, self.position, self.reason)
+        return type(self)(self.path, self.position, self.reason)

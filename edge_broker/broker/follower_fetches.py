@@ -10,7 +10,7 @@ A session is one connection of one follower. A fetch names only what has changed
 
 | an answer names a partition | the order |
 |---|---|
-| with an error, or where the logs diverge | is over |
+| with an error, where the logs diverge, or where what comes next is lost | is over |
 | with records | is over: the follower orders what comes behind them |
 | with neither | stands: this is how far the high watermark is, and where the log starts |
 
@@ -228,6 +228,9 @@ class FetchSession:
         if fetched.diverging is not None:
             epoch, end_offset = fetched.diverging
             data.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
+        if fetched.lost is not None:
+            epoch, end_offset = fetched.lost
+            data.lost = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
         self._answer[partition] = topic_id, data
 
     def _response(self) -> FetchResponse:

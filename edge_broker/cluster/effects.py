@@ -12,7 +12,8 @@
 | BeginEpoch | `epoch_begun(partition, epoch)`: the entry (epoch, log end) is synced |
 | Enter | `entered(token)`: the synced journal has the losses |
 | OwnUp | `owned_up(partition)`: what the log lacks is in the ledger |
-| Truncate, StartAnew, CutDamage | `truncated(partition)`: durable |
+| Truncate, StartAnew, CutDamage, PassOver | `truncated(partition)`: durable |
+| Reopen | `reopened(partition)`: it is online again, or was tried |
 | RemoveFront | nothing: it is wanted again while the log starts before that offset |
 | Advance | nothing: the log is told its high watermark, a leader's or a follower's |
 | Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
@@ -143,10 +144,25 @@ class CutDamage(NamedTuple):
     partition: PartitionId
 
 
+class PassOver(NamedTuple):
+    """Go on at this offset: what lies between the log's end and it was written down as lost; it is of this epoch."""
+
+    partition: PartitionId
+    end_offset: int
+    epoch: int
+
+
 class OwnUp(NamedTuple):
     """Write down as lost what the log lacks: no other replica is in sync."""
 
     partition: PartitionId
+
+
+class Reopen(NamedTuple):
+    """Try to open a log that is offline; one that is missing is made `anew`, as nobody counts on it any more."""
+
+    partition: PartitionId
+    anew: bool
 
 
 class RemoveFront(NamedTuple):
@@ -215,7 +231,9 @@ Effect: TypeAlias = (
     | Truncate
     | StartAnew
     | CutDamage
+    | PassOver
     | OwnUp
+    | Reopen
     | RemoveFront
     | Advance
     | Leads

@@ -9,6 +9,7 @@
 | entering | entered | truncating, or beginning anew where the leader's log starts |
 | entering | this broker is elected | the log stays as it is |
 | truncating | truncated | fetching |
+| fetching | the leader has written down as lost what comes next | truncating, though nothing goes: it goes on behind that, too |
 | fetching | the leader's log starts behind this one's start | fetching: this one starts there, too |
 | fetching | its disk is full | keeping out: it takes no records, but hears where the leader's log starts |
 | fetching | its log is damaged, and the leader has all of it | entering: what the leader may lose; then the cut |
@@ -23,13 +24,14 @@ Nothing goes from a follower's front but what has gone from its leader's, and no
 replicated: so all that one replica lacks there, whoever leads next, the leader has decided and accounted for.
 
 Lives here: that. Must never come in: the state znode, what records hold. Source: KIP-101, KIP-279, KIP-595.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import TypeAlias
 
-from edge_broker.cluster.effects import CutDamage, Lost, StartAnew, Truncate
+from edge_broker.cluster.effects import CutDamage, Lost, PassOver, StartAnew, Truncate
 from edge_broker.cluster.log import ReplicaLog, last_epoch
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import InSyncReplica, PartitionId
@@ -111,6 +113,9 @@ def lost_by(log: ReplicaLog, end_offset: int) -> tuple[Lost, ...]:
     return tuple(lost)
 
 
+Cut: TypeAlias = Truncate | StartAnew | CutDamage | PassOver
+
+
 class Step(Enum):
     """How far a truncation is."""
 
@@ -119,9 +124,11 @@ class Step(Enum):
 
 
 class Cutting:
-    """What is cut off a log, from its entries in the ledger, which has what lies from `lost_from` on, to the disk."""
+    """What is done to a log's end, from its entries in the ledger, which has what goes from `lost_from` on, to the
+    disk.
+    """
 
     __slots__ = ("act", "lost_from", "step", "token")
 
-    def __init__(self, act: Truncate | StartAnew | CutDamage, token: int, lost_from: int) -> None:
+    def __init__(self, act: Cut, token: int, lost_from: int) -> None:
         self.act, self.token, self.step, self.lost_from = act, token, Step.ENTERING, lost_from

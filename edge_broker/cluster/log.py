@@ -37,8 +37,15 @@ class ReplicaLog(Protocol):
         """Whether it can be read and written."""
 
     @property
+    def missing(self) -> bool:
+        """Whether it is offline as nothing was left of it at the start: only what others have can take its place."""
+
+    @property
     def damaged(self) -> bool:
         """Whether it lacks what others may have, and it was not written down as lost."""
+
+    def lost_until(self, offset: int) -> int:
+        """Where what was written down as lost from an offset on ends; the offset itself, where nothing was."""
 
     @property
     def full(self) -> bool:
@@ -54,7 +61,7 @@ class NoLog:
 
     __slots__ = ("epochs",)
     log_start_offset = log_end_offset = acknowledged_offset = 0
-    online = damaged = full = busy = False
+    online = missing = damaged = full = busy = False
 
     def __init__(self) -> None:
         self.epochs = LeaderEpochs()
@@ -62,6 +69,10 @@ class NoLog:
     def may_lack(self, epoch: int) -> bool:
         """It never acknowledged anything."""
         return False
+
+    def lost_until(self, offset: int) -> int:
+        """It never held anything."""
+        return offset
 
 
 def last_epoch(log: ReplicaLog) -> int:

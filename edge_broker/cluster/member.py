@@ -593,8 +593,14 @@ class ClusterMember:
         if partition in self.partitions:
             self.partitions[partition].owned_up()
 
+    def reopened(self, partition: PartitionId, now_ms: float) -> None:
+        """As Reopen."""
+        self.now_ms = now_ms
+        if partition in self.partitions:
+            self.partitions[partition].reopened()
+
     def truncated(self, partition: PartitionId, now_ms: float) -> None:
-        """As Truncate, StartAnew, CutDamage."""
+        """As Truncate, StartAnew, CutDamage, PassOver."""
         self.now_ms = now_ms
         if partition in self.partitions:
             self.partitions[partition].truncated()

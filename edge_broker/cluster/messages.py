@@ -3,7 +3,7 @@
 | here | on the wire |
 |---|---|
 | ReplicaFetch | Fetch 17 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory`, `synced_end` and `keeps_out` are tagged fields of ours |
-| ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records |
+| ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records; `lost` is a tagged field of ours |
 | AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener; KAFKA_STORAGE_ERROR: the log is offline |
 | HandOver | ElectLeaders (preferred), sent on to the leader |
 | ForwardEntries | Produce 12 of acks=all, to `__edge_ledger`; `forwarder` is a tagged field of ours |
@@ -57,11 +57,13 @@ class ReplicaFetched(NamedTuple):
     records: object = None
     log_start_offset: int = -1  # the leader's; with OFFSET_OUT_OF_RANGE `diverging`: the logs may have differed
     keeps_out: bool = False  # as the fetch says
+    lost: EpochEnd | None = None  # all from `fetch_offset` up to there was written down as lost; what is behind follows
 
     @property
     def wants_records(self) -> bool:
         """Whether records belong into it."""
-        return self.error is ErrorCode.NONE and self.diverging is None and not self.keeps_out
+        goes_on = self.diverging is None and self.lost is None and not self.keeps_out
+        return self.error is ErrorCode.NONE and goes_on
 
 
 class HandOver(NamedTuple):

@@ -14,6 +14,7 @@
 | following | the broker is to stop | it leaves the in-sync set by a write, where the set stays large enough; then it fetches no more |
 | beginning, leading, handing over | the state names another leader or epoch | as above |
 | any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write, or says there that its log is offline, where the set would become too small |
+| any | the log is offline | it is tried again each `reopen_ms`; one that is missing is made anew, once the set does not name it |
 | any | the log is back | it takes back by a write what it has said |
 | any | the log may lack what it had acknowledged, and others are named, too | the same |
 | any | the log is damaged | as repair.py says |
@@ -41,14 +42,16 @@ from edge_broker.cluster.effects import (
     Leads,
     Lost,
     OwnUp,
+    PassOver,
     RemoveFront,
+    Reopen,
     Resigned,
     Send,
     StartAnew,
     Truncate,
 )
 from edge_broker.cluster.election import LogEnds, Registrations
-from edge_broker.cluster.following import KEPT_OUT_MS, Cutting, Following, Step, keeps_out, lost_by, truncation_end
+from edge_broker.cluster.following import KEPT_OUT_MS, Cut, Cutting, Following, Step, keeps_out, lost_by, truncation_end
 from edge_broker.cluster.in_sync import changed, high_watermark
 from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_removed
 from edge_broker.cluster.log import ReplicaLog, last_epoch
@@ -83,6 +86,7 @@ class Settings(NamedTuple):
     unclean_wait_ms: float = 2_000.0
     refused_ms: float = 500.0  # until a change that ZooKeeper has refused is asked for again, twice as long each time
     refused_ms_max: float = 30_000.0
+    reopen_ms: float = 60_000.0  # between tries of a log that is offline
     held_ms: float = 1_000.0  # in which a partition that met a bug decides nothing
     balance_ms: float = 300_000.0  # leader.imbalance.check.interval.seconds
     imbalance_percent: int = 10  # leader.imbalance.per.broker.percentage
@@ -161,6 +165,8 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self.cutting: Cutting | None = None
         self._owns_up = False
+        self._reopens = False
+        self._reopen_due_ms: float | None = None  # None: its log is online, as far as was seen
         self._counted_epoch = NONE  # the last one in which a fetch of this log may have been counted
         self._write = StateWrite(partition, topic.topic_id, ask, self._settled)
         self._refused_until_ms = 0.0
@@ -275,7 +281,7 @@ class Partition:
         if self.log.online:
             state = election.online(state, me)
             return election.without(state, me) if self._leaves and self.may_leave else state
-        if len(state.in_sync) > self.needed:
+        if len(state.in_sync) > (1 if self.log.missing else self.needed):
             return election.without(state, me)
         # what counts is on its disk, and may be readable again: it stays named, and says that it cannot serve now
         return election.offline(state, self._around.identity.replica)
@@ -342,7 +348,13 @@ class Partition:
             return fetch.answer(ErrorCode.OFFSET_OUT_OF_RANGE)._replace(log_start_offset=start, diverging=differ)
         self.keep_in_sync()
         self.advance()
-        return fetch.answer(high_watermark=self.high_watermark)._replace(log_start_offset=self.log.log_start_offset)
+        answer = fetch.answer(high_watermark=self.high_watermark)
+        return answer._replace(log_start_offset=self.log.log_start_offset, lost=self._lost_at(fetch.fetch_offset))
+
+    def _lost_at(self, offset: int) -> EpochEnd | None:
+        """What a follower has to pass over, with the epoch that its last record would have."""
+        end = self.log.lost_until(offset)
+        return EpochEnd(self.log.epochs.at(end - 1), end) if end > offset else None
 
     def advance(self) -> None:
         """Let the high watermark go as far as it may."""
@@ -556,6 +568,10 @@ class Partition:
         elif keeps_out(self.log):
             following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, KEPT_OUT_MS)
             self.fetch_if_due()
+        elif answer.lost is not None:
+            self.cutting = Cutting(PassOver(self.partition, answer.lost.end_offset, answer.lost.epoch), -1, -1)
+            self.cutting.step = Step.TRUNCATING
+            around.out(self.cutting.act)
         elif answer.records:
             following.due_ms = around.now_ms  # `log_moved` comes when they are appended
             around.out(Append(self.partition, answer.fetch_offset, answer.records))
@@ -573,7 +589,7 @@ class Partition:
     def _cut(self, end_offset: int) -> None:
         self._once_entered(Truncate(self.partition, end_offset), end_offset)
 
-    def _once_entered(self, act: Truncate | StartAnew | CutDamage, lost_from: int) -> None:
+    def _once_entered(self, act: Cut, lost_from: int) -> None:
         """Do this to the log, once the ledger has what of it may be lost."""
         self.cutting = Cutting(act, self._around.token(), lost_from)
         self._around.out(Enter(self.cutting.token, self.partition, "truncated", lost_by(self.log, lost_from)))
@@ -619,6 +635,30 @@ class Partition:
             self.following.due_ms = self._around.now_ms
         self.reconcile()
 
+    # an offline log
+
+    def _reopen_if_due(self) -> None:
+        """Try a log again, others having been told; one that is missing was to be in the set for what is gone."""
+        state, around, missing = self.state, self._around, self.log.missing
+        if self.log.online:
+            self._reopen_due_ms = None
+        elif self._reopen_due_ms is None:
+            self._reopen_due_ms = around.now_ms + (0.0 if missing else around.settings.reopen_ms)
+        elif state is not None and not self._reopens and around.now_ms >= self._reopen_due_ms:
+            named = state.entry(around.identity.broker) is not None
+            if not (missing and (named or self._write.busy)):
+                self._reopens = True
+                around.out(Reopen(self.partition, missing))
+
+    def reopened(self) -> None:
+        """The log is online again, or could not be opened yet."""
+        self._reopens = False
+        if self.log.online:
+            self._reopen_due_ms = None
+            self.truncated()  # nothing of what was under way is; it ends elsewhere, perhaps
+        else:
+            self._reopen_due_ms = self._around.now_ms + self._around.settings.reopen_ms
+
     def log_moved(self) -> None:
         """More is written or synced, or nothing is under way any more."""
         if self.leading is None or not self.log.online:
@@ -650,6 +690,7 @@ class Partition:
 
     def tick(self) -> None:
         """Time has passed."""
+        self._reopen_if_due()
         self.reconcile()
         self.keep_in_sync()
         self.advance()

@@ -46,6 +46,7 @@ class PartitionCheck:
         self._read = read
         self._compacts = partition.compacts
         self._epochs = LeaderEpochs()
+        self._lost: list[range] = []  # offsets that no batch has
         self._epoch = -1  # the greatest of the batches that the log still holds
         self._first_held = self._removed_end = 0  # by the account; 0 where that is damaged
         self._places: dict[str, SnapshotPosition] = {}
@@ -175,7 +176,8 @@ class PartitionCheck:
         found = self._epochs.starts
         offsets = {offset for _, offset in found}
         if not self._compacts:  # else the batches that began an epoch may be gone
-            offsets |= {start for _, start in stored or [] if found and found[0][1] <= start < end}
+            starts = [start for _, start in stored or [] if not any(start in lost for lost in self._lost)]
+            offsets |= {start for start in starts if found and found[0][1] <= start < end}
         for offset in sorted(offsets):
             said, epoch = _epoch_at(stored or [], offset), _epoch_at(found, offset)
             late = offset >= active_base and not self._clean and said < epoch  # written when a segment is closed
@@ -309,6 +311,7 @@ class PartitionCheck:
         header, corrupt_range = piece.header, piece.corrupt_range
         if header is None:
             assert corrupt_range is not None
+            self._lost.append(range(corrupt_range.first_offset, corrupt_range.end_offset))
             indexes[0].corrupt_range(corrupt_range.position, corrupt_range.end_position)
             indexes[1].corrupt_range(corrupt_range.first_offset, corrupt_range.end_offset)
             if corrupt_range.first_offset > offset and not self._compacts:

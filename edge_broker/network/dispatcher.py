@@ -557,6 +557,10 @@ class Dispatcher:
             self.offline_partitions.begin(log)
             log_line("error", "partition-offline", topic=log.topic, partition=log.partition, fault=log.fault)
 
+    def is_back(self, log: PartitionLog) -> None:
+        """A replica's log is online again: should it fail once more, that is said."""
+        self._told_offline.discard(log)
+
     def _wake(self, moved: Iterable[PartitionLog]) -> None:
         calls: dict[Call, None] = {}
         for log in moved:

@@ -305,9 +305,10 @@ class ReplicaLink:
             return
         diverging = data.diverging_epoch
         error = known_error(data.error_code)
-        if error is not ErrorCode.NONE or diverging is not None or data.records:
+        if error is not ErrorCode.NONE or diverging is not None or data.lost is not None or data.records:
             del self._ordered[partition]
         end = None if diverging is None else EpochEnd(diverging.epoch, diverging.end_offset)
+        lost = None if data.lost is None else EpochEnd(data.lost.epoch, data.lost.end_offset)
         self._owner.told(
             ReplicaFetched(
                 partition,
@@ -319,6 +320,7 @@ class ReplicaLink:
                 max(data.high_watermark, 0),
                 data.records or None,
                 data.log_start_offset,
+                lost=lost,
             )
         )
 

@@ -9,8 +9,9 @@
 | the same, of a batch amid which an empty log starts | in `files` | the same |
 | BeginEpoch | on the loop, then the entry's sync in `disk` | `epoch_begun` |
 | Enter | behind rolls and writes, none begins before the end: the ledger, in `files` | `entered` |
-| Truncate, StartAnew, CutDamage | in `files` | `truncated` |
+| Truncate, StartAnew, CutDamage, PassOver | in `files` | `truncated` |
 | OwnUp | in `files` | `owned_up` |
+| Reopen | in `files`, behind all that was under way | `reopened` |
 | RemoveFront | in `files`, as far as it is shown | |
 | Advance | the log shows more | who waits is asked |
 
@@ -39,8 +40,10 @@ from edge_broker.cluster.effects import (
     Enter,
     OpenLog,
     OwnUp,
+    PassOver,
     RemoveFront,
     RemoveLog,
+    Reopen,
     StartAnew,
     Truncate,
 )
@@ -53,7 +56,9 @@ from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import RollDue, WriteUnderWay
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.owed import own_up
+from edge_broker.storage.passing_over import pass_over
 from edge_broker.storage.removal import follow_start
+from edge_broker.storage.reopening import Reopened, reopen
 from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import begin_amid, start_anew
@@ -559,17 +564,31 @@ class Replicas:
 
     def start_anew(self, wish: StartAnew) -> None:
         """As the table says."""
-        partition, start_offset = wish
-        replica = self.replica(partition)
-        found = self._member.partitions.get(partition)
+        self._remake(wish, "starts-anew", start_anew, log_start_offset=wish.start_offset)
+
+    def cut_damage(self, wish: CutDamage) -> None:
+        """As the table says."""
+        self._remake(wish, "cuts-damage", cut_damage)
+
+    def pass_over(self, wish: PassOver) -> None:
+        """As the table says."""
+        self._remake(wish, "passes-over-lost", pass_over, up_to=wish.end_offset)
+
+    def _remake(
+        self, wish: StartAnew | CutDamage | PassOver, event: str, make: Callable[..., PartitionLog], **facts: object
+    ) -> None:
+        """Hold a log, and have another one made of it; not one that is offline, or of a topic that was made anew."""
+        partition = wish.partition
+        replica, found = self.replica(partition), self._member.partitions.get(partition)
         if replica is None or replica.log.fault is not None or found is None or found.log is not replica:
-            return  # offline, or of a topic that was made anew meanwhile
-        if self._held.pop(partition, None) is None and not hold(replica.log):
-            self._later(BUSY_S, self.start_anew, wish)
             return
         log = replica.log
-        log_line("warning", "starts-anew", topic=log.topic, partition=log.partition, log_start_offset=start_offset)
-        self._cut(partition, log, partial(start_anew, self._broker.store, log, start_offset, self._broker.time.now()))
+        if self._held.pop(partition, None) is None and not hold(log):
+            self._later(BUSY_S, partial(self._remake, wish, event, make, **facts))
+            return
+        where = {"topic": log.topic, "partition": log.partition, "log_end_offset": log.log_end_offset}
+        log_line("warning", event, **where, **facts)
+        self._cut(partition, log, partial(make, self._broker.store, log, *wish[1:], self._broker.time.now()))
 
     def _cut(self, partition: PartitionId, log: PartitionLog, work: Callable[[], PartitionLog]) -> None:
         """Go on as what is made of a log that is held."""
@@ -588,19 +607,6 @@ class Replicas:
         work = faulted(log.directory, work)
         self._broker.effects.start(behind("disk", behind("writer", Do(work, cut, failed))))
 
-    def cut_damage(self, wish: CutDamage) -> None:
-        """As the table says."""
-        partition = wish.partition
-        replica, found = self.replica(partition), self._member.partitions.get(partition)
-        if replica is None or replica.log.fault is not None or found is None or found.log is not replica:
-            return
-        if self._held.pop(partition, None) is None and not hold(replica.log):
-            self._later(BUSY_S, self.cut_damage, wish)
-            return
-        log = replica.log
-        log_line("warning", "cuts-damage", topic=log.topic, partition=log.partition, log_end_offset=log.log_end_offset)
-        self._cut(partition, log, partial(cut_damage, self._broker.store, log, self._broker.time.now()))
-
     def own_up(self, wish: OwnUp) -> None:
         """As the table says; what cannot be written down now is wanted again."""
         replica = self.replica(wish.partition)
@@ -614,6 +620,39 @@ class Replicas:
 
         what = "writing down what no replica has"
         self._in_files(partial(own_up, log), over, lambda error: self._later(RETRY_S, over, error), what, log.directory)
+
+    def reopen(self, wish: Reopen) -> None:
+        """As the table says; that it cannot be done yet is said each time, which is not often."""
+        partition, anew = wish
+        replica, known = self.replica(partition), self._member.partitions.get(partition)
+        if replica is None or replica.log.fault is None or known is None or known.log is not replica:
+            self._turn(lambda now_ms: self._member.reopened(partition, now_ms))
+            return
+        log = replica.log
+        where = {"topic": log.topic, "partition": log.partition}
+
+        def opened(found: Reopened) -> Outcome:
+            if self._broker.store.holds(log):  # else it was deleted meanwhile
+                before, fault = log.log_end_offset, log.fault
+                self._held.pop(partition, None)
+                log.go_on_as(found.log)
+                replica.led_from = None
+                self._dispatcher.is_back(log)
+                for note in found.notes:
+                    log_line("warning", "reopened", note=note)
+                ends = {"log_end_offset": log.log_end_offset, "before": before}
+                log_line("warning", "partition-back", **where, **ends, fault=fault)
+            self._turn(lambda now_ms: self._member.reopened(partition, now_ms))
+            return Reply(None)
+
+        def refused(error: Exception) -> Outcome:
+            log_line("warning", "partition-still-offline", **where, error=error)
+            self._turn(lambda now_ms: self._member.reopened(partition, now_ms))
+            return Reply(None)
+
+        work = partial(reopen, self._broker.store, log, self._broker.time.now(), led_from=replica.led_from, anew=anew)
+        works = Do(faulted(log.directory, work), opened, refused)
+        self._broker.effects.start(behind("disk", behind("writer", works)))
 
     def remove_front(self, wish: RemoveFront) -> None:
         """As the table says."""

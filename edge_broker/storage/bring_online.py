@@ -66,7 +66,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
         loss = _loss(log, segment, position, offset, epoch)
         if loss is not None and log.topic not in LEDGERS:
             log.ledger.write([loss])
-        _cut(file, position)
+        cut_off(file, position)
         notes: list[str] = []
         end = Position(log.log_start_offset, segment.base_offset, position, offset)
         fresh = store.reopen(topic, log, end, now, notes)
@@ -119,7 +119,7 @@ def _whole_up_to(file: File, segment: Segment, position: int, offset: int) -> tu
     return position, offset
 
 
-def _cut(file: File, position: int) -> None:
+def cut_off(file: File, position: int) -> None:
     """Leave the confirmed bytes alone in the file, on the disk. OSError.
 
     Until their last page is there the file stays a byte longer: a start takes one that ends just there for synced.

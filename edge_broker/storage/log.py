@@ -65,6 +65,7 @@ class PartitionLog:
         self.writer = LogWriter(state, producers)
         self.roller = LogRoller(self.writer)
         self.may_come_online = True  # False: it never was open, so nothing is known that one could go back to
+        self.missing = False  # it never was open, as its directory or all segments are gone
         self.marked = False  # on the disk it says that answers may have come before their sync (in_use.py)
         self.cut_epoch = -1  # in a cluster: the newest registration before the last power cut (registrations.py)
         self.topic_id = ""  # as `id_text` writes it, and the ledger: the store's too
@@ -90,6 +91,7 @@ class PartitionLog:
             writer.producer_memory.join(self.writer.producers)
         self.removed = fresh.removed
         self.owed = fresh.owed
+        self.may_come_online, self.missing = True, False
         self.damages += fresh.damages
         self.damage_notes += fresh.damage_notes
 

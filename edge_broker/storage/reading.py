@@ -84,7 +84,7 @@ class LogReader:
             if data:
                 return data
             at += 1
-            if at < len(segments) and segment.next_held(offset) < segments[at].base_offset:
+            if at < len(segments) and segment.next_held(offset) < min(segments[at].base_offset, self._end_offset()):
                 self._behind_the_end(segment, offset, blocking=blocking)
         return b""
 

@@ -18,6 +18,8 @@
 | producer snapshot lost or torn | an older one, or the log itself, tells the producers |
 | a truncation that was decided (truncation.py) | carried out; then as after another stop, its end is the stored one |
 | the directory belongs to another topic id, or is missing | offline, noted, not touched |
+| the first segments of a replica are missing | another segment begins there, and owes what they held |
+| no segment of a replica is left | the same: another replica has it (reopening.py) |
 
 Lives here: those decisions for one partition. Must never come in: the store's own files. Source: Kafka's LogLoader;
 KIP-101, KIP-516.
@@ -72,7 +74,7 @@ from edge_broker.storage.state_files import (
 )
 from edge_broker.storage.summary import Tally
 from edge_broker.storage.swap import settle_swap
-from edge_broker.storage.topics import LEDGERS, encode_partition_metadata, id_text
+from edge_broker.storage.topics import LEDGERS, decode_partition_metadata, encode_partition_metadata, id_text
 from edge_broker.storage.truncated import copy_tail, keep_whole
 
 if TYPE_CHECKING:
@@ -84,6 +86,10 @@ if TYPE_CHECKING:
 PAGE_BYTES = 4096
 LOG_SUFFIX = ".log"
 TRUNCATION = "truncation"  # as truncation.py has it, which is imported where there is one
+
+
+class LogMissing(StorageFault):
+    """Nothing is left of a log where it should lie."""
 
 
 class RecoveryContext(NamedTuple):
@@ -165,7 +171,8 @@ def open_partition(opening: RecoveryContext, wanted: Wanted) -> PartitionLog:
             raise
         fault = error if isinstance(error, StorageFault) else fault_of(error, directory, 0)
     opening.notes.append(f"{topic}-{partition} is offline: {fault}")
-    note_cut(opening, topic, id_text(topic_id), partition, settings, stored)
+    if not (replicated and isinstance(fault, LogMissing)):  # that one comes from others, or the files are put back
+        note_cut(opening, topic, id_text(topic_id), partition, settings, stored)
     return offline_partition(opening, topic, partition, directory, settings, fault)
 
 
@@ -186,20 +193,22 @@ def offline_partition(
     where = (topic, partition, directory, settings, opening.files)
     log = PartitionLog(LogState(*where, [segment], 0, opening.leader_epoch, LeaderEpochs()), Producers())
     log.fail(fault)
-    log.may_come_online = False
+    log.may_come_online, log.missing = False, isinstance(fault, LogMissing)
     return log
 
 
 def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
-    topic, topic_id, partition, directory, settings, stored, _ = wanted
+    topic, topic_id, partition, directory, settings, stored, replicated = wanted
     files = opening.files
     try:
         names = files.fs.names(directory)
     except FileNotFoundError:
-        raise StorageFault(
+        raise LogMissing(
             directory, 0, "the partition's directory is missing; put it back, or delete and make the topic again"
         ) from None
     path = f"{directory}/partition.metadata"
+    if replicated and not _names_a_topic(files, path) and not _holds_bytes(files, directory, names):
+        raise LogMissing(directory, 0, "nothing is left in the partition's directory; put the files back")
     if read_whole(files.fs, path) != encode_partition_metadata(topic_id):
         raise StorageFault(
             path, 0, f"does not name topic id {topic_id}; put the right directory back, or delete the topic"
@@ -211,13 +220,18 @@ def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
     removed = _account_of(opening, directory, names)
     names = finish_removal(files.fs, directory, names, removed_end(removed))
     bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
-    if not bases and stored is not None:
+    went = stored is not None and (stored.offset <= removed_end(removed) or not replicated)
+    if not bases and went and stored is not None:
         make_segment_file(files, Segment(files, directory, stored.offset, 0))
         bases.append(stored.offset)
     elif not bases:
-        raise StorageFault(directory, 0, "no segment is left; put the files back, or delete and make the topic again")
+        raise LogMissing(directory, 0, "no segment is left; put the files back, or delete and make the topic again")
     if bases[0] > removed_end(removed):
-        removed = _account_for_front(opening, wanted, removed, bases[0])
+        if replicated and not _went_by_retention(removed, stored, bases[0]):
+            names = _owe_front(opening, wanted, names, CorruptRange(removed_end(removed), bases[0], 0, 0, owed=1))
+            bases.insert(0, removed_end(removed))
+        else:
+            removed = _account_for_front(opening, wanted, removed, bases[0])
     segments = []
     for base in bases:
         segment = Segment(files, directory, base, 0, settings.index_interval_bytes)
@@ -225,6 +239,17 @@ def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
         segment.corrupt_ranges = _corrupt_ranges_of(opening, segment, names)
         segments.append(segment)
     return _Found(topic, partition, directory, names, segments, removed, id_text(topic_id), stored, truncated)
+
+
+def _names_a_topic(files: OpenFiles, path: str) -> bool:
+    try:
+        return decode_partition_metadata(read_whole(files.fs, path)) is not None
+    except FileNotFoundError:
+        return False
+
+
+def _holds_bytes(files: OpenFiles, directory: str, names: Sequence[str]) -> bool:
+    return any(files.fs.size(f"{directory}/{name}") for name in names if name.endswith(LOG_SUFFIX))
 
 
 def _truncated(opening: RecoveryContext, wanted: Wanted) -> tuple[list[str], Position]:
@@ -261,16 +286,29 @@ def _account_of(opening: RecoveryContext, directory: str, names: Sequence[str]) 
         return ()
 
 
+def _went_by_retention(removed: tuple[Removed, ...], stored: Position | None, base_offset: int) -> bool:
+    """A broker before this account existed left the start that its retention had reached in the positions alone."""
+    return not removed and stored is not None and stored.log_start_offset >= base_offset
+
+
+def _owe_front(opening: RecoveryContext, wanted: Wanted, names: Sequence[str], lacked: CorruptRange) -> list[str]:
+    """Remember that a replica lacks its first segments, and begin where they began; the names then."""
+    segment = Segment(opening.files, wanted.directory, lacked.first_offset, 0)
+    write_corrupt_ranges(segment, (lacked,))
+    make_segment_file(opening.files, segment)
+    lost = f"offsets {lacked.first_offset} to {lacked.end_offset - 1}"
+    where = f"{wanted.topic}-{wanted.partition}"
+    opening.notes.append(f"{where}: {lost} are gone, and are to come from another replica, if one has them")
+    return [*names, segment.name(CORRUPT_RANGES), segment.name("log")]
+
+
 def _account_for_front(
     opening: RecoveryContext, wanted: Wanted, removed: tuple[Removed, ...], base_offset: int
 ) -> tuple[Removed, ...]:
-    """Offsets are gone from the front and the account does not say why: they are lost, and written down as that.
-
-    A broker before this account existed left the start that its retention had reached in the stored positions alone.
-    """
+    """Offsets are gone from the front and the account does not say why: they are lost, and written down as that."""
     topic, topic_id, partition, directory, _, stored, _ = wanted
     first = removed_end(removed)
-    by_retention = not removed and stored is not None and stored.log_start_offset >= base_offset
+    by_retention = _went_by_retention(removed, stored, base_offset)
     if not by_retention:
         loss = Loss("damaged", topic, id_text(topic_id), partition, first, base_offset, None, None)
         opening.ledger.write([loss])

@@ -60,12 +60,13 @@ _base_offset, _offset = attrgetter("base_offset"), attrgetter("offset")
 class Replica:
     """One replica; the log that it speaks of may go on as another one (bring_online.py, truncating.py)."""
 
-    __slots__ = ("_ends", "full", "log", "pauses")
+    __slots__ = ("_ends", "full", "led_from", "log", "pauses")
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.full = False  # its disk takes nothing more, as far as this replica goes
         self.pauses = False  # what was fetched was refused a moment ago: nothing is fetched for a while
+        self.led_from: int | None = None  # where it began to lead, if it has fetched nothing since
         self._ends: list[LogEnd] = []
 
     # what the cluster reads (cluster/log.py)
@@ -110,6 +111,21 @@ class Replica:
         """Whether it lacks what others may have, and nothing says yet that they have not."""
         return self.log.damaged
 
+    @property
+    def missing(self) -> bool:
+        """Whether nothing was left of it at the start: it is offline until it is made anew."""
+        return self.log.missing
+
+    def lost_until(self, offset: int) -> int:
+        """Where what was written down as lost from an offset on ends, at most the log's end; the offset itself, where
+        nothing was. What lies before the log's start is none of it.
+        """
+        state = self.log.state
+        if self.log.damaged or not state.log_start_offset <= offset < state.log_end_offset:
+            return offset
+        at = max(bisect_right(state.segments, offset, key=_base_offset) - 1, 0)
+        return min(state.segments[at].next_held(offset), state.log_end_offset)
+
     # following
 
     def append(self, records: memoryview, now: Now, *, opens: bool = True) -> int:
@@ -144,7 +160,7 @@ class Replica:
         return len(writing.records)
 
     def _took(self) -> None:
-        state = self.log.state
+        state, self.led_from = self.log.state, None
         state.leader_epoch = max(state.leader_epoch, state.epochs.latest)
         self.wrote()
 
@@ -167,7 +183,7 @@ class Replica:
         """Lead from the log's end on; `keep_epoch` must follow before anybody is answered. Loop."""
         state = self.log.state
         state.epochs.note(epoch, state.log_end_offset)
-        state.leader_epoch = epoch
+        state.leader_epoch, self.led_from = epoch, state.log_end_offset
 
     @runs_in("disk")
     def keep_epoch(self) -> None:

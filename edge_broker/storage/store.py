@@ -693,7 +693,7 @@ class LogStore:
         return self.leader_epoch
 
     @runs_in("files")
-    def reopen(self, topic: Topic, log: PartitionLog, end: Position, now: Now, notes: list[str]) -> PartitionLog:
+    def reopen(self, topic: Topic, log: PartitionLog, end: Position | None, now: Now, notes: list[str]) -> PartitionLog:
         """What lies in a log's directory, opened as after an unclean stop; `fault` is set if not.
 
         Nothing else may run on the log, which is offline or to be truncated. OSError, StorageFault.
@@ -704,6 +704,19 @@ class LogStore:
         log = open_partition(opening, wanted)
         self._forget_truncations(opening)
         return log
+
+    def stored_end(self, topic: Topic, log: PartitionLog) -> Position | None:
+        """What was written down last of where a log ends."""
+        return self._positions.stored.get((topic.topic_id, log.partition))
+
+    @runs_in("files")
+    def make_anew(self, topic: Topic, log: PartitionLog) -> PartitionLog:
+        """An empty log in place of one of which nothing is left; what else lies there is put aside. OSError."""
+        stored = self._positions.stored
+        self._positions.write({key: at for key, at in stored.items() if key != (topic.topic_id, log.partition)})
+        fresh = self._make_partition(log.topic, log.partition, log.settings, topic.topic_id)
+        self.fs.sync_directory(self.data_dir)
+        return fresh
 
     def _forget_truncations(self, opening: RecoveryContext) -> None:
         """Write down where truncated logs end, then let them grow. OSError."""

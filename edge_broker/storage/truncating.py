@@ -195,16 +195,22 @@ def truncate(store: LogStore, log: PartitionLog, entered: Entered, now: Now) -> 
 
     StorageFault takes it offline; bring_online.py goes on with what was decided.
     """
-    high_watermark = log.high_watermark
 
     def decide() -> None:
         assert (log.state, log.log_end_offset) == entered[:2], f"{log!r} is another one than was entered"
         _decide(store, log, entered.end)
 
+    return remade(store, log, now, decide, showing(log))
+
+
+def showing(log: PartitionLog) -> Callable[[PartitionLog], None]:
+    """Has what is made of a log show what is shown of it now, as far as that is there."""
+    high_watermark = log.high_watermark
+
     def show(fresh: PartitionLog) -> None:
         Replica(fresh).show_exactly(max(min(high_watermark, fresh.log_end_offset), fresh.log_start_offset))
 
-    return remade(store, log, now, decide, show)
+    return show
 
 
 @runs_in("files")

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.cluster import election, following, in_sync, leading, partition
-from edge_broker.cluster.effects import RemoveLog, Send, Truncate
+from edge_broker.cluster.effects import RemoveLog, Reopen, Send, Truncate
 from edge_broker.cluster.following import Following
 from edge_broker.cluster.image import Image
 from edge_broker.cluster.in_sync import InSync
@@ -58,7 +58,7 @@ from edge_broker.testing.disk import SimulatedFile
 from tests.simulation import cluster_storage
 
 _follow, _begin, _advance, _claimed = Partition._follow, Partition._begin, Partition.advance, election.claimed
-_tell_end = Partition.tell_end
+_tell_end, _leaving = Partition.tell_end, Partition._leaving
 
 
 def truncate_to_the_high_watermark(self: Partition, leader: int, leader_epoch: int) -> None:
@@ -162,6 +162,17 @@ def remove_what_is_shown(self: Following, log: ReplicaLog, high_watermark: int, 
 
 def cut_while_named(self: Partition, following: Following) -> bool:
     return True
+
+
+def begin_anew_while_named(self: Partition) -> None:
+    """As a broker that makes a directory wherever one is missing."""
+    if self.log.missing and not self._reopens:
+        self._reopens = True
+        self._around.out(Reopen(self.partition, anew=True))
+
+
+def stay_though_missing(self: Partition, state: PartitionState) -> PartitionState:
+    return state if self.log.missing else _leaving(self, state)
 
 
 def stay_where_damaged(state: PartitionState, broker: int, *, counted: bool) -> PartitionState:
@@ -334,6 +345,11 @@ BROKEN: dict[str, list[Place]] = {
         (partition, "steps_back", lambda state, *, damaged: False),
         (Partition, "_was_never_counted", cut_while_named),
     ],
+    "a missing log is made anew while the set names it": [
+        (Partition, "_reopen_if_due", begin_anew_while_named),
+        (Partition, "_leaving", stay_though_missing),
+    ],
+    "what is lost is not passed over": [(Partition, "_lost_at", lambda self, offset: None)],
     "who is full stays in sync": [(leading.Leading, "_keeps_out", lambda self, replica: False)],
     "a member does not say that its log is offline": [(election, "offline", say_nothing)],
     "a log that is offline counts for what it has": [(Partition, "tell_end", tell_an_end)],
@@ -360,6 +376,8 @@ SEEDS: dict[str, int] = {
     "the end is told before it is known": 0,
     "a follower evicts by itself": 0,
     "a follower does not go behind its leader": 9,
+    "a missing log is made anew while the set names it": 117,
+    "what is lost is not passed over": 185,
     "who is full stays in sync": 0,
     "a member does not say that its log is offline": 6,
     "a log that is offline counts for what it has": 6,

@@ -10,6 +10,7 @@
 | replicas have the same records below the high watermark | at the end |
 | from a follower's front goes what has gone from a leader's, and no more | at each removal |
 | nobody's log starts before the leader's | at the end |
+| what all disks have lost is in the ledger once, and passed over by all | at the end |
 | every record that was taken is in the log, in the ledger by epoch and offset, or its disk has lost it | at the end |
 | what is shown or acked of a topic was produced to that topic, and not to another one of its name | at each of these |
 | a topic goes where its deletion was asked for by its id, its logs go where it is deleted, and nowhere else | always |
@@ -78,6 +79,7 @@ class Checks:
         self._topic_id = ""  # of the topic that there is
         self._to_go: set[str] = set()  # ids of topics whose deletion was asked for
         self.lost_journals: list[Entry] = []
+        self.lost_everywhere: set[At] = set()  # on all disks at once
         self.unclean = False  # the topic allows it: what is answered and shown may go
 
     # as it happens
@@ -109,6 +111,8 @@ class Checks:
         self._same(self.acked, self.taken[record.value].where, offset, record, "acked")
 
     def _same(self, known: dict[At, Record], where: Where, offset: int, record: Record, word: str) -> None:
+        if record == GONE and (where, offset) in self.lost_everywhere:
+            return
         before = known.setdefault((where, offset), record)
         if before != record and not self.unclean:
             raise Violation(f"{where} offset {offset} was {word} as {before}, now as {record}")
@@ -148,6 +152,10 @@ class Checks:
     def rotten(self, board: Board, records: Sequence[Record]) -> None:
         """A card has lost these."""
         self.gone |= {(board.number, record.value) for record in records}
+
+    def rotten_everywhere(self, process: Process, partition: PartitionId, offset: int) -> None:
+        """All cards have lost what they have there; it may have been a record of each of them."""
+        self.lost_everywhere.add((Where(process.topic_id(partition), partition), offset))
 
     def cut(self, board: Board, values: set[int]) -> None:
         """A power cut took these."""
@@ -190,7 +198,8 @@ class Checks:
             leader = self._world.leaders(partition)[0]
             records = leader.log(partition).records
             self._audit_kept(where, records, leader.log(partition).log_start_offset)
-            self._audit_replicas(partition, records)
+            self._audit_replicas(where, records, leader.log(partition).log_start_offset)
+            self._audit_lost(where, records, leader.log(partition).log_start_offset)
             self._audit_account(where, records)
 
     def _audit_kept(self, here: Where, records: Sequence[Record], start: int) -> None:
@@ -198,20 +207,40 @@ class Checks:
             return
         for known, word in ((self.acked, "acked"), (self.seen, "shown")):
             for (where, offset), record in known.items():
-                if where == here and offset >= start and (offset >= len(records) or records[offset] != record):
+                if where != here or offset < start or self._is_lost(here, offset, records):
+                    continue
+                if offset >= len(records) or records[offset] != record:
                     now = records[offset] if offset < len(records) else "nothing"
                     raise Violation(f"{here} offset {offset} was {word} as {record}, and now holds {now}")
 
-    def _audit_replicas(self, partition: PartitionId, records: Sequence[Record]) -> None:
-        for process, found in self._world.replicas_of(partition):
-            mark, log = found.high_watermark, process.log(partition)
-            both = slice(max(log.log_start_offset, records.count(GONE)), mark)
-            if log.records[both] != records[both]:
-                raise Violation(f"board {process.board.number} has another log of {partition}")
+    def _is_lost(self, here: Where, offset: int, records: Sequence[Record]) -> bool:
+        """Whether nothing is there, as all have lost it."""
+        return offset < len(records) and records[offset] == GONE and (here, offset) in self.lost_everywhere
+
+    def _audit_replicas(self, where: Where, records: Sequence[Record], start: int) -> None:
+        for process, found in self._world.replicas_of(where.partition):
+            mark, log = found.high_watermark, process.log(where.partition)
+            for offset in range(max(log.log_start_offset, start), mark):
+                lost = any(self._is_lost(where, offset, each) for each in (records, log.records))
+                if not lost and log.records[offset] != records[offset]:
+                    raise Violation(f"board {process.board.number} has another log of {where.partition}")
+
+    def _audit_lost(self, where: Where, records: Sequence[Record], start: int) -> None:
+        """What nobody has is in the ledger once, however many boards have passed over it."""
+        spans = {(entry.lost.first_offset, entry.lost.end_offset) for entry in self._entries(where, "damaged")}
+        for offset in range(start, len(records)):
+            told = [span for span in spans if span[0] <= offset and span[1] is not None and offset < span[1]]
+            if records[offset] == GONE and len(told) != 1:
+                raise Violation(f"{where} offset {offset} is lost, and {told} in the ledger")
+
+    def _entries(self, where: Where, *causes: str) -> list[Entry]:
+        """What the ledger says of a partition, of all or some causes."""
+        journals = [board.disk.journal for board in self._world.boards] + [self.lost_journals]
+        there = [entry for journal in journals for entry in journal if (entry.topic_id, entry.partition) == where]
+        return [entry for entry in there if not causes or entry.cause in causes]
 
     def _audit_account(self, where: Where, records: Sequence[Record]) -> None:
-        journals = [board.disk.journal for board in self._world.boards] + [self.lost_journals]
-        entries = [entry for journal in journals for entry in journal if (entry.topic_id, entry.partition) == where]
+        entries = self._entries(where)
         kept = {record.value for record in records} | self.expired
         for value, taken in self.taken.items():
             if taken.where != where or value in kept or (taken.board, value) in self.gone:

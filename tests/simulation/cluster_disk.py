@@ -13,7 +13,7 @@ from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
-from edge_broker.cluster.effects import Cause, Lost
+from edge_broker.cluster.effects import Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.storage.epochs import LeaderEpochs, Start
 
@@ -34,7 +34,7 @@ class Writing(NamedTuple):
 
 
 GONE = Record(-1, -1)
-"""In place of a record that a log has removed."""
+"""In place of a record that a log has removed, or lost for good."""
 
 
 class AppendUnderWay(NamedTuple):
@@ -56,7 +56,10 @@ class SimLog:
         self.epochs = LeaderEpochs()
         self.synced_offset = 0
         self.online, self.full = True, False
-        self._damage: int | None = None
+        self.refuses = False  # a card that has failed, until the next start
+        self.missing = False
+        self.led_from: int | None = None
+        self._rotten: set[int] = set()
         self.durable: list[Record] = []
         self.durable_starts: tuple[Start, ...] = ()
         self.syncing = self.busy = False
@@ -77,7 +80,12 @@ class SimLog:
 
     @property
     def damaged(self) -> bool:
-        return self._damage is not None and self.log_start_offset <= self._damage < len(self.records)
+        return bool(self.lacked)
+
+    @property
+    def lacked(self) -> list[int]:
+        """Offsets whose records are lost here, and not written down as that."""
+        return sorted(each for each in self._rotten if self.log_start_offset <= each < len(self.records))
 
     def lost_with(self, offset: int) -> Sequence[Record]:
         """What goes where a byte of the record there changes."""
@@ -89,21 +97,63 @@ class SimLog:
 
     def rot(self, offset: int) -> None:
         """The record there is lost, and that was found, and written down."""
-        self._damage = offset if self._damage is None or not self.damaged else min(self._damage, offset)
+        self._rotten.add(offset)
 
     def cut_damage(self) -> None:
         """End where the damage begins."""
-        assert self._damage is not None
-        self.begin_truncation(self._damage)
-        self.truncated(self._damage)
-        self._damage = None
+        end_offset = self.lacked[0]
+        self.begin_truncation(end_offset)
+        self.truncated(end_offset)
 
-    def own_up(self) -> None:
-        """Nobody has it."""
-        raise NotImplementedError("no schedule takes what only one has")
+    def own_up(self) -> list[Lost]:
+        """Nobody has it; what is to be written down."""
+        lost = [Lost(self.records[each].epoch, each, each + 1) for each in self.lacked]
+        for each in self.lacked:
+            self.records[each] = GONE
+            self.durable[each : each + 1] = [GONE]
+        self._rotten.clear()
+        return lost
+
+    def lost_until(self, offset: int) -> int:
+        """As a Replica says it."""
+        while self.log_start_offset <= offset < len(self.records) and self.records[offset] is GONE:
+            offset += 1
+        return offset
+
+    def pass_over(self, end_offset: int, epoch: int) -> None:
+        """Have as lost what the leader has as that; on the disk, too."""
+        self.end_sync(self.begin_sync())
+        if epoch > self.epochs.latest:
+            self.epochs.note(epoch, len(self.records))
+        self.records += [GONE] * (end_offset - len(self.records))
+        self.end_sync(self.begin_sync())
+
+    def reopen(self, *, anew: bool) -> list[Lost]:
+        """Open what the disk has for certain, if it lets one; what is to be written down, as this one led it."""
+        if self.online or self.refuses or not (self._synced or anew):
+            return []
+        lost = []
+        if anew:
+            self.start_anew(0)
+        else:
+            end = self.synced_offset
+            first = len(self.records) if self.led_from is None else max(end, self.led_from)
+            lost = [Lost(one.epoch, offset, offset + 1) for offset, one in enumerate(self.records) if offset >= first]
+            self.begin_truncation(end)
+            self.truncated(end)
+        self.online, self.missing, self.led_from = True, False, None
+        return lost
+
+    def lose(self) -> set[int]:
+        """Nothing is left of it on the disk; the values that are gone."""
+        values = {record.value for record in self.records}
+        self.start_anew(0)
+        self.online, self.missing = False, True
+        return values
 
     def append(self, records: Sequence[Record]) -> None:
         """Write; an epoch without a record that is greater, or all of a log that holds none, is forgotten."""
+        self.led_from = None
         for record in records:
             self.epochs.note(record.epoch, len(self.records), first=len(self.records) == self.log_start_offset)
             self.records.append(record)
@@ -121,11 +171,16 @@ class SimLog:
 
     def lead(self, epoch: int, values: Sequence[int]) -> None:
         """Append as a leader does."""
+        led_from = self.led_from
         self.append([Record(epoch, value) for value in values])
+        self.led_from = led_from
 
     def fetched(self, offset: int, records_max: int) -> tuple[Record, ...]:
-        """What a follower is sent."""
-        return tuple(self.records[offset : offset + records_max]) if not self.damaged else ()
+        """What a follower is sent: nothing of both sides of what is lost."""
+        if self.damaged:
+            return ()
+        found = self.records[offset : offset + records_max]
+        return tuple(found[: found.index(GONE)] if GONE in found else found)
 
     def shown(self, high_watermark: int) -> Sequence[Record]:
         """What a consumer finds, at least up to there."""
@@ -134,6 +189,7 @@ class SimLog:
     def begin_epoch(self, epoch: int) -> int:
         """A leader's first act, in memory; where it begins."""
         self.epochs.note(epoch, len(self.records))
+        self.led_from = len(self.records)
         return len(self.records)
 
     def epoch_begun(self, epoch: int, start: int) -> None:
@@ -143,6 +199,7 @@ class SimLog:
     def begin_truncation(self, end_offset: int) -> None:
         """Cut the end off, in memory."""
         del self.records[end_offset:]
+        self._rotten = {each for each in self._rotten if each < end_offset}
         self.epochs.cut(self.log_start_offset, end_offset)
         self.synced_offset = min(self.synced_offset, end_offset)
         self._same = min(self._same, end_offset)
@@ -167,6 +224,7 @@ class SimLog:
 
     def start_anew(self, offset: int) -> None:
         """Empty it, and go on at an offset; on the disk, too."""
+        self._rotten.clear()
         self.records, self.durable = [GONE] * offset, [GONE] * offset
         self.log_start_offset = self.synced_offset = self._same = self._cut_since = offset
         self.epochs, self.durable_starts = LeaderEpochs(), ()
@@ -190,7 +248,8 @@ class SimLog:
 
     def restart(self) -> None:
         """What a new process finds, and syncs before it serves."""
-        self.syncing, self.busy, self.online, self.works = False, False, True, 0
+        self.syncing, self.busy, self.works = False, False, 0
+        self.online, self.refuses, self.led_from = not self.missing, False, None
         self.end_sync(self.begin_sync())
 
     def cut_power(self, dice: Random) -> set[int]:
@@ -266,7 +325,7 @@ class Disk:
         """What there is of other topics than this one."""
         return [f"{partition} of {one}" for partition, one in self.logs if one != topic_id]
 
-    def enter(self, partition: PartitionId, topic_id: str, cause: Cause, losses: Sequence[Lost]) -> None:
+    def enter(self, partition: PartitionId, topic_id: str, cause: str, losses: Sequence[Lost]) -> None:
         """Write losses down, synced."""
         self.journal += [Entry(partition, cause, lost, topic_id) for lost in losses]
 
@@ -275,6 +334,18 @@ class Disk:
         for log in self.logs.values():
             log.cut_epoch = max(self.epochs)  # whoever has a log has served
         return set().union(*[log.cut_power(dice) for log in self.logs.values()])
+
+    def reopen(self, partition: PartitionId, topic_id: str, *, anew: bool) -> None:
+        """Try to open a log that is offline."""
+        self.enter(partition, topic_id, "sync_failed", self.logs[partition, topic_id].reopen(anew=anew))
+
+    def lose(self, partition: PartitionId, topic_id: str) -> set[int]:
+        """The directory of a log is lost, with all that is in it."""
+        return self.logs[partition, topic_id].lose()
+
+    def own_up(self, partition: PartitionId, topic_id: str) -> None:
+        """Write down what a log lacks, as nobody has it."""
+        self.enter(partition, topic_id, "damaged", self.logs[partition, topic_id].own_up())
 
     def fill(self, *, full: bool) -> None:
         """It takes nothing more, or has room again."""

@@ -36,6 +36,7 @@ UNSYNCED_OF_5 = 3  # seeds whose topic is left to the kernel
 DELETES_OF_4 = 3  # seeds whose topic is deleted and made again
 LARGER_OF_13 = (4, 7, 9, 10, 12)  # seeds whose batches have more than one record, or not
 LARGER = [1, 2, 3, 7, 12]
+LOSE_FILES_OF_10 = (5, 7)  # seeds in which records and directories are lost, and failed cards come back by themselves
 MADE_AGAIN_MS = 100.0
 YOUNG = 3
 
@@ -103,6 +104,10 @@ class Schedule:
         self.lost_for_good = 0
         self.ending = self.calm = False
         self.acts = [act for act in ACTS if self.dice.random() < 0.45] or [ACTS[0]]
+        self.cards = Random(f"cards {seed}")
+        self.loses_files = seed % 10 in LOSE_FILES_OF_10 and self.batches is not LARGER
+        if self.loses_files:
+            self.acts += ACTS_OF_FILES
         if self.world.deletes:
             self.acts += ACTS_OF_TOPICS
         if self.batches is LARGER:
@@ -324,8 +329,9 @@ class Schedule:
         world.checks.audit()
 
     def _end_of_offline_logs(self) -> None:
-        """Boards with a card that has failed start again, once the others do what can be done without."""
+        """Boards with a card that has failed for good start again, once the others do what can be done without."""
         failed = [each for each in self.world.processes if has_offline_log(each)]
+        failed = [each for each in failed if not self.world.synced or refuses(each)]
         if failed:
             self._wait("who may lead leads, though logs are offline", self._led_as_far_as_may_be)
         for process in failed:
@@ -421,7 +427,7 @@ class Schedule:
                 return False
             if entry != process.member.identity.replica or partition not in process.member.partitions:
                 return False
-            if process.log(partition).damaged:
+            if process.log(partition).damaged or not process.log(partition).online:
                 return False
         leaders = world.leaders(partition)
         return [each.board.number for each in leaders] == [state.leader]
@@ -470,6 +476,11 @@ class Schedule:
 def has_offline_log(process: Process) -> bool:
     """Whether a card has failed, as far as one of its partitions goes."""
     return any(not process.log(each).online for each in process.member.partitions)
+
+
+def refuses(process: Process) -> bool:
+    """Whether a card that has failed stays so until the next start."""
+    return any(process.log(each).refuses for each in process.member.partitions)
 
 
 def joining(process: Process) -> list[int]:
@@ -615,11 +626,13 @@ def all_but_one_fail(schedule: Schedule) -> None:
 
 
 def _fail(schedule: Schedule, board: Board, process: Process, partition: PartitionId) -> None:
-    process.log(partition).online = False
+    log = process.log(partition)
+    log.refuses = not schedule.loses_files or schedule.shape.unclean or schedule.cards.random() < 0.3
+    log.online = False
     process.run(lambda: process.member.log_moved(partition, process.now_ms))
 
     def restart() -> None:
-        if board.process is process:
+        if board.process is process and (log.refuses or schedule.cards.random() < 0.5):
             board.kill()
             schedule.start_later(board)
 
@@ -646,6 +659,24 @@ def rot(schedule: Schedule) -> None:
         schedule.lost_for_good += 1
         offset = schedule.dice.randrange(log.log_start_offset, log.synced_offset)
         process.run(lambda: process.rot(partition, offset))
+
+
+def rot_everywhere(schedule: Schedule) -> None:
+    """The same record of a partition is lost on the disks of all boards: nobody has it."""
+    world, partition = schedule.world, schedule.dice.choice(schedule.world.partitions)
+    found = [process for process, _ in world.replicas_of(partition) if process.log(partition).online]
+    if schedule.shape.unclean or schedule.lost_for_good or len(found) < schedule.shape.factor:
+        return
+    if any(process.paused for process in found) or len({process.topic_id(partition) for process in found}) > 1:
+        return
+    first = max(process.log(partition).log_start_offset for process in found)
+    end = min(process.log(partition).synced_offset for process in found)
+    if first < end:
+        offset = schedule.dice.choice([end - 1, schedule.dice.randrange(first, end)])
+        schedule.lost_for_good = schedule.shape.needed  # one is left that has the rest, until others have it, too
+        world.checks.rotten_everywhere(found[0], partition, offset)
+        for process in found:
+            process.run(lambda process=process: process.rot(partition, offset))  # type: ignore[misc]
 
 
 def hand_over(schedule: Schedule) -> None:
@@ -679,6 +710,19 @@ def controlled_restart(schedule: Schedule) -> None:
 def wipe(schedule: Schedule) -> None:
     """A card is lost for good; an empty one is put in."""
     _replace(schedule, lambda board: schedule.world.new_disk())
+
+
+def lose_directory(schedule: Schedule) -> None:
+    """All files of a partition are lost on a board that is off."""
+    board = schedule.board
+    if not schedule.may_lose() or not board.disk.logs:
+        return
+    board.cut_power() if schedule.world.synced else board.kill()
+    where = schedule.dice.choice(list(board.disk.logs))
+    if not board.disk.logs[where].missing:
+        schedule.lost_for_good += 1
+        schedule.world.checks.cut(board, board.disk.lose(*where))
+    schedule.start_later(board)
 
 
 def clone(schedule: Schedule) -> None:
@@ -830,6 +874,7 @@ ACTS: list[Act] = [
 ]
 
 
+ACTS_OF_FILES: list[Act] = [rot_everywhere, rot_everywhere, lose_directory, lose_directory, card_fails]
 ACTS_OF_TOPICS: list[Act] = [delete_topic, make_topic, make_topic_anew, make_topic_anew, forget_topic]
 
 

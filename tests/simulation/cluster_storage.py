@@ -32,8 +32,10 @@ from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.group_commit import Flush
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.owed import own_up
+from edge_broker.storage.passing_over import pass_over
 from edge_broker.storage.reading import whole_batches
 from edge_broker.storage.removal import delete_records, follow_start
+from edge_broker.storage.reopening import reopen
 from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import begin_amid, start_anew
@@ -96,7 +98,7 @@ class RealLog:
 
     def __init__(self, disk: RealDisk, partition: PartitionId, log: PartitionLog) -> None:
         self.disk, self.partition, self.replica = disk, partition, Replica(log)
-        self.syncing = False
+        self.syncing = self.refuses = False  # a card that has failed refuses until the next start
         self.works = 0  # under way, which a deletion waits for
         self.records = self._read()
         self.cut: frozenset[Record] = frozenset()  # what was truncated, and was not fetched again since
@@ -146,6 +148,32 @@ class RealLog:
         self.replica.log.fail(StorageFault(self.replica.log.directory, 0, "the card fails"))
 
     @property
+    def missing(self) -> bool:
+        return self.replica.missing
+
+    def reopen(self, *, anew: bool) -> None:
+        """Open what the disk has for certain, if it lets one."""
+        log, replica = self.replica.log, self.replica
+        if self.online or self.refuses:
+            return
+        self.disk.may_be_cut(CUT_AMID * 10)
+        end = log.synced.offset
+        work = partial(reopen, self.disk.store, log, self.disk.now, led_from=replica.led_from, anew=anew)
+        try:
+            with at("files"):
+                found = work()
+        except StorageFault:
+            if log.settings.sync_awaited or not log.may_come_online:
+                raise
+            return  # it stays as it is until the next start
+        log.go_on_as(found.log)
+        replica.led_from, left = None, self._without_lacks(self.records[:end])
+        self.cut |= set(self.records[end:]) - {GONE}
+        self.records = self._read()
+        if self.records != left:
+            raise Damaged(f"{log!r} was opened again, and has {self.records} for {left}")
+
+    @property
     def damaged(self) -> bool:
         return self.replica.damaged
 
@@ -191,8 +219,31 @@ class RealLog:
 
     def own_up(self) -> None:
         """Nobody has it."""
+        self.disk.may_be_cut(CUT_AMID * 10)
+        lost = [offset for _, one in self.replica.log.lacked for offset in range(one.first_offset, one.end_offset)]
         with at("files"):
             own_up(self.replica.log)
+        for offset in lost:
+            self.records[offset] = GONE
+
+    def lost_until(self, offset: int) -> int:
+        return self.replica.lost_until(offset)
+
+    def pass_over(self, end_offset: int, epoch: int) -> None:
+        """Go on behind what the leader has written down as lost."""
+        if not self.online:
+            return
+        self._entered, log = None, self.replica.log
+        self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
+        with at("files"):
+            fresh = pass_over(self.disk.store, log, end_offset, epoch, self.disk.now)
+        go_on(log, fresh)
+        left = [*self.records, *[GONE] * (end_offset - len(self.records))]
+        self.records = self._read()
+        if self.records != left or self.synced_offset != end_offset:
+            raise Damaged(f"{log!r} passed over what is lost up to {end_offset}, and has {self.records} for {left}")
+        self.disk.may_be_cut(CUT_AMID_A_TRUNCATION, STEPS_BEHIND)
+        self.disk.checkpoint()
 
     def take_over(self, before: RealLog) -> None:
         """Be what a start has found of a log; what was truncated must not be there again."""
@@ -209,7 +260,7 @@ class RealLog:
         while len(found) < self.log_end_offset:
             with at("reader"):
                 data = self.replica.read(len(found), 1 << 16, blocking=True)
-            if not data and not self.damaged:
+            if not data and not self.damaged and self.lost_until(len(found)) < self.log_end_offset:
                 raise Damaged(f"{self.replica.log!r} has nothing at offset {len(found)}")
             for base_offset, records in batches_of(data or b""):
                 found += [GONE] * (base_offset - len(found))
@@ -249,9 +300,15 @@ class RealLog:
         self._looked = high_watermark
         while offset < high_watermark:
             data = self.replica.log.reader.read(offset, 1000, blocking=True)
-            if not data:
+            if not data and self.lost_until(offset) < high_watermark:
                 raise Damaged(f"{self.replica.log!r} does not show offset {offset}, {high_watermark} is told")
+            if not data:
+                data, offset = b"", high_watermark
             for base_offset, records in batches_of(data):
+                while offset < base_offset:
+                    if self.records[offset] != GONE:
+                        raise Damaged(f"{self.replica.log!r} shows nothing at {offset} for {self.records[offset]}")
+                    offset += 1
                 for record in records[offset - base_offset :]:
                     if record != self.records[offset]:
                         raise Damaged(f"{self.replica.log!r} shows {record} at {offset} for {self.records[offset]}")
@@ -458,6 +515,7 @@ class RealDisk:
             self.open(*where, synced=True).take_over(before[where])
         bad = ("are lost", "offline", "belongs to no topic")
         notes = [note for note in self.store.recovery_notes if any(each in note for each in bad)]
+        notes = [note for note in notes if "directory is missing" not in note]  # see `lose`
         if notes:
             raise Damaged(f"a start says: {notes}")
 
@@ -571,6 +629,27 @@ class RealDisk:
         else:
             log.enter(losses[0].first_offset)
 
+    def reopen(self, partition: PartitionId, topic_id: str, *, anew: bool) -> None:
+        self.logs[partition, topic_id].reopen(anew=anew)
+
+    def lose(self, partition: PartitionId, topic_id: str) -> set[int]:
+        """The directory of a log is lost while nothing runs, with all that is in it."""
+        log, self.disk.crash_at = self.logs[partition, topic_id], -1
+        values = {record.value for record in log.records}
+        directory = log.replica.log.directory
+        for name in self.disk.names(directory):
+            self.disk.remove(f"{directory}/{name}")
+        self.disk.remove_directory(directory)
+        self.disk.sync_directory("/data")
+        log.cut = frozenset()
+        self.disk.kill()
+        self._open()
+        self.logs[partition, topic_id].cut = frozenset()
+        return values
+
+    def own_up(self, partition: PartitionId, topic_id: str) -> None:
+        self.logs[partition, topic_id].own_up()
+
     def checkpoint(self) -> None:
         """Now and then positions are written down."""
         if self._dice.random() < CHECKPOINT:
@@ -631,12 +710,12 @@ def _records(batch: bytes) -> tuple[Record, ...]:
 def entry_of(value: bytes) -> Entry | None:
     """A line of the ledger that speaks of a cluster."""
     fields = json.loads(value)
-    if fields["cause"] not in ("truncated", "unclean_election"):
+    if fields["cause"] not in ("truncated", "unclean_election", "damaged", "sync_failed"):
         if fields["cause"] != "unsynced_cut":
             raise Damaged(f"the ledger says {fields}")
         return None
     end = None if fields["last_offset"] is None else fields["last_offset"] + 1
-    lost = Lost(fields["leader_epoch"], fields["first_offset"], end)
+    lost = Lost(fields.get("leader_epoch", -1), fields["first_offset"], end)
     topic_id = fields["id"].split(":")[4]  # cause, topic, partition, offsets, the topic's id
     return Entry(PartitionId(fields["topic"], fields["partition"]), fields["cause"], lost, topic_id)
 

@@ -46,6 +46,7 @@ SETTINGS = Settings(
     unclean_wait_ms=300.0,
     balance_ms=2000.0,
     leave_backoff_ms=500.0,
+    reopen_ms=1500.0,
 )
 # As brokers have it.
 CALM = SETTINGS._replace(ticks_of_calm=8, calm_ms=12 * TICK_MS, ticks_of_fetches=3, fetch_early_ms=60.0)
@@ -59,7 +60,9 @@ ChangesLog = (
     | effects.Truncate
     | effects.StartAnew
     | effects.CutDamage
+    | effects.PassOver
     | effects.OwnUp
+    | effects.Reopen
     | effects.RemoveFront
     | effects.Advance
 )
@@ -301,8 +304,12 @@ class Process:
             self._start_anew(partition, log, effect.start_offset)
         elif isinstance(effect, effects.CutDamage):
             self._cut_damage(partition, log)
+        elif isinstance(effect, effects.PassOver):
+            self._pass_over(partition, log, effect)
         elif isinstance(effect, effects.OwnUp):
             self._own_up(partition, log)
+        elif isinstance(effect, effects.Reopen):
+            self._reopen(partition, log, anew=effect.anew)
         elif isinstance(effect, effects.RemoveFront):
             self._follow_start(partition, log, effect.start_offset)
         else:
@@ -336,9 +343,42 @@ class Process:
 
         self._once_held(log, cut)
 
+    def _pass_over(self, partition: PartitionId, log: SimLog | RealLog, effect: effects.PassOver) -> None:
+        def passed() -> None:
+            end = effect.end_offset
+            self.world.note(f"board {self.board.number}: passes over {log.log_end_offset} to {end} of {partition}")
+            log.pass_over(end, effect.epoch)
+            self.member.truncated(partition, self.now_ms)
+
+        self._once_held(log, passed)
+
+    def _reopen(self, partition: PartitionId, log: SimLog | RealLog, *, anew: bool) -> None:
+        """Behind all that was under way."""
+        if log.refuses:
+            self.later(1.0, lambda: self.member.reopened(partition, self.now_ms))
+            return
+        if log.works or log.syncing:
+            self.later(1.0, lambda: self._reopen(partition, log, anew=anew))
+            return
+        where = partition, self.topic_id(partition)
+
+        def reopened() -> None:
+            if self._has(partition, log):
+                self.board.disk.reopen(*where, anew=anew)
+                online = "online" if log.online else "offline"
+                self.world.note(
+                    f"board {self.board.number}: {partition.partition} is {online}, ends at {log.log_end_offset}"
+                )
+                self.member.reopened(partition, self.now_ms)
+
+        self.work(log, self.board.sync_ms(), reopened)
+
     def _own_up(self, partition: PartitionId, log: SimLog | RealLog) -> None:
+        where = partition, self.topic_id(partition)
+
         def owned_up() -> None:
-            log.own_up()
+            self.world.note(f"board {self.board.number}: owns up to what {partition.partition} lacks")
+            self.board.disk.own_up(*where)
             self.member.owned_up(partition, self.now_ms)
 
         self.work(log, self.board.sync_ms(), owned_up)

@@ -111,6 +111,7 @@ class PartitionData(Message):
     preferred_read_replica: int = int32("11+", default=-1)
     records: bytes | bytearray | memoryview | None = records()
     answers_offset: int = int64("17+", tag=OWN_TAGS, default=-1)  # to a follower of ours: the order that this is for
+    lost: FetchEpochEndOffset | None = struct(FetchEpochEndOffset, "17+", tag=OWN_TAGS + 1)  # what it is to pass over
 
 
 class FetchableTopicResponse(Message):

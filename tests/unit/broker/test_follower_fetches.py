@@ -53,6 +53,7 @@ class Site:
         self.logs = {P0: Log(10), P1: Log(10)}
         self.error = ErrorCode.NONE
         self.diverging: EpochEnd | None = None
+        self.lost: EpochEnd | None = None
         self.fetched: list[ReplicaFetch] = []
         self.mark = 5
         self.session = FetchSession(self, self, 2)  # type: ignore[arg-type]
@@ -61,7 +62,7 @@ class Site:
     def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
         self.fetched.append(fetch)
         where = (fetch.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
-        return ReplicaFetched(*where, self.error, self.diverging, self.mark, keeps_out=fetch.keeps_out)
+        return ReplicaFetched(*where, self.error, self.diverging, self.mark, keeps_out=fetch.keeps_out, lost=self.lost)
 
     def replica(self, partition: PartitionId) -> Any:
         return self.logs.get(partition)
@@ -232,6 +233,25 @@ def test_a_log_that_diverges_is_told_so_and_gets_nothing(site: Site) -> None:
     diverging = found[P0].diverging_epoch
     assert diverging is not None
     assert (diverging.epoch, diverging.end_offset, found[P0].records) == (1, 3, b"")
+
+
+def test_who_comes_to_what_is_lost_is_told_so_and_gets_nothing(site: Site) -> None:
+    site.lost = EpochEnd(2, 7)
+    found = site.asks(lambda: site.order(4))
+    assert found is not None
+    lost = found[P0].lost
+    assert lost is not None
+    assert (lost.epoch, lost.end_offset, found[P0].records, site.session.orders) == (2, 7, b"", {})
+
+
+def test_an_order_that_waits_is_over_where_what_it_waits_for_turns_out_to_be_lost(site: Site) -> None:
+    assert site.asks(lambda: site.order(10)) is None
+    site.lost, site.logs[P0].log_end_offset = EpochEnd(2, 12), 12
+    site.session.moved(P0)
+    site.session.look(site.now_ms)
+    ((found,),) = [tuple(answer.values()) for answer in site.answers().values()]
+    assert found.lost is not None
+    assert site.session.orders == {}
 
 
 def test_what_lies_on_the_disk_is_read_by_a_worker_and_others_wait_their_turn(site: Site) -> None:

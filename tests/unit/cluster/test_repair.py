@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from edge_broker.cluster.effects import BeginEpoch, CutDamage, Enter, Lost, OwnUp, Resigned
+from edge_broker.cluster.effects import (
+    Advance,
+    BeginEpoch,
+    CutDamage,
+    Enter,
+    Lost,
+    OwnUp,
+    PassOver,
+    Resigned,
+)
 from edge_broker.cluster.layout import decode_state
-from edge_broker.cluster.messages import ReplicaFetched
+from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.partition import Partition, Role
 from edge_broker.cluster.state import NO_LEADER, PartitionState
 from edge_broker.cluster.zookeeper import Node, SetData, Stat
+from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
 from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, following, replica_of
 
@@ -56,7 +66,7 @@ def test_what_nobody_else_has_is_written_down_and_the_lead_stays() -> None:
     made.tick()
     assert around.took() == [OwnUp(PARTITION)], "once"
     assert (made.role, around.written) == (Role.LEADING, [])
-    log._damage = None
+    log.own_up()
     made.owned_up()
     made.tick()
     assert around.took() == []
@@ -67,7 +77,7 @@ def test_who_is_elected_alone_writes_it_down_before_its_epoch_begins() -> None:
     log.rot(1)
     made.take_in(PartitionState(1, 5, (ME,)), 2)
     assert around.took() == [OwnUp(PARTITION)]
-    log._damage = None
+    log.own_up()
     made.owned_up()
     assert around.took() == [BeginEpoch(PARTITION, 5)]
 
@@ -112,3 +122,47 @@ def test_it_is_cut_once_the_leader_is_known_to_have_all_and_what_that_may_lose_i
     (fetch,) = around.fetches()
     assert (fetch.fetch_offset, fetch.synced_end, fetch.keeps_out) == (1, 1, False)
     assert made.high_watermark <= 1
+
+
+def test_a_leader_tells_where_what_nobody_has_ends_and_of_which_epoch_it_is() -> None:
+    made, log, _ = leading(2, 2, 3, 4, in_sync=(ME,))
+    for offset in (1, 2):
+        log.rot(offset)
+    log.own_up()
+    made.owned_up()
+    fetch = ReplicaFetch(PARTITION, B, 4, 1, 2, 1)
+    answer = made.fetch_from(fetch)
+    assert (answer.lost, answer.wants_records, answer.error) == (EpochEnd(3, 3), False, ErrorCode.NONE)
+    before, behind = made.fetch_from(fetch._replace(fetch_offset=0)), made.fetch_from(fetch._replace(fetch_offset=3))
+    assert [(each.lost, each.wants_records) for each in (before, behind)] == [(None, True), (None, False)]
+
+
+def test_a_follower_goes_on_behind_what_nobody_has_and_enters_nothing() -> None:
+    made, log, around = following(4, 4)
+    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, high_watermark=9, lost=EpochEnd(4, 5)))
+    made.tick()
+    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, high_watermark=9, lost=EpochEnd(4, 5)))
+    assert [each for each in around.took() if not isinstance(each, Advance)] == [PassOver(PARTITION, 5, 4)], "once"
+    log.pass_over(5, 4)
+    made.truncated()
+    (fetch,) = around.fetches()
+    assert (fetch.fetch_offset, fetch.last_fetched_epoch, fetch.synced_end) == (5, 4, 5)
+
+
+def test_who_is_elected_while_it_passes_over_begins_its_epoch_behind_that() -> None:
+    made, log, around = following(4, 4)
+    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, lost=EpochEnd(4, 5)))
+    made.take_in(PartitionState(1, 5, (ME, B, C)), 2)
+    assert [each for each in around.took() if isinstance(each, BeginEpoch)] == []
+    log.pass_over(5, 4)
+    made.truncated()
+    assert around.took() == [BeginEpoch(PARTITION, 5)]
+    assert made.leading is not None
+    assert made.leading.epoch_start == 5
+
+
+def test_who_keeps_out_passes_over_nothing() -> None:
+    made, log, around = following(4, 4)
+    log.full = True
+    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, lost=EpochEnd(4, 5)))
+    assert [each for each in around.took() if isinstance(each, PassOver)] == []

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from drupelet.kafka_security import Security
-from edge_broker.cluster.messages import AskEnd, Message, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.messages import AskEnd, EpochEnd, Message, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode
 from edge_broker.network import replica_link
@@ -18,6 +18,7 @@ from edge_broker.network.log_lines import LimitedLog
 from edge_broker.network.replica_link import SESSION_EPOCH_MAX, Bounds, Owner, ReplicaLink, known_error
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchLeaderIdAndEpoch,
     FetchRequest,
     FetchResponse,
@@ -80,6 +81,18 @@ def test_records_are_told_with_the_order_that_they_are_for() -> None:
     assert (told.leader_epoch, told.fetch_offset, told.high_watermark, told.records) == (3, 4, 7, b"records")
     link._take(P, an_answer(4))
     assert len(owner.messages) == 1, "the order is over"
+
+
+def test_what_is_lost_is_told_and_the_order_is_over() -> None:
+    link, owner = a_link()
+    link._partition(a_fetch(4), UUID(int=1))
+    answer = an_answer(4, records=b"")
+    answer.lost = FetchEpochEndOffset(epoch=2, end_offset=9)
+    link._take(P, answer)
+    (told,) = owner.messages
+    assert isinstance(told, ReplicaFetched)
+    assert (told.lost, told.records) == (EpochEnd(2, 9), None)
+    assert link._partition(a_fetch(4), UUID(int=1)).partition_max_bytes == 1000
 
 
 def test_an_answer_to_an_earlier_order_is_dropped_and_the_later_one_stands() -> None:

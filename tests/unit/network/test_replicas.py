@@ -17,7 +17,9 @@ from edge_broker.cluster.effects import (
     Lost,
     OpenLog,
     OwnUp,
+    PassOver,
     RemoveFront,
+    Reopen,
     StartAnew,
 )
 from edge_broker.cluster.state import PartitionId, Topic
@@ -32,12 +34,13 @@ from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topics import id_text
 from edge_broker.storage.truncating import hold, let_go
 from edge_broker.testing.site import Site, make_topic
-from tests.support.storage import ListLedger, ledgered
+from tests.support.storage import ListLedger, failing, ledgered
 from tests.unit.storage.test_replica import of_leader
 
 P = PartitionId("t", 0)
 TOPIC_ID = id_text(UUID(int=5))
 TOPIC = Topic(TOPIC_ID, ((1, 2), (1, 2)), {})
+EVENTS = ("partition-offline", "partition-still-offline", "partition-back")
 FULL = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
 
 
@@ -74,6 +77,9 @@ class Member:
 
     def truncated(self, _partition: PartitionId, _now_ms: float) -> None:
         self.told.append("truncated")
+
+    def reopened(self, _partition: PartitionId, _now_ms: float) -> None:
+        self.told.append("reopened")
 
     def owned_up(self, _partition: PartitionId, _now_ms: float) -> None:
         self.told.append("owned up")
@@ -388,6 +394,58 @@ def test_a_damaged_log_is_cut_once_nothing_is_under_way(board: Board) -> None:
     board.after(RETRY_S)
     assert (replica.log_end_offset, replica.damaged, replica.busy) == (2, False, False)
     assert board.member.told == ["truncated"]
+
+
+def test_an_offline_log_is_back_once_its_disk_lets_it_and_a_second_fault_is_said_again(
+    board: Board, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replica = board.following()
+    board.after(2)
+    log = replica.log
+    board.replicas.fail(P, StorageFault("card", 0, "no answer"))
+    board.after(0)
+    board.disk.fault = failing("datasync", "/t-0")
+    board.replicas.reopen(Reopen(P, anew=False))
+    board.after(0)
+    assert (replica.online, board.member.told) == (False, ["reopened"])
+    board.disk.fault = None
+    board.replicas.reopen(Reopen(P, anew=False))
+    board.after(0)
+    assert (replica.online, replica.log_end_offset, board.member.told) == (True, 2, ["reopened"] * 2)
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.after(2)
+    assert replica.synced_offset == 3
+    assert board.replicas.replica(P) is replica
+    board.replicas.fail(P, StorageFault("card", 0, "again no answer"))
+    board.after(0)
+    said = capsys.readouterr()
+    assert [(said.out + said.err).count(event) for event in EVENTS] == [2, 1, 1]
+    assert replica.log is log
+
+
+def test_nothing_is_opened_of_a_topic_that_was_deleted_meanwhile(board: Board) -> None:
+    replica = board.following()
+    board.replicas.fail(P, StorageFault("card", 0, "no answer"))
+    board.replicas.reopen(Reopen(P, anew=False))
+    board.store.remove_topic("t")
+    board.after(0)
+    assert not replica.online
+    assert board.member.told == ["reopened"]
+
+
+def test_what_is_lost_is_passed_over_once_nothing_is_under_way(board: Board) -> None:
+    replica = board.following()
+    replica.log.writer.rolling = True
+    board.replicas.pass_over(PassOver(P, 5, 4))
+    board.after(0)
+    assert (replica.log_end_offset, board.member.told) == (2, [])
+    replica.log.writer.rolling = False
+    board.after(RETRY_S)
+    assert (replica.log_end_offset, replica.synced_offset, replica.busy) == (5, 5, False)
+    assert (board.member.told, ledgered(board.store)) == (["truncated"], [])
+    board.replicas.append(Append(P, 5, memoryview(of_leader(5, 4, b"f"))))
+    board.after(0)
+    assert replica.log_end_offset == 6
 
 
 def test_what_nobody_has_is_wanted_in_the_ledger_until_it_is_there(board: Board) -> None:
