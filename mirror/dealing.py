@@ -139,9 +139,9 @@ class Dealing:
             self.connections += 1
             for pipe in self.pipes:
                 self._keep(pipe)
-        if len(self._pipes) > 1 or self._is_undaunted:  # else one has the whole link, as fast as it likes
+        if len(self._pipes) > 1:  # one has the whole link
             self._share()
-        for pipe in self.pipes:
+        for pipe in self.pipes if self.connections > 1 else ():  # else nothing goes beside a backlog
             pipe.drain()
 
     def _share(self) -> None:

@@ -21,7 +21,7 @@ class Full:
     """A pipe as far as it is looked at when there are more."""
 
     def __init__(self, number=0, *, loss=0.0, held_up=False, queued=False, undaunted=False, lanes=()):
-        self.undaunted = undaunted
+        self.undaunted, self.drained = undaunted, False
         self.node, self.number, self.loss, self.lanes = 1, number, loss, set(lanes)
         self.held_up, self.is_queued, self.forgot, self.sent = held_up, queued, 0, 1000
         self.pace, self.under_way_bytes, self.is_free, self.is_active = Pace(), 0, False, True
@@ -82,7 +82,7 @@ async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second
         assert dealing.connections <= before + 1
     assert dealing.connections == connections <= CONNECTIONS_MAX
     assert {pipe.bears for pipe in dealing.pipes} == {"loss" in why and "queued" not in why}
-    assert all(pipe.drained for pipe in dealing.pipes)
+    assert {pipe.drained for pipe in dealing.pipes} == {connections > 1}
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
@@ -220,15 +220,6 @@ async def test_a_backlog_leaves_little_waiting_on_the_link_and_what_trickles_is_
     pipe._connection = SimpleNamespace(filled=lambda: filled, limit_rate=rates.append)
     pipe.drain()
     assert rates == [told]
-
-
-@pytest.mark.parametrize(("undaunted", "is_free"), [(True, True), (False, False)])
-async def test_the_only_connection_is_known_to_have_no_backlog_any_more_where_that_bounds_its_rate(undaunted, is_free):
-    pipe = Full(loss=0.02, undaunted=undaunted, lanes=[backlogged(0)])
-    dealing, link, _ = dealing_of(pipe)
-    link.acked(0.1, link.sent(0.0, 10_000))
-    dealing.grow()
-    assert (pipe.is_free, dealing.connections) == (is_free, 1)
 
 
 async def test_who_joins_with_a_backlog_shares_the_link_at_once():
