@@ -141,8 +141,13 @@ class Dealing:
                 self._keep(pipe)
         if len(self._pipes) > 1:  # one has the whole link
             self._share()
-        for pipe in self.pipes if self.connections > 1 else ():  # else nothing goes beside a backlog
-            pipe.drain()
+        for pipe in self.pipes:
+            pipe.drain(is_shared=self.connections > 1 or self._is_mixed(pipe))
+
+    def _is_mixed(self, pipe: Pipe) -> bool:
+        """Whether something else goes beside a backlog."""
+        now = asyncio.get_running_loop().time()
+        return len({now < lane.backlog_until and not lane.urgent for lane in pipe.lanes}) > 1
 
     def _share(self) -> None:
         """Have those share the link that have a backlog."""

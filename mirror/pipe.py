@@ -113,13 +113,13 @@ class Pipe:
         """Have a link that loses segments of itself be filled all the same; whether the kernel lets us."""
         return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
 
-    def drain(self) -> None:
-        """Have the link hold little that waits, where a backlog is sent through its losses; once a second.
+    def drain(self, *, is_shared: bool) -> None:
+        """Have the link hold little that waits, where a backlog goes through its losses beside others; each second.
 
         Of what trickles BBR finds no more than it is given: bound by that, it could send no burst.
         """
         if self._connection is not None:
-            filled = None if self.is_free else self._connection.filled()
+            filled = self._connection.filled() if is_shared and not self.is_free else None
             self._connection.limit_rate(None if filled is None else rate_max(*filled))
 
     def was_held_up(self) -> bool:

@@ -39,8 +39,8 @@ class Full:
     def forget_loss(self):
         self.forgot += 1
 
-    def drain(self):
-        self.drained = True
+    def drain(self, *, is_shared):
+        self.drained = is_shared
 
 
 def backlogged(number):
@@ -83,6 +83,22 @@ async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second
     assert dealing.connections == connections <= CONNECTIONS_MAX
     assert {pipe.bears for pipe in dealing.pipes} == {"loss" in why and "queued" not in why}
     assert {pipe.drained for pipe in dealing.pipes} == {connections > 1}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "bounded"),
+    [("bb", False), ("ss", False), ("bs", True), ("bu", True), ("uu", False), ("", False)],
+)
+async def test_an_only_connection_leaves_little_waiting_where_something_goes_beside_a_backlog(kinds, bounded):
+    """b: with a backlog; s: sparse; u: urgent, whatever it has."""
+    lanes = [backlogged(number) for number in range(len(kinds))]
+    for lane, kind in zip(lanes, kinds, strict=True):
+        lane.urgent = kind == "u"
+        lane.backlog_until *= kind != "s"
+    dealing, link, _ = dealing_of(pipe := Full(lanes=lanes))
+    carry(link, 0)
+    dealing.grow()
+    assert (dealing.connections, pipe.drained) == (1, bounded)
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
@@ -206,19 +222,22 @@ async def test_a_connection_shares_the_link_while_it_has_a_backlog(is_ready, und
 
 
 @pytest.mark.parametrize(
-    ("is_free", "filled", "told"),
+    ("is_shared", "is_free", "filled", "told"),
     [
-        (False, Filled(100_000, 0.2), rate_max(100_000, 0.2)),
-        (False, Filled(100_000, 0.0), None),
-        (True, Filled(100_000, 0.2), None),
-        (False, None, None),
+        (True, False, Filled(100_000, 0.2), rate_max(100_000, 0.2)),
+        (True, False, Filled(100_000, 0.0), None),
+        (True, True, Filled(100_000, 0.2), None),
+        (False, False, Filled(100_000, 0.2), None),
+        (True, False, None, None),
     ],
 )
-async def test_a_backlog_leaves_little_waiting_on_the_link_and_what_trickles_is_not_held_up(is_free, filled, told):
+async def test_a_backlog_beside_others_leaves_little_waiting_and_what_trickles_is_not_held_up(
+    is_shared, is_free, filled, told
+):
     pipe, rates = Pipe.__new__(Pipe), []
     pipe.is_free = is_free
     pipe._connection = SimpleNamespace(filled=lambda: filled, limit_rate=rates.append)
-    pipe.drain()
+    pipe.drain(is_shared=is_shared)
     assert rates == [told]
 
 
