@@ -264,7 +264,7 @@ def find_end(state: LogState, offset: int) -> LogEnd:
 def begins_before(records: memoryview, state: LogState) -> BatchHeader | None:
     """The header of a first batch amid which an empty log starts, as its leader's does, or None. Refusal."""
     due = state.log_end_offset
-    if state.log_start_offset < due or state.active.size or len(state.segments) > 1:
+    if state.log_start_offset < due:
         return None
     header = _whole(records, 0)
     return header if 0 <= header.base_offset < due < header.next_offset else None

@@ -19,8 +19,11 @@ The leader's log may start amid a batch, as after DeleteRecords. It sends that b
 empty log may begin before where the log starts. A segment is named by where its first batch begins: another one takes
 the place of the empty one. The log starts where it did, amid the batch, and what lies before that is not read.
 
+A log that a truncation has emptied may still have what was removed from its front, in the segment that it starts amid.
+
 | step of `begin_amid` | a crash after it |
 |---|---|
+| such a segment goes as by `start_anew`, an empty one takes its place | the log is empty |
 | the segment is made, durably, with the batch, synced | the next start removes it: the empty one is behind it |
 | the empty segment goes, durably | the log has the batch |
 
@@ -92,6 +95,8 @@ def begin_amid(store: LogStore, log: PartitionLog, batch: memoryview, now: Now) 
         header = begins_before(batch, log.state)
         assert header is not None, f"{log!r} does not start amid this batch"
         assert header.size == len(batch), f"{len(batch)} bytes are more than a batch of {header.size}"
+        if log.state.active.size or len(log.segments) > 1:
+            _carry_out(log, log.log_end_offset)
         segment = Segment(log.files, log.directory, header.base_offset, 0, log.settings.index_interval_bytes)
         _write_first(log, segment, batch)
         for one in log.segments:

@@ -9,7 +9,7 @@ import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.removal import delete_records
+from edge_broker.storage.removal import delete_records, follow_start
 from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.store import LogStore
@@ -19,7 +19,7 @@ from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, cut_off, failing
 from tests.unit.storage.test_replica import member, of_leader, synced, take
-from tests.unit.storage.test_truncating import again, all_of, entries, filled, of_number
+from tests.unit.storage.test_truncating import again, all_of, cut, entries, filled, of_number
 
 
 def anew(store: LogStore, replica: Replica, start_offset: int) -> None:
@@ -193,6 +193,41 @@ def test_a_batch_amid_which_the_leaders_log_starts_is_taken_whole() -> None:
     store.close()
     check_amid(again(disk)[1], [WHOLE, *more])
     assert findings(disk) == []
+
+
+def emptied(disk: SimulatedDisk) -> tuple[LogStore, Replica]:
+    """A log of which the front was removed up to AMID, where the leader has a batch, and the rest was truncated."""
+    store, replica, _ = filled(disk)
+    take(replica, *(of_number(number, 8, 60) for number in range(20, 24)))
+    synced(replica.log)
+    replica.show_exactly(24)
+    follow_start(replica.log, AMID, NOW)
+    cut(store, replica, AMID)
+    assert (replica.log_start_offset, replica.log_end_offset) == (AMID, AMID)
+    assert replica.log.state.active.size, "removed batches are left"
+    return store, replica
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_log_that_a_truncation_emptied_amid_a_batch_of_its_leader_takes_that_batch(ordered: bool) -> None:
+    step, done = 0, False
+    while not done:
+        step += 1
+        disk = SimulatedDisk(step * 37, ordered=ordered)
+        store, replica = emptied(disk)
+        lost = entries(store)
+        done = not cut_off(disk, step, partial(amid, store, replica))
+        disk.crash_at = -1
+        disk.kill() if step % 3 == 0 else disk.crash()
+        store, replica = again(disk)
+        assert entries(store) == lost
+        assert replica.online, replica.log.fault
+        if replica.log_end_offset == AMID and not done:
+            assert begins_before(memoryview(WHOLE), replica.log.state) is not None
+            amid(store, replica)
+        assert (replica.log_start_offset, replica.log_end_offset, all_of(replica)) == (AMID, 24, [WHOLE])
+        assert findings(disk, running=True) == []
+    assert step > 3
 
 
 @pytest.mark.parametrize("start", [19, 20, 24])
