@@ -53,7 +53,7 @@ def produce(world: RealWorld, count: int) -> None:
             left.discard(value)
 
         left.add(value)
-        process.produce(PARTITION, value, all_in_sync=True, reply=reply)
+        process.produce(PARTITION, [value], all_in_sync=True, reply=reply)
 
     for _ in range(count):
         process = leader(world)
