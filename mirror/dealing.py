@@ -82,7 +82,7 @@ class Dealing:
     def is_to_move(self, lane: Lane) -> bool:
         """Whether another connection is to carry a lane that has something to send."""
         now = asyncio.get_running_loop().time()
-        if self.connections > 1 and (now >= lane.backlog_until or lane.urgent):
+        if self.connections > 1 and not _is_backlog(lane, now):
             self._sparse_until = now + SPARSE_S
         return lane.leaves or lane.dealt != self._dealt(lane)
 
@@ -94,7 +94,7 @@ class Dealing:
     def _dealt(self, lane: Lane) -> tuple[int, int]:
         """Among which connections a lane is dealt: one is kept for urgent ones and those without a backlog."""
         now = asyncio.get_running_loop().time()
-        if self.connections == 1 or now >= lane.backlog_until or lane.urgent:
+        if self.connections == 1 or not _is_backlog(lane, now):
             return 0, 1
         return (1 if now < self._sparse_until else 0), self.connections
 
@@ -147,7 +147,7 @@ class Dealing:
     def _is_mixed(self, pipe: Pipe) -> bool:
         """Whether something else goes beside a backlog."""
         now = asyncio.get_running_loop().time()
-        return len({now < lane.backlog_until and not lane.urgent for lane in pipe.lanes}) > 1
+        return len({_is_backlog(lane, now) for lane in pipe.lanes}) > 1
 
     def _share(self) -> None:
         """Have those share the link that have a backlog."""
@@ -160,7 +160,7 @@ class Dealing:
     def _keep(self, pipe: Pipe) -> None:
         """Have a fair share of the lanes stay where they are: who moves waits until nothing of it is under way."""
         now = asyncio.get_running_loop().time()
-        lanes = [lane for lane in pipe.lanes if now < lane.backlog_until and not lane.urgent]
+        lanes = [lane for lane in pipe.lanes if _is_backlog(lane, now)]
         for lane in lanes[: -(-len(lanes) // self.connections)]:
             first, end = self._dealt(lane)
             if first <= pipe.number < end:
@@ -181,3 +181,8 @@ class Dealing:
                 others = (one for one in pipes if one.node == pipe.node and first <= one.number < end)
                 lane.leaves = any(one.is_free for one in others)
                 self._consider(lane)
+
+
+def _is_backlog(lane: Lane, now: float) -> bool:
+    """Whether a lane had a backlog a moment ago, and may wait for others."""
+    return now < lane.backlog_until and not lane.urgent
