@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.broker.outcome import Outcome, Park, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
-from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.messages.fetch import (
@@ -225,12 +225,7 @@ class FetchSession:
         self.orders.pop(partition, None)
         data = self._data(partition, fetched)
         data.error_code = fetched.error
-        if fetched.diverging is not None:
-            epoch, end_offset = fetched.diverging
-            data.diverging_epoch = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
-        if fetched.lost is not None:
-            epoch, end_offset = fetched.lost
-            data.lost = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
+        data.diverging_epoch, data.lost = _on_the_wire(fetched.diverging), _on_the_wire(fetched.lost)
         self._answer[partition] = topic_id, data
 
     def _response(self) -> FetchResponse:
@@ -306,3 +301,7 @@ class FollowerFetches:
         """Do this with every session."""
         for session in list(self._sessions.values()):
             act(session)
+
+
+def _on_the_wire(end: EpochEnd | None) -> FetchEpochEndOffset | None:
+    return None if end is None else FetchEpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)

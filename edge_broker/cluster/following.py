@@ -130,5 +130,6 @@ class Cutting:
 
     __slots__ = ("act", "lost_from", "step", "token")
 
-    def __init__(self, act: Cut, token: int, lost_from: int) -> None:
-        self.act, self.token, self.step, self.lost_from = act, token, Step.ENTERING, lost_from
+    def __init__(self, act: Cut, token: int = -1, lost_from: int = -1, *, step: Step = Step.ENTERING) -> None:
+        """Begin with `step`; nothing is entered of what begins with TRUNCATING."""
+        self.act, self.token, self.step, self.lost_from = act, token, step, lost_from

@@ -569,9 +569,9 @@ class Partition:
             following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, KEPT_OUT_MS)
             self.fetch_if_due()
         elif answer.lost is not None:
-            self.cutting = Cutting(PassOver(self.partition, answer.lost.end_offset, answer.lost.epoch), -1, -1)
-            self.cutting.step = Step.TRUNCATING
-            around.out(self.cutting.act)
+            act = PassOver(self.partition, answer.lost.end_offset, answer.lost.epoch)
+            self.cutting = Cutting(act, step=Step.TRUNCATING)
+            around.out(act)
         elif answer.records:
             following.due_ms = around.now_ms  # `log_moved` comes when they are appended
             around.out(Append(self.partition, answer.fetch_offset, answer.records))

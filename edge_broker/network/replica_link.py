@@ -44,6 +44,7 @@ from edge_broker.protocol.messages.elect_leaders import (
 )
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -303,12 +304,9 @@ class ReplicaLink:
         fetch = self._ordered.get(partition)
         if fetch is None or not _answers(data, fetch):
             return
-        diverging = data.diverging_epoch
-        error = known_error(data.error_code)
-        if error is not ErrorCode.NONE or diverging is not None or data.lost is not None or data.records:
+        error, diverging, lost = known_error(data.error_code), _end(data.diverging_epoch), _end(data.lost)
+        if error is not ErrorCode.NONE or diverging is not None or lost is not None or data.records:
             del self._ordered[partition]
-        end = None if diverging is None else EpochEnd(diverging.epoch, diverging.end_offset)
-        lost = None if data.lost is None else EpochEnd(data.lost.epoch, data.lost.end_offset)
         self._owner.told(
             ReplicaFetched(
                 partition,
@@ -316,7 +314,7 @@ class ReplicaLink:
                 fetch.fetch_offset,
                 fetch.last_fetched_epoch,
                 error,
-                end,
+                diverging,
                 max(data.high_watermark, 0),
                 data.records or None,
                 data.log_start_offset,
@@ -404,3 +402,7 @@ def _order(fetch: ReplicaFetch) -> Order:
 def _epoch_of(wanted: Mapping[PartitionId, ReplicaFetch]) -> int:
     """The registration under which they are asked, the same for all of one life; -1 where nothing is."""
     return next((fetch.replica.epoch for fetch in wanted.values()), -1)
+
+
+def _end(told: FetchEpochEndOffset | None) -> EpochEnd | None:
+    return None if told is None else EpochEnd(told.epoch, told.end_offset)

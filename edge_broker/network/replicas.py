@@ -625,8 +625,12 @@ class Replicas:
         """As the table says; that it cannot be done yet is said each time, which is not often."""
         partition, anew = wish
         replica, known = self.replica(partition), self._member.partitions.get(partition)
-        if replica is None or replica.log.fault is None or known is None or known.log is not replica:
+
+        def over() -> None:
             self._turn(lambda now_ms: self._member.reopened(partition, now_ms))
+
+        if replica is None or replica.log.fault is None or known is None or known.log is not replica:
+            over()
             return
         log = replica.log
         where = {"topic": log.topic, "partition": log.partition}
@@ -642,12 +646,12 @@ class Replicas:
                     log_line("warning", "reopened", note=note)
                 ends = {"log_end_offset": log.log_end_offset, "before": before}
                 log_line("warning", "partition-back", **where, **ends, fault=fault)
-            self._turn(lambda now_ms: self._member.reopened(partition, now_ms))
+            over()
             return Reply(None)
 
         def refused(error: Exception) -> Outcome:
             log_line("warning", "partition-still-offline", **where, error=error)
-            self._turn(lambda now_ms: self._member.reopened(partition, now_ms))
+            over()
             return Reply(None)
 
         work = partial(reopen, self._broker.store, log, self._broker.time.now(), led_from=replica.led_from, anew=anew)

@@ -226,22 +226,18 @@ def test_an_order_is_over_with_the_lead_though_a_topic_of_that_name_is_led_again
     assert (site.session.orders, len(site.fetched)) == ({}, 1)
 
 
-def test_a_log_that_diverges_is_told_so_and_gets_nothing(site: Site) -> None:
-    site.diverging = EpochEnd(1, 3)
+@pytest.mark.parametrize(
+    ("why", "end", "field"), [("diverging", EpochEnd(1, 3), "diverging_epoch"), ("lost", EpochEnd(2, 7), "lost")]
+)
+def test_a_log_that_diverges_or_comes_to_what_is_lost_is_told_so_and_gets_nothing(
+    site: Site, why: str, end: EpochEnd, field: str
+) -> None:
+    setattr(site, why, end)
     found = site.asks(lambda: site.order(4))
     assert found is not None
-    diverging = found[P0].diverging_epoch
-    assert diverging is not None
-    assert (diverging.epoch, diverging.end_offset, found[P0].records) == (1, 3, b"")
-
-
-def test_who_comes_to_what_is_lost_is_told_so_and_gets_nothing(site: Site) -> None:
-    site.lost = EpochEnd(2, 7)
-    found = site.asks(lambda: site.order(4))
-    assert found is not None
-    lost = found[P0].lost
-    assert lost is not None
-    assert (lost.epoch, lost.end_offset, found[P0].records, site.session.orders) == (2, 7, b"", {})
+    told = getattr(found[P0], field)
+    assert told is not None
+    assert (told.epoch, told.end_offset, found[P0].records, site.session.orders) == (*end, b"", {})
 
 
 def test_an_order_that_waits_is_over_where_what_it_waits_for_turns_out_to_be_lost(site: Site) -> None:
