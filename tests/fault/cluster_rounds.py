@@ -38,7 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.fault.cluster_clients import PARTITIONS, ClusterWorker, Noted, clients_of
 from tests.fault.disk import FuseDisk
-from tests.support.cluster_history import Entry, History, Stored, violations
+from tests.support.cluster_history import Entry, History, Sent, Stored, violations
 from tests.support.processes import EdgeBroker
 from tests.support.routed_hosts import RoutedHosts
 from tests.support.runtimes import console_script
@@ -140,15 +140,16 @@ class Board:
     def logs(self, topic: str) -> dict[int, dict[int, Stored]]:
         """Records by partition and offset."""
         found: dict[int, dict[int, Stored]] = {}
-        epoch = -1
+        batch: dict[str, Any] = {}
         for row in self.dump(topic):
             log = found.setdefault(int(row["partition"].rpartition("-")[2]), {})
             if row["kind"] == "batch":
                 assert row["crc"] == "ok", row
-                epoch = row["leader_epoch"]
+                batch = row
             elif row["kind"] == "record":
                 assert row["offset"] not in log, f"broker {self.number} has two records at one offset: {row}"
-                log[row["offset"]] = Stored(row["value"], epoch, row["key"])
+                sent = _sent(batch, row["offset"])
+                log[row["offset"]] = Stored(row["value"], batch["leader_epoch"], row["key"], sent)
             else:
                 raise AssertionError(f"broker {self.number}: {row}")
         return found
@@ -343,6 +344,11 @@ class RealCluster:
             if place[0] == OFFSETS_TOPIC:
                 history.logs[place] = {number: offsets[number].get(place[1], {}) for number in NUMBERS}
         history.ledger = [entry for board in self.boards for entry in board.ledger()]
+
+
+def _sent(batch: dict[str, Any], offset: int) -> Sent | None:
+    producer_id, sequence = batch["producer_id"], batch["base_sequence"] + offset - batch["base_offset"]
+    return None if producer_id < 0 else Sent(producer_id, batch["producer_epoch"], sequence)
 
 
 def _works(worker: ClusterWorker, beyond: int = 0) -> bool:

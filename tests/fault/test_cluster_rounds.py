@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.fault.cluster_rounds import BOARDS, ENSEMBLE, KINDS, OF_A_PROCESS, RealCluster, draw
-from tests.support.cluster_history import violations
+from tests.support.cluster_history import sent_anew, violations
 from tests.support.routed_hosts import RoutedHosts
 
 ROUNDS = 2
@@ -28,6 +28,8 @@ def play(directory, hosts, chance, rounds):
             acked, shown, lost = len(history.acked), len(history.shown), len(history.ledger)
             took_s = time.monotonic() - began
             print(f"  {acked} acked, {shown} shown, {lost} in ledgers, {took_s:.0f} s", flush=True)
+            for each in sent_anew(history):
+                print(f"  {each}", flush=True)
             assert not found, "\n".join(found[:20])
             cluster.delete_topic(f"round{number}")
 

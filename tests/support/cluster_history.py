@@ -6,13 +6,18 @@
 | a record that was shown is there for ever, and nobody was shown another one at its offset | `_unshown` |
 | no offset is answered twice: at acks=all never, at acks=1 not in one leader epoch | `_answered_twice` |
 | a record that acks=1 answered and that is gone is in a board's ledger, by epoch and offset | `_unledgered` |
-| a record of an idempotent producer is there once, and those of one producer in their order | `_misplaced` |
+| a sequence of a producer id and epoch is in a partition once, behind all lower ones, without a gap | `_unsequenced` |
+| a record of a producer is there once, and those of one producer in their order | `_misplaced` |
 | what a group was answered as committed never goes back | `_gone_back` |
 | every replica is in sync, and replicas have the same record at every offset that both hold | `_apart` |
 | what has no compaction has the same offsets everywhere | `_uneven` |
 
 Values are text that names a producer and a number, PRODUCER-NUMBER, and no value is produced twice.
 Order in time is by `at`: numbers that one process gave out as things happened.
+
+librdkafka answers a gap in one partition with the next producer epoch for all of them, and sends under it what was not
+answered, also what another partition's leader has stored: of that no broker can know. So `_misplaced` lets a record be
+there once in each epoch of its producer (`sent_anew` tells which are), if what was sent is known.
 
 Lives here: a pure judgement. Must never come in: clients, files, what was done to the cluster.
 """
@@ -70,12 +75,21 @@ class Found(NamedTuple):
     offset: int
 
 
+class Sent(NamedTuple):
+    """As what an idempotent producer sent a record."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
 class Stored(NamedTuple):
-    """A record on a board."""
+    """A record on a board; `sent` None: as what is not known, or not by an idempotent producer."""
 
     value: str | None
     leader_epoch: int
     key: str | None = None
+    sent: Sent | None = None
 
 
 class Entry(NamedTuple):
@@ -127,6 +141,7 @@ def violations(history: History) -> list[str]:
         _unshown,
         _answered_twice,
         _unledgered,
+        _unsequenced,
         _misplaced,
         _gone_back,
         _apart,
@@ -208,23 +223,64 @@ def _unledgered(history: History) -> Iterator[str]:
             )
 
 
-def _misplaced(history: History) -> Iterator[str]:
-    at: dict[str, tuple[Place, int]] = {}
+def _together(history: History) -> Iterator[tuple[Place, list[tuple[int, Stored]]]]:
+    """What all boards hold of each partition that is not compacted, by offset."""
     for place, logs in history.logs.items():
-        if place[0] in history.compacted:
-            continue
+        if place[0] not in history.compacted:
+            yield place, sorted({offset: stored for log in logs.values() for offset, stored in log.items()}.items())
+
+
+def _unsequenced(history: History) -> Iterator[str]:
+    for place, log in _together(history):
+        due: dict[tuple[int, int], int] = {}
+        for offset, (value, _, _, sent) in log:
+            if sent is None:
+                continue
+            producer_id, epoch, sequence = sent
+            expected = due.get((producer_id, epoch), sequence)  # a producer that is not known begins anywhere
+            if sequence != expected:
+                yield (
+                    f"{_at(place, offset)} holds {value!r} as sequence {sequence} of producer {producer_id} epoch "
+                    f"{epoch}, where {expected} was due"
+                )
+            due[producer_id, epoch] = sequence + 1
+
+
+def _misplaced(history: History) -> Iterator[str]:
+    at: dict[str, list[tuple[Place, int, Sent | None]]] = defaultdict(list)
+    for place, log in _together(history):
         last: dict[str, int] = defaultdict(lambda: -1)
-        together = {offset: stored.value for log in logs.values() for offset, stored in log.items()}
-        for offset, value in sorted(together.items()):
+        for offset, (value, _, _, sent) in log:
             if value is None:
                 continue
-            before = at.setdefault(value, (place, offset))
-            if before != (place, offset):
-                yield f"{value!r} is stored twice: {_at(*before)} and {_at(place, offset)}"
+            before = at[value]
+            for other, where, as_what in before:
+                if other != place or not _is_sent_anew(as_what, sent):
+                    yield f"{value!r} is stored twice: {_at(other, where)} and {_at(place, offset)}"
+            before.append((place, offset, sent))
             producer, _, number = value.rpartition("-")
-            if int(number) < last[producer]:
+            if int(number) < last[producer] and len(before) == 1:
                 yield f"{_at(place, offset)} holds {value!r} behind number {last[producer]} of the same producer"
             last[producer] = max(int(number), last[producer])
+
+
+def _is_sent_anew(before: Sent | None, sent: Sent | None) -> bool:
+    if before is None or sent is None:
+        return False
+    return before.producer_id == sent.producer_id and before.producer_epoch < sent.producer_epoch
+
+
+def sent_anew(history: History) -> list[str]:
+    """What `_misplaced` lets be: records that a producer sent under two of its epochs."""
+    found = []
+    for place, log in _together(history):
+        first: dict[str, tuple[int, Sent]] = {}
+        for offset, (value, _, _, sent) in log:
+            if value is not None and sent is not None:
+                where, before = first.setdefault(value, (offset, sent))
+                if where != offset:
+                    found.append(f"{value!r} was sent as {before} to {_at(place, where)}, as {sent} to offset {offset}")
+    return found
 
 
 def _gone_back(history: History) -> Iterator[str]:

@@ -2,11 +2,28 @@
 
 import pytest
 
-from tests.support.cluster_history import ALL, Acked, Committed, Entry, Found, History, Shown, Stored, violations
+from tests.support.cluster_history import (
+    ALL,
+    Acked,
+    Committed,
+    Entry,
+    Found,
+    History,
+    Sent,
+    Shown,
+    Stored,
+    sent_anew,
+    violations,
+)
 
 PLACE = ("readings", 0)
 OFFSETS = ("__consumer_offsets", 0)
-LOG = {0: Stored("a-1", 1), 1: Stored("b-1", 1), 2: Stored("a-2", 3), 3: Stored("b-2", 3)}
+LOG = {
+    0: Stored("a-1", 1, sent=Sent(7, 0, 0)),
+    1: Stored("b-1", 1),
+    2: Stored("a-2", 3, sent=Sent(7, 0, 1)),
+    3: Stored("b-2", 3),
+}
 GROUP = Stored("committed", 2, "key")
 
 
@@ -93,15 +110,38 @@ def ledger_of(**changes):
     return change
 
 
+def stored_behind(*records):
+    """All boards have these behind what they hold."""
+
+    def change(history):
+        for log in history.logs[PLACE].values():
+            log.update(enumerate(records, 4))
+
+    return change
+
+
 def store_twice(history):
-    for log in history.logs[PLACE].values():
-        log[4] = Stored("a-1", 3)
+    stored_behind(Stored("a-1", 3))(history)
+
+
+def store_a_sequence_twice(history):
+    stored_behind(Stored("a-2", 3, sent=Sent(7, 0, 1)))(history)
+
+
+def store_one_that_was_sent_before(history):
+    stored_behind(Stored("a-2", 3, sent=Sent(7, 1, 0)), Stored("a-2", 3, sent=Sent(7, 0, 2)))(history)
+
+
+def store_it_for_another_producer(history):
+    stored_behind(Stored("a-2", 3, sent=Sent(8, 0, 0)))(history)
+
+
+def leave_out_a_sequence(history):
+    stored_behind(Stored("a-3", 3, sent=Sent(7, 0, 3)))(history)
 
 
 def store_out_of_order(history):
-    for log in history.logs[PLACE].values():
-        log[4] = Stored("c-2", 3)
-        log[5] = Stored("c-1", 3)
+    stored_behind(Stored("c-2", 3), Stored("c-1", 3))(history)
 
 
 def tell_an_older_commit(history):
@@ -156,6 +196,10 @@ BROKEN = {
     ledger_of(first_offset=3, last_offset=None): "no ledger has it",
     ledger_of(first_offset=0, last_offset=1): "no ledger has it",
     store_twice: "'a-1' is stored twice: readings-0 offset 0 and readings-0 offset 4",
+    store_a_sequence_twice: "offset 4 holds 'a-2' as sequence 1 of producer 7 epoch 0, where 2 was due",
+    store_one_that_was_sent_before: "'a-2' is stored twice: readings-0 offset 4 and readings-0 offset 5",
+    store_it_for_another_producer: "'a-2' is stored twice: readings-0 offset 2 and readings-0 offset 4",
+    leave_out_a_sequence: "offset 4 holds 'a-3' as sequence 3 of producer 7 epoch 0, where 2 was due",
     store_out_of_order: "readings-0 offset 5 holds 'c-1' behind number 2",
     tell_an_older_commit: "group g of readings-0 was answered 3 as committed, then told 1",
     tell_no_commit: "group g of readings-0 was answered 1 as committed, then told 0",
@@ -173,6 +217,15 @@ def test_a_duplicate_that_is_stored_passes():
     history = sound()
     history.acked.append(Acked(PLACE, None, "a-1"))
     assert violations(history) == []
+
+
+def test_what_a_producer_sent_under_its_next_epoch_is_told_and_passes():
+    history = sound()
+    assert sent_anew(history) == []
+    stored_behind(Stored("a-1", 3, sent=Sent(7, 1, 0)), Stored("a-2", 3, sent=Sent(7, 1, 1)))(history)
+    assert violations(history) == []
+    again, _ = sent_anew(history)
+    assert again.startswith("'a-1' was sent as Sent(producer_id=7, producer_epoch=0, sequence=0) to readings-0")
 
 
 @pytest.mark.parametrize(("break_it", "sentence"), BROKEN.items())
