@@ -5,6 +5,7 @@
 | fetching | records at the log's end | fetching: they are appended, the next fetch goes at once |
 | fetching | nothing new | fetching, `fetch_wait_ms` later or when the disk has confirmed more |
 | fetching | the log diverges | entering: what is to go is written down first |
+| fetching | the log diverges, and has no record; no in-sync set names it | entering, though nothing goes: it begins anew at 0 |
 | fetching | the leader's log starts behind this one's end | entering: what the leader may never have had |
 | entering | entered | truncating, or beginning anew where the leader's log starts |
 | entering | this broker is elected | the log stays as it is |

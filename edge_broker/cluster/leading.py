@@ -7,9 +7,13 @@ nothing, as it may have matched another log.
 |---|---|---|
 | of another leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | no |
 | whose last epoch ended earlier here, or never was | diverging: the greatest epoch up to it, and its end | no |
+| without a record, beginning behind this log's end, or its start where no in-sync set named it | diverging: no epoch, and where this log starts | no |
 | of what this log has removed, all of it | OFFSET_OUT_OF_RANGE, and where it starts: the follower begins anew there | no |
 | of one that keeps out, as its disk is full | where the log starts | yes, but it leaves the in-sync set, as one that is slow |
 | else | the records from there on | yes: up to its synced end, under the registration that it names |
+
+A follower without a record has no epoch to match. What it lacks before its start had been shown, and was removed, if
+the in-sync set names it; else another one may have been shown since, as behind an unclean election.
 
 A log whose last epoch is older than all that are known here can be told nothing of: it may be another one, and what
 the follower does not know to be replicated it writes down.
@@ -70,13 +74,14 @@ def is_removed(log: ReplicaLog, last_fetched_epoch: int, fetch_offset: int) -> b
     return fetch_offset < start or (fetch_offset == start and not is_known(log, last_fetched_epoch))
 
 
-def divergence(log: ReplicaLog, epoch: int, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
-    """Where a follower's log may match this one at the latest; None: it does match up to `fetch_offset`.
-
-    An empty one matches wherever it begins: what was before that had been shown, and was removed.
-    """
+def divergence(
+    log: ReplicaLog, epoch: int, last_fetched_epoch: int, fetch_offset: int, *, in_sync: bool
+) -> EpochEnd | None:
+    """Where a follower's log may match this one at the latest; None: it does match up to `fetch_offset`."""
     if last_fetched_epoch == NONE:
-        return None if fetch_offset <= log.log_end_offset else EpochEnd(NONE, log.log_start_offset)
+        start = log.log_start_offset
+        differs = fetch_offset > (log.log_end_offset if in_sync else log.lost_until(start))
+        return EpochEnd(NONE, start) if differs else None
     found, end = log.epochs.end(last_fetched_epoch, epoch, log.log_end_offset)
     return None if found == last_fetched_epoch and end >= fetch_offset else EpochEnd(found, end)
 
@@ -88,9 +93,12 @@ class Leading:
         self.me, self.epoch, self.epoch_start, self.began_ms = me, epoch, epoch_start, now_ms
         self.followers: dict[int, Follower] = {}
 
-    def fetched(self, fetch: ReplicaFetch, log: ReplicaLog, now_ms: float) -> EpochEnd | None:
-        """Take a fetch of this epoch in; where the follower's log diverges, if it does."""
-        diverging = divergence(log, self.epoch, fetch.last_fetched_epoch, fetch.fetch_offset)
+    def fetched(self, fetch: ReplicaFetch, log: ReplicaLog, now_ms: float, *, in_sync: bool) -> EpochEnd | None:
+        """Take a fetch of this epoch in; where the follower's log diverges, if it does.
+
+        `in_sync`: whether the set names the follower, or may.
+        """
+        diverging = divergence(log, self.epoch, fetch.last_fetched_epoch, fetch.fetch_offset, in_sync=in_sync)
         if diverging is None and not is_removed(log, fetch.last_fetched_epoch, fetch.fetch_offset):
             follower = self._follower(fetch.replica, now_ms)
             if follower is not None:

@@ -339,7 +339,7 @@ class Partition:
         error = epoch_error(fetch.leader_epoch, self.leading.epoch)
         if error is not ErrorCode.NONE:
             return fetch.answer(error)
-        diverging = self.leading.fetched(fetch, self.log, self._around.now_ms)
+        diverging = self.leading.fetched(fetch, self.log, self._around.now_ms, in_sync=self._may_be_named(follower))
         if diverging is not None:
             return fetch.answer()._replace(diverging=diverging)
         if is_removed(self.log, fetch.last_fetched_epoch, fetch.fetch_offset):
@@ -350,6 +350,10 @@ class Partition:
         self.advance()
         answer = fetch.answer(high_watermark=self.high_watermark)
         return answer._replace(log_start_offset=self.log.log_start_offset, lost=self._lost_at(fetch.fetch_offset))
+
+    def _may_be_named(self, broker: int) -> bool:
+        """Whether the in-sync set has this one, or the set that is being written."""
+        return any(state is not None and state.entry(broker) is not None for state in (self.state, self._write.pending))
 
     def _lost_at(self, offset: int) -> EpochEnd | None:
         """What a follower has to pass over, with the epoch that its last record would have."""
@@ -556,7 +560,9 @@ class Partition:
         if answer.diverging is not None:
             if last_epoch(self.log) != NONE:
                 self._cut(truncation_end(self.log, answer.diverging))
-            return  # an empty one has nothing to cut, and waits until the leader's log is as long
+            elif not self._may_be_named(around.identity.broker):
+                self._once_entered(StartAnew(self.partition, 0), self.log.log_end_offset)  # it has nothing to lose
+            return  # one that is named waits until the leader's log is as long
         mark = min(answer.high_watermark, self.log.acknowledged_offset)
         if mark > self.high_watermark:
             self.high_watermark = mark

@@ -1,5 +1,7 @@
 """A replica that begins anew where its leader's log starts, as all that it has went there while it was away.
 
+One that has no record, and starts behind what its leader has had since, begins anew at 0, as one whose card is empty.
+
 | call | where | |
 |---|---|---|
 | `truncating.hold` | loop | as for a truncation |
@@ -12,6 +14,11 @@
 | `removed-offsets` says that all before the offset is gone, synced | the next start begins there |
 | the segment that begins there is made, durably | the same |
 | the other segments, and what is known of producers and epochs, go, durably | done |
+
+| step of `start_anew` at 0 | a crash after it |
+|---|---|
+| the segments go, durably, which hold nothing | the next start makes the log that was there, without a record |
+| LogStore.make_anew: its position, its directory go, another is made | it is missing: the cluster makes it anew |
 
 What went is no loss: the leader has removed it, by its retention or on request, and has it in its own account.
 
@@ -36,7 +43,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.errors import ErrorCode, Refusal
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import write_batch
 from edge_broker.storage.epochs import NONE, LeaderEpochs
@@ -49,7 +56,7 @@ from edge_broker.storage.removal import (
     remove_segments,
 )
 from edge_broker.storage.removal_account import BY_LEADER, Removed, with_removed, write_removed
-from edge_broker.storage.replica import begins_before
+from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import out_of_space
@@ -65,12 +72,16 @@ if TYPE_CHECKING:
 
 @runs_in("files")
 def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) -> PartitionLog:
-    """Empty a log that is held, durably; it goes on at an offset, not before its end. What it is to `go_on` as.
+    """Empty a log that is held, durably; it goes on at an offset, not before its end, or at 0 where it has no record.
+    What it is to `go_on` as.
 
     StorageFault takes it offline; the next start goes on with what was decided.
     """
 
     def decide() -> None:
+        if start_offset == 0 < log.log_end_offset:
+            _make_anew(store, log)
+            return
         assert start_offset >= log.log_end_offset, f"{log!r} cannot begin anew at {start_offset}"
         _decide(log, start_offset)
         _carry_out(log, start_offset)
@@ -124,6 +135,23 @@ def _write_first(log: PartitionLog, segment: Segment, batch: memoryview) -> None
         if isinstance(error, OSError) and out_of_space(error):
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"{error}: {segment.path}; nothing was written") from error
         raise
+
+
+def _make_anew(store: LogStore, log: PartitionLog) -> None:
+    start_offset, end_offset = log.log_start_offset, log.log_end_offset
+    assert start_offset == end_offset or Replica(log).lost_until(start_offset) == end_offset, f"{log!r} has records"
+    topic = store.topics.get(log.topic)
+    if topic is None or log not in topic.partitions:
+        raise StorageFault(log.directory, 0, "the topic was deleted")
+    for one in log.segments:
+        log.files.retire(one)
+    remove_segments(log.files.fs, log.directory, {one.base_offset for one in log.segments})
+    fresh, state = store.make_anew(topic, log), log.state
+    with state.layout:
+        state.segments, state.log_start_offset = fresh.segments, 0
+    state.cut(fresh.state.end())
+    state.show_nothing()
+    log.removed = ()
 
 
 def _decide(log: PartitionLog, start_offset: int) -> None:

@@ -101,6 +101,7 @@ class RealLog:
         self.syncing = self.refuses = False  # a card that has failed refuses until the next start
         self.works = 0  # under way, which a deletion waits for
         self.records = self._read()
+        self.begins_at_0 = False  # that is under way: a cut of power may leave nothing of it
         self.cut: frozenset[Record] = frozenset()  # what was truncated, and was not fetched again since
         self._entered: Entered | None = None
         self._looked = 0
@@ -453,9 +454,11 @@ class RealLog:
             return
         self._entered, log = None, self.replica.log
         self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
+        self.begins_at_0 = offset < self.log_end_offset
         with at("files"):
             fresh = start_anew(self.disk.store, log, offset, self.disk.now)
         go_on(log, fresh)
+        self.begins_at_0 = False
         self.cut |= set(self.records) - {GONE}
         self.records = self._read()
         if self.records != [GONE] * offset:
@@ -516,6 +519,8 @@ class RealDisk:
         bad = ("are lost", "offline", "belongs to no topic")
         notes = [note for note in self.store.recovery_notes if any(each in note for each in bad)]
         notes = [note for note in notes if "directory is missing" not in note]  # see `lose`
+        begun = [log.replica.log.directory for log in before.values() if log.begins_at_0]
+        notes = [note for note in notes if not any(f"{directory} " in note for directory in begun)]
         if notes:
             raise Damaged(f"a start says: {notes}")
 

@@ -45,9 +45,10 @@ def test_an_answer_of_another_epoch_or_for_another_log_is_nobodys() -> None:
 
 def test_a_follower_counts_for_what_its_disk_has_and_matches() -> None:
     leading, log = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4)
-    assert leading.fetched(fetch(offset=3, synced=2), log, 1.0) is None
+    assert leading.fetched(fetch(offset=3, synced=2), log, 1.0, in_sync=True) is None
     assert leading.ends(3) == {ME: 3, B: 2}
-    assert leading.fetched(fetch(offset=3, synced=3, last_epoch=3), log, 2.0) is not None, "it has another epoch's"
+    other = fetch(offset=3, synced=3, last_epoch=3)
+    assert leading.fetched(other, log, 2.0, in_sync=True) is not None, "it has another epoch's"
     assert leading.ends(3)[B] == 2
 
 
@@ -57,15 +58,15 @@ def test_every_epoch_begins_with_no_acknowledgement() -> None:
 
 def test_a_restarted_follower_counts_under_its_new_registration_alone() -> None:
     leading, log, again = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4), B._replace(epoch=9)
-    leading.fetched(fetch(offset=3, synced=3), log, 1.0)
-    leading.fetched(fetch(again, offset=3, synced=1), log, 2.0)
-    leading.fetched(fetch(offset=3, synced=3), log, 3.0)  # of the former one, late
+    leading.fetched(fetch(offset=3, synced=3), log, 1.0, in_sync=True)
+    leading.fetched(fetch(again, offset=3, synced=1), log, 2.0, in_sync=True)
+    leading.fetched(fetch(offset=3, synced=3), log, 3.0, in_sync=True)  # of the former one, late
     assert leading.ends(3) == {ME: 3, again: 1}
 
 
 def test_who_is_not_registered_so_does_not_join() -> None:
     leading, log = Leading(ME, 4, 1, 0.0), log_of(4, 4, 4)
-    leading.fetched(fetch(offset=3, synced=2), log, 1.0)
+    leading.fetched(fetch(offset=3, synced=2), log, 1.0, in_sync=True)
     assert leading.joining(TOPIC, 0, {2: Registration(2, 6, "two")}, 2) == (ME, B)
     assert leading.joining(TOPIC, 0, {2: Registration(2, 9, "two")}, 2) == (ME,)
     assert leading.joining(TOPIC, 0, {}, 2) == (ME,)
@@ -75,7 +76,7 @@ def test_who_is_not_registered_so_does_not_join() -> None:
 def test_slow_and_gone_members_are_not_healthy() -> None:
     leading, log, state = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4), PartitionState(1, 4, (ME, B))
     registrations = {1: Registration(1, 5, "one"), 2: Registration(2, 6, "two")}
-    leading.fetched(fetch(offset=3, synced=3), log, 100.0)
+    leading.fetched(fetch(offset=3, synced=3), log, 100.0, in_sync=True)
     assert leading.healthy(state, registrations, 150.0, 100.0) == 2
     assert leading.healthy(state, registrations, 250.0, 100.0) == 1
     assert leading.healthy(state, {}, 150.0, 100.0) == 1
@@ -85,11 +86,11 @@ def test_who_keeps_out_counts_for_what_it_has_and_is_not_to_be_in_sync() -> None
     leading, log = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4)
     there = {2: Registration(B.broker, B.epoch, B.directory)}
     state = PartitionState(1, 4, (ME, B))
-    leading.fetched(fetch(offset=3, synced=3), log, 1.0)
+    leading.fetched(fetch(offset=3, synced=3), log, 1.0, in_sync=True)
     assert leading.joining(TOPIC, 0, there, 3) == (ME, B)
-    leading.fetched(fetch(offset=3, synced=3)._replace(keeps_out=True), log, 2.0)
+    leading.fetched(fetch(offset=3, synced=3)._replace(keeps_out=True), log, 2.0, in_sync=True)
     assert leading.ends(3) == {ME: 3, B: 3}
     assert (leading.joining(TOPIC, 0, there, 3), leading.slow(state, 2.0, 1000.0)) == ((ME,), (B,))
     assert leading.healthy(state, there, 2.0, 1000.0) == 1
-    leading.fetched(fetch(offset=3, synced=3), log, 3.0)
+    leading.fetched(fetch(offset=3, synced=3), log, 3.0, in_sync=True)
     assert (leading.joining(TOPIC, 0, there, 3), leading.slow(state, 3.0, 1000.0)) == ((ME, B), ())

@@ -25,7 +25,7 @@ def log_of(*epochs: int) -> SimLog:
 def match(leader: SimLog, epoch: int, follower: SimLog) -> list[int]:
     """Where the follower truncates to, fetch by fetch."""
     ends = []
-    while (found := divergence(leader, epoch, last_epoch(follower), follower.log_end_offset)) is not None:
+    while (found := divergence(leader, epoch, last_epoch(follower), follower.log_end_offset, in_sync=True)) is not None:
         end = truncation_end(follower, found)
         assert end < follower.log_end_offset, "each step takes something"
         follower.begin_truncation(end)
@@ -47,7 +47,7 @@ def test_what_the_leader_never_had_goes() -> None:
 def test_two_leaders_that_lost_each_others_records_need_two_steps() -> None:
     """As KIP-279 has it: one step alone would leave offset 2 with a record of epoch 2."""
     leader, follower = log_of(1, 1, 1, 1, 3), log_of(1, 1, 2)
-    assert divergence(leader, 3, 2, 3) == EpochEnd(1, 4)
+    assert divergence(leader, 3, 2, 3, in_sync=True) == EpochEnd(1, 4)
     assert match(leader, 3, follower) == [2]
     assert follower.records == leader.records[:2]
 
@@ -79,9 +79,29 @@ def test_a_log_whose_records_were_all_removed_takes_what_its_leader_has_of_an_ol
 def test_a_log_without_records_waits_for_a_leader_that_ends_before_it() -> None:
     leader, follower = log_of(2), log_of(1, 3)
     follower.remove_front(2)
-    assert divergence(leader, 4, last_epoch(follower), 2) == EpochEnd(-1, 0)
+    assert divergence(leader, 4, last_epoch(follower), 2, in_sync=True) == EpochEnd(-1, 0)
     leader.append((Record(2, 2001),))
-    assert divergence(leader, 4, last_epoch(follower), 2) is None
+    assert divergence(leader, 4, last_epoch(follower), 2, in_sync=True) is None
+
+
+def test_a_log_without_records_that_no_set_names_differs_from_one_that_starts_before_it() -> None:
+    """Behind an unclean election others may have been shown what it has not, before where it starts."""
+    leader, follower = log_of(1, 1, 2, 2), log_of(1, 3)
+    follower.remove_front(2)
+    assert divergence(leader, 4, last_epoch(follower), 2, in_sync=False) == EpochEnd(-1, 0)
+    leader.remove_front(1)
+    assert divergence(leader, 4, last_epoch(follower), 2, in_sync=False) == EpochEnd(-1, 1)
+    leader.remove_front(2)
+    assert divergence(leader, 4, last_epoch(follower), 2, in_sync=False) is None
+
+
+def test_a_log_that_holds_nothing_but_what_its_leader_lost_matches() -> None:
+    leader = log_of(1, 1)
+    leader.rot(0)
+    leader.own_up()
+    assert leader.lost_until(0) == 1
+    assert divergence(leader, 4, -1, 1, in_sync=False) is None
+    assert divergence(leader, 4, -1, 2, in_sync=False) == EpochEnd(-1, 0)
 
 
 def test_what_a_truncation_takes_is_told_epoch_by_epoch() -> None:

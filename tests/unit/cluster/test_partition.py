@@ -301,6 +301,35 @@ def test_a_leader_tells_where_its_log_starts(
     assert B not in made.leading.ends(0)
 
 
+def test_an_empty_log_that_no_set_names_and_that_begins_behind_the_leaders_start_begins_anew() -> None:
+    made, log, around = replica_of()
+    log.start_anew(9)
+    made.take_in(PartitionState(2, 4, (B, C)), 1)
+    around.took()
+    made.fetched(ReplicaFetched(PARTITION, 4, 9, -1, diverging=EpochEnd(-1, 3)))
+    (enter,) = around.took()
+    assert isinstance(enter, Enter)
+    assert enter.losses == ()
+    made.entered(enter.token)
+    assert around.took() == [StartAnew(PARTITION, 0)]
+    log.start_anew(0)
+    made.truncated()
+    assert [each.fetch_offset for each in around.fetches()] == [0]
+    assert made.high_watermark == 0
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_leader_counts_an_empty_follower_that_starts_behind_it_if_the_set_names_it(named: bool) -> None:
+    made, _, around = replica_of(4, 4, 4)
+    made.take_in(PartitionState(1, 5, (ME, B) if named else (ME,)), 1)
+    made.epoch_begun(5)
+    around.took()
+    answer = made.fetch_from(ReplicaFetch(PARTITION, B, 5, 3, -1, 3))
+    assert made.leading is not None
+    assert answer.diverging == (None if named else EpochEnd(-1, 0))
+    assert (B in made.leading.ends(0)) == named
+
+
 def test_an_empty_log_that_begins_behind_the_leaders_end_waits_for_it() -> None:
     made, log, around = replica_of()
     log.start_anew(9)

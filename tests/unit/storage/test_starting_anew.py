@@ -10,6 +10,7 @@ import pytest
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.removal import delete_records, follow_start
+from edge_broker.storage.reopening import reopen
 from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.store import LogStore
@@ -135,6 +136,89 @@ def test_a_step_that_fails_takes_it_offline_and_the_next_start_goes_on(kind: str
         check(replica, 300)
     else:
         assert all_of(replica) == written
+
+
+def begun_at(disk: SimulatedDisk, start: int) -> tuple[LogStore, Replica]:
+    """A log that begins anew far behind what its next leader has."""
+    store, replica, _ = filled(disk)
+    anew(store, replica, start)
+    return store, replica
+
+
+def check_nothing(replica: Replica) -> None:
+    """It is as one that was just made."""
+    assert replica.online, replica.log.fault
+    ends = (replica.log_start_offset, replica.log_end_offset, replica.synced_offset, replica.log.high_watermark)
+    assert (*ends, replica.log.removed, replica.epochs.starts) == (0, 0, 0, 0, (), ())
+
+
+def test_one_without_a_record_begins_anew_at_0_and_then_where_its_leader_starts() -> None:
+    disk = SimulatedDisk(1)
+    store, replica = begun_at(disk, 100)
+    store.checkpoint()
+    anew(store, replica, 0)
+    check_nothing(replica)
+    disk.crash()
+    store, replica = again(disk)
+    assert not [note for note in store.recovery_notes if "lost" in note or "offline" in note]
+    check_nothing(replica)
+    anew(store, replica, 30)
+    check(replica, 30)
+    more = [of_number(number, 9) for number in range(30, 39)]
+    take(replica, *more)
+    synced(replica.log)
+    store.close()
+    assert all_of(again(disk)[1]) == more
+    assert entries(store) == []
+
+
+def test_one_with_records_never_begins_anew_before_its_end() -> None:
+    store, replica, _ = filled(SimulatedDisk(1))
+    assert hold(replica.log)
+    with pytest.raises(AssertionError):
+        start_anew(store, replica.log, 0, NOW)
+    let_go(replica.log)
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["free", "ordered"])
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_at_each_step_a_power_cut_leaves_an_empty_log_as_it_was_or_missing_or_at_0(
+    ordered: bool, checkpointed: bool
+) -> None:
+    step, done, seen = 0, False, set()
+    while not done:
+        step += 1
+        disk = SimulatedDisk(step * 17, ordered=ordered)
+        store, replica = begun_at(disk, 100)
+        if checkpointed:
+            store.checkpoint()
+        done = not cut_off(disk, step, partial(anew, store, replica, 0))
+        disk.crash_at = -1
+        disk.kill() if step % 3 == 0 else disk.crash()
+        store, replica = again(disk)
+        assert entries(store) == []
+        assert not replica.damaged
+        seen.add("missing" if replica.missing else replica.log_start_offset)
+        if replica.missing:
+            replica.log.go_on_as(reopen(store, replica.log, NOW, led_from=None, anew=True).log)
+        check(replica, 100) if replica.log_start_offset else check_nothing(replica)
+    assert seen == {100, "missing", 0}
+
+
+@pytest.mark.leaves("is missing or empty", "names topic id None", "no segment is left")
+@pytest.mark.parametrize("kind", ["remove", "sync_directory", "create", "write"])
+def test_a_step_that_fails_on_the_way_to_0_takes_it_offline_and_the_next_start_goes_on(kind: str) -> None:
+    disk = SimulatedDisk(1)
+    store, replica = begun_at(disk, 100)
+    assert hold(replica.log)
+    disk.fault = failing(kind, "/t-0")
+    with pytest.raises(StorageFault):
+        start_anew(store, replica.log, 0, NOW)
+    assert not replica.online
+    disk.fault = None
+    disk.crash()
+    _, replica = again(disk)
+    assert replica.missing or (replica.online and replica.log_start_offset in (0, 100))
 
 
 AMID = 22
