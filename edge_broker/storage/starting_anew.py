@@ -56,7 +56,7 @@ from edge_broker.storage.removal import (
     remove_segments,
 )
 from edge_broker.storage.removal_account import BY_LEADER, Removed, with_removed, write_removed
-from edge_broker.storage.replica import Replica, begins_before
+from edge_broker.storage.replica import begins_before
 from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import out_of_space
@@ -139,7 +139,7 @@ def _write_first(log: PartitionLog, segment: Segment, batch: memoryview) -> None
 
 def _make_anew(store: LogStore, log: PartitionLog) -> None:
     start_offset, end_offset = log.log_start_offset, log.log_end_offset
-    assert start_offset == end_offset or Replica(log).lost_until(start_offset) == end_offset, f"{log!r} has records"
+    assert start_offset == end_offset or log.state.epochs.at(end_offset - 1) == NONE, f"{log!r} has records"
     topic = store.topics.get(log.topic)
     if topic is None or log not in topic.partitions:
         raise StorageFault(log.directory, 0, "the topic was deleted")

@@ -217,10 +217,13 @@ def showing(log: PartitionLog) -> Callable[[PartitionLog], None]:
 def cut_damage(store: LogStore, log: PartitionLog, now: Now) -> PartitionLog:
     """Cut a log that is held where the first thing lies that it lacks, durable; what it is to `go_on` as.
 
-    For a replica that is in no in-sync set, and whose leader has all of it. StorageFault as of `truncate`.
+    For a replica that is in no in-sync set, and whose leader has all of it. Where the damage went from the front since
+    that was decided, it ends where it did. StorageFault as of `truncate`.
     """
-    base, lacked = min(log.lacked, key=lambda place: place[1].first_offset)
-    end = Truncation(lacked.first_offset, base, lacked.position)
+    end = Truncation(log.log_end_offset, log.state.active.base_offset, log.state.active.size)
+    if log.damaged:
+        base, lacked = min(log.lacked, key=lambda place: place[1].first_offset)
+        end = Truncation(lacked.first_offset, base, lacked.position)
     return remade(store, log, now, lambda: _decide(store, log, end), lambda fresh: None)
 
 

@@ -101,7 +101,7 @@ class RealLog:
         self.syncing = self.refuses = False  # a card that has failed refuses until the next start
         self.works = 0  # under way, which a deletion waits for
         self.records = self._read()
-        self.begins_at_0 = False  # that is under way: a cut of power may leave nothing of it
+        self.is_made_anew = False  # from nothing: a cut of power amid that may leave nothing of it
         self.cut: frozenset[Record] = frozenset()  # what was truncated, and was not fetched again since
         self._entered: Entered | None = None
         self._looked = 0
@@ -158,6 +158,7 @@ class RealLog:
         if self.online or self.refuses:
             return
         self.disk.may_be_cut(CUT_AMID * 10)
+        self.is_made_anew = self.is_made_anew or (anew and self.missing)
         end = log.synced.offset
         work = partial(reopen, self.disk.store, log, self.disk.now, led_from=replica.led_from, anew=anew)
         try:
@@ -168,6 +169,7 @@ class RealLog:
                 raise
             return  # it stays as it is until the next start
         log.go_on_as(found.log)
+        self.is_made_anew = False
         replica.led_from, left = None, self._without_lacks(self.records[:end])
         self.cut |= set(self.records[end:]) - {GONE}
         self.records = self._read()
@@ -248,7 +250,7 @@ class RealLog:
 
     def take_over(self, before: RealLog) -> None:
         """Be what a start has found of a log; what was truncated must not be there again."""
-        self.cut = before.cut
+        self.cut, self.is_made_anew = before.cut, before.is_made_anew and self.missing
         back = self.cut.intersection(self.records)
         if back:
             raise Damaged(f"{self.replica.log!r} has what was truncated: {back}")
@@ -454,11 +456,11 @@ class RealLog:
             return
         self._entered, log = None, self.replica.log
         self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
-        self.begins_at_0 = offset < self.log_end_offset
+        self.is_made_anew = offset < self.log_end_offset
         with at("files"):
             fresh = start_anew(self.disk.store, log, offset, self.disk.now)
         go_on(log, fresh)
-        self.begins_at_0 = False
+        self.is_made_anew = False
         self.cut |= set(self.records) - {GONE}
         self.records = self._read()
         if self.records != [GONE] * offset:
@@ -519,7 +521,7 @@ class RealDisk:
         bad = ("are lost", "offline", "belongs to no topic")
         notes = [note for note in self.store.recovery_notes if any(each in note for each in bad)]
         notes = [note for note in notes if "directory is missing" not in note]  # see `lose`
-        begun = [log.replica.log.directory for log in before.values() if log.begins_at_0]
+        begun = [log.replica.log.directory for log in before.values() if log.is_made_anew]
         notes = [note for note in notes if not any(f"{directory} " in note for directory in begun)]
         if notes:
             raise Damaged(f"a start says: {notes}")

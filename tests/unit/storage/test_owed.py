@@ -8,6 +8,7 @@ from edge_broker.errors import StorageFault
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.owed import own_up
+from edge_broker.storage.removal import delete_records
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.store import LogStore
@@ -121,3 +122,16 @@ def test_damage_before_the_start_is_no_loss() -> None:
     quarantine(replica.log, found)
     assert not replica.damaged
     assert ledgered(store) == []
+
+
+def test_a_cut_that_comes_when_the_damage_went_from_the_front_takes_nothing() -> None:
+    disk = SimulatedDisk(1)
+    store, replica, written = filled(disk)
+    found_damage(disk, replica, 3)
+    delete_records(replica.log, 9, NOW)
+    assert not replica.damaged
+    cut(store, replica)
+    assert (replica.log_start_offset, replica.log_end_offset, replica.online) == (9, 20, True)
+    disk.crash()
+    _, replica = again(disk)
+    assert all_of(replica) == written[9:]
