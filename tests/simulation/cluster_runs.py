@@ -27,7 +27,7 @@ from tests.simulation.cluster_storage import RealDisk
 from tests.simulation.cluster_world import FETCH_RECORDS, SESSION_MS, TOPIC, Board, Process, World
 
 ENDS_MS = 60_000.0  # within which everybody is in sync once nothing fails
-LEAVES_MS = 800.0  # less than it takes to count as slow
+LEAVES_MS = 800.0  # less than it takes to count as slow; another leader waits as long
 STEP_MS = 25.0
 OFFLINE_FOR_LONG_MS = 300_000.0
 ALL_FAIL_MS = 4000.0
@@ -370,16 +370,24 @@ class Schedule:
 
     def _fill_one(self) -> None:
         """A full board leaves every in-sync set, others go on, and it comes back."""
-        board, partitions = self.board, self._partitions
+        board = self.board
         self.world.note(f"- board {board.number} is full")
         board.disk.fill(full=True)
-        self._wait(
-            "a full replica has left", lambda: not any(self._follows(board, each) for each in partitions), LEAVES_MS
-        )
+        self._wait("a full replica has left", partial(self._has_left, board, {}))
         answered: set[PartitionId] = set()
         self._wait("a record is acked beside a full replica", lambda: self._all_answer(answered, board))
         board.disk.fill(full=False)
         self._wait("who was full is in sync again", self._recovered)
+
+    def _has_left(self, board: Board, named: dict[tuple[PartitionId, int], float]) -> bool:
+        """Whether no set names it any more; `named`: since when it was seen so, by leader epoch."""
+        following = [each for each in self._partitions if self._follows(board, each)]
+        for each in following:
+            state, now_ms = self.world.state(each), self.world.now_ms
+            assert state is not None
+            if now_ms > named.setdefault((each, state.leader_epoch), now_ms) + LEAVES_MS:
+                raise Violation(f"{each} named a full replica for longer than {LEAVES_MS:.0f} ms; {self._picture()}")
+        return not following
 
     def _leads(self, board: Board, partition: PartitionId) -> bool:
         state = self.world.state(partition)
