@@ -38,7 +38,13 @@ from edge_broker.storage.log import PartitionLog
 PARTITIONS_AT_ONCE = 64
 PARTITIONS_MAX = 10_000  # in one request
 RECORD_ERRORS_MAX = 1000  # in one answer
-OF_PRODUCERS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
+OF_PRODUCERS = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
 NEEDS = {-1: Needs.SYNCED, 0: Needs.WRITTEN, 1: Needs.MARKED}
 """By acks."""
 

@@ -314,7 +314,8 @@ class LogWriter:
             if now.age_ms >= self._expire_at_age_ms:
                 self._expire_at_age_ms = now.age_ms + EXPIRY_INTERVAL_MS
                 self.producers.expire(now, state.settings.producer_id_expiration_ms)
-            again, news = self.producers.admit(header, state.log_end_offset, now.age_ms)
+            first_epoch = len(state.epochs.starts) < 2
+            again, news = self.producers.admit(header, state.log_end_offset, now.age_ms, first_epoch=first_epoch)
             if again is not None:
                 return Appended(again.base_offset, again.last_offset + 1, -1, duplicate=True)
         if self.rolling or self._roll_is_due(size, header, now):

@@ -2,12 +2,21 @@
 
 | producer's batch | answer |
 |---|---|
-| unknown producer id | accepted with any sequence: what was known may have expired, or gone for lack of memory |
+| unknown producer id, sequence 0 | accepted |
+| the same, another sequence, and it may have been forgotten | accepted: it expired, or went for lack of memory |
+| the same, never forgotten | a gap: OUT_OF_ORDER_SEQUENCE_NUMBER (45) |
+| the same, in the first leader epoch | a gap: UNKNOWN_PRODUCER_ID (59) |
 | one of its last 5 batches again (same epoch and sequences) | the first write's offsets, nothing is written |
 | older epoch | INVALID_PRODUCER_EPOCH (47) |
 | newer epoch | accepted from sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER (45) |
 | same epoch, next sequence (after 2147483647 comes 0) | accepted |
 | same epoch, any other sequence | OUT_OF_ORDER_SEQUENCE_NUMBER (45) |
+
+Kafka accepts a gap at the beginning. But where a leader has refused a producer's first batch and takes the second one,
+or another leader has lost the first, librdkafka tells its user that both are stored: an answer for a sequence speaks
+for all before it. With 45 clients send all again under their next epoch. In the first leader epoch the topic may be a
+new one in place of a deleted one: with 59 they begin anew in it. Who may have been forgotten is known by the greatest
+id that was, as ids rise.
 
 Any client may write with any producer id, so all partitions together keep BYTES_MAX of them (producer_memory.py), and
 so does one partition while a start reads it; those that wrote longest ago go first. None of them has a transaction
@@ -29,12 +38,16 @@ from edge_broker.storage.summary import NO_COUNTS, Counts, LastWrite
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 0x7FFFFFFF
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
+VERSION_WITHOUT_FORGOTTEN = 2
+NOBODY = -1  # was forgotten
+ANYBODY = (1 << 63) - 1  # may have been
 BYTES_MAX = 8 << 20  # some 18,000 producers with one batch each, or 6,000 with five
 PRODUCER_BYTES = 250  # of memory: the objects, their numbers, and a place in the dict
 WRITTEN_BYTES = 220
 _HEAD = struct.Struct(">HI")
 _POSITION = struct.Struct(">qqqqqqIIIqqB36sI")
+_FORGOTTEN = struct.Struct(">q")
 _PRODUCER = struct.Struct(">qhqB")
 _WRITTEN = struct.Struct(">iiqq")
 
@@ -71,18 +84,21 @@ class SnapshotPosition(NamedTuple):
     max_timestamp_offset: int
     born_age_ms: int
     counts: Counts = NO_COUNTS
+    forgotten_max: int = ANYBODY
 
 
 class Producers:
     """The producers of one partition. Entries are replaced and never changed, so that a worker may copy them.
 
-    The one that wrote last is the last one; `held` is what all take of memory, in bytes.
+    The one that wrote last is the last one; `held` is what all take of memory, in bytes. Whoever has a greater id than
+    `forgotten_max`, and is not known, never wrote.
     """
 
-    __slots__ = ("__weakref__", "_known", "held")
+    __slots__ = ("__weakref__", "_known", "forgotten_max", "held")
 
-    def __init__(self, known: Mapping[int, Producer] | None = None) -> None:
+    def __init__(self, known: Mapping[int, Producer] | None = None, *, forgotten_max: int = ANYBODY) -> None:
         self._known: dict[int, Producer] = dict(known or {})
+        self.forgotten_max = forgotten_max
         self.held = sum(producer.held for producer in self._known.values())
 
     def __len__(self) -> int:
@@ -92,8 +108,13 @@ class Producers:
         """A copy of what is known, by producer id."""
         return dict(self._known)
 
-    def admit(self, batch: BatchHeader, base_offset: int, age_ms: int) -> tuple[Written | None, Producer | None]:
-        """The first write of a batch that came before, or what to `keep` once this one is written; Refusal."""
+    def admit(
+        self, batch: BatchHeader, base_offset: int, age_ms: int, *, first_epoch: bool
+    ) -> tuple[Written | None, Producer | None]:
+        """The first write of a batch that came before, or what to `keep` once this one is written; Refusal.
+
+        `first_epoch`: the log has had no other leader epoch.
+        """
         producer_id = batch.producer_id
         if producer_id < 0 or batch.is_control:
             return None, None
@@ -104,6 +125,8 @@ class Producers:
             if again is not None:
                 return again, None
             _check(known, batch, producer_id)
+        elif batch.base_sequence and producer_id > self.forgotten_max:
+            raise _gap(batch, first_epoch=first_epoch)
         return None, _next(known, batch.producer_epoch, written, age_ms)
 
     def keep(self, producer_id: int, producer: Producer) -> int:
@@ -126,6 +149,7 @@ class Producers:
         """Know a producer no more; the bytes that it took."""
         held = self._known.pop(producer_id).held
         self.held -= held
+        self.forgotten_max = max(self.forgotten_max, producer_id)
         return held
 
     def bound(self, bytes_max: int) -> None:
@@ -189,6 +213,12 @@ def _check(known: Producer, batch: BatchHeader, producer_id: int) -> None:
         )
 
 
+def _gap(batch: BatchHeader, *, first_epoch: bool) -> Refusal:
+    code = ErrorCode.UNKNOWN_PRODUCER_ID if first_epoch else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    what = f"producer {batch.producer_id} epoch {batch.producer_epoch} sent sequence {batch.base_sequence}"
+    return Refusal(code, f"{what} first; what was before that is not here, so send all of it again under another epoch")
+
+
 def _next(known: Producer | None, epoch: int, written: Written, age_ms: int) -> Producer:
     if known is None or known.epoch != epoch:
         return Producer(epoch, age_ms, (written,))
@@ -197,10 +227,11 @@ def _next(known: Producer | None, epoch: int, written: Written, age_ms: int) -> 
 
 def encode_snapshot(place: SnapshotPosition, known: Mapping[int, Producer]) -> bytes:
     """The bytes of a .snapshot file."""
-    *fields, counts = place
+    *fields, counts, forgotten_max = place
     *numbers, written = counts
     boot = written.boot_id.encode()[:36]
     parts = [_POSITION.pack(*fields, *numbers, written.age_ms, written.trusted, boot, len(known))]
+    parts.append(_FORGOTTEN.pack(forgotten_max))
     for producer_id, producer in known.items():
         parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.used_age_ms, len(producer.batches)))
         parts.extend(_WRITTEN.pack(*written) for written in producer.batches)
@@ -216,14 +247,17 @@ def decode_snapshot(data: bytes) -> tuple[SnapshotPosition, Iterator[tuple[int, 
     if len(data) < _HEAD.size + _POSITION.size:
         return None
     version, crc = _HEAD.unpack_from(data)
-    if version != SNAPSHOT_VERSION or crc != crc32c(data[_HEAD.size :]):
+    if version not in (VERSION_WITHOUT_FORGOTTEN, SNAPSHOT_VERSION) or crc != crc32c(data[_HEAD.size :]):
         return None
     *fields, count = _POSITION.unpack_from(data, _HEAD.size)
-    return _place_of(*fields), _producers_in(data, count)
+    place, at = _place_of(*fields), _HEAD.size + _POSITION.size
+    if version == SNAPSHOT_VERSION:
+        place = place._replace(forgotten_max=_FORGOTTEN.unpack_from(data, at)[0])
+        at += _FORGOTTEN.size
+    return place, _producers_in(data, at, count)
 
 
-def _producers_in(data: bytes, count: int) -> Iterator[tuple[int, Producer]]:
-    at = _HEAD.size + _POSITION.size
+def _producers_in(data: bytes, at: int, count: int) -> Iterator[tuple[int, Producer]]:
     for _ in range(count):
         producer_id, epoch, used_age_ms, batches = _PRODUCER.unpack_from(data, at)
         at += _PRODUCER.size
@@ -233,13 +267,13 @@ def _producers_in(data: bytes, count: int) -> Iterator[tuple[int, Producer]]:
         at = end
 
 
-def bounded(known: Iterator[tuple[int, Producer]]) -> Producers:
+def bounded(known: Iterator[tuple[int, Producer]], forgotten_max: int) -> Producers:
     """Producers of a snapshot, in the order in which they wrote last, at most BYTES_MAX of them."""
-    found = Producers()
+    found = Producers(forgotten_max=forgotten_max)
     for producer_id, producer in known:
         found.keep(producer_id, producer)
         found.bound(BYTES_MAX)
-    return Producers(dict(_by_age(found.known())))
+    return Producers(dict(_by_age(found.known())), forgotten_max=found.forgotten_max)
 
 
 def _place_of(

@@ -50,7 +50,7 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.log_state import LogState
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import Position
-from edge_broker.storage.producers import Producers, SnapshotPosition, bounded, decode_snapshot
+from edge_broker.storage.producers import ANYBODY, NOBODY, Producers, SnapshotPosition, bounded, decode_snapshot
 from edge_broker.storage.removal import finish_removal, remove_segments
 from edge_broker.storage.removal_account import (
     BY_LEADER,
@@ -344,7 +344,7 @@ def _read_snapshot(
         if int(name[:-9]) <= offset_max:
             found = decode_snapshot(read_whole(opening.files.fs, f"{directory}/{name}"))
             if found is not None and fits(found[0]):
-                return found[0], bounded(found[1])
+                return found[0], bounded(found[1], found[0].forgotten_max)
     return None
 
 
@@ -355,7 +355,10 @@ def _open_clean(
     active = found.segments[-1]
     snapshot = _read_snapshot(opening, found.directory, found.names, stored.offset)
     if snapshot is None and stored.offset == 0:
-        snapshot = SnapshotPosition(0, 0, 0, -1, -1, AGE_UNKNOWN), Producers()  # nothing was ever written
+        snapshot = (
+            SnapshotPosition(0, 0, 0, -1, -1, AGE_UNKNOWN),
+            Producers(forgotten_max=NOBODY),
+        )  # nothing was ever written
     epochs = _read_epochs(opening, found.directory, found.names)
     place = (stored.offset, stored.segment_base, stored.position)
     if (
@@ -443,6 +446,8 @@ class _Recovery:
         if anew:  # it knows nothing of what it had, as starting_anew.py leaves it
             self._producers, self._epochs = Producers(), LeaderEpochs()
             self._drop_snapshots(-1)
+        if self._corrupt_ranges or any(segment.corrupt_ranges for segment in self._segments):
+            self._producers.forgotten_max = ANYBODY  # who wrote there is not known
         wrong = not set(self._epochs_written) <= set(self._epochs.starts)
         self._epochs.cut(self._segments[0].base_offset, end_offset)
         if wrong or any(start >= end_offset for _, start in self._epochs_written):
@@ -581,6 +586,8 @@ class _Recovery:
                 self._opening, self._found.directory, self._found.names, self._stored_offset, self._fits
             )
         if snapshot is None:
+            if self._start_offset == 0 and not self._settings.may_have_gaps:
+                self._producers.forgotten_max = NOBODY  # each that ever wrote is met
             return SnapshotPosition(first, first, 0, -1, -1, AGE_UNKNOWN)
         self._producers = snapshot[1]
         at = self._go_on_at(snapshot[0])

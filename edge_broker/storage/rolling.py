@@ -149,6 +149,7 @@ class LogRoller:
         active, fs, end_offset = state.active, state.files.fs, state.log_end_offset
         if self._snapshot_offset == end_offset:
             return
+        producers = self._writer.producers
         place = SnapshotPosition(
             end_offset,
             active.base_offset,
@@ -157,8 +158,9 @@ class LogRoller:
             active.max_timestamp_offset,
             active.born_age_ms,
             active.tally.counts(),
+            producers.forgotten_max,
         )
-        put(f"{end_offset:020d}.snapshot", encode_snapshot(place, self._writer.producers.known()))
+        put(f"{end_offset:020d}.snapshot", encode_snapshot(place, producers.known()))
         found = sorted(name for name in fs.names(state.directory) if name.endswith(".snapshot"))
         for name in found[:-SNAPSHOTS_KEPT]:
             with suppress(FileNotFoundError):  # compaction drops those inside the segments that it replaces

@@ -50,7 +50,7 @@ from edge_broker.storage.log_state import LogState
 from edge_broker.storage.open_files import OpenFiles
 from edge_broker.storage.positions import FILES, PartitionKey, Position, PositionsFiles
 from edge_broker.storage.producer_memory import ProducerMemory
-from edge_broker.storage.producers import Producers
+from edge_broker.storage.producers import NOBODY, Producers
 from edge_broker.storage.recovery import RecoveryContext, Wanted, note_cut, offline_partition, open_partition
 from edge_broker.storage.rolling import make_segment_file
 from edge_broker.storage.segment import Segment
@@ -568,7 +568,7 @@ class LogStore:
         segment.open_tail()
         where = (topic, partition, directory, settings, self._files)
         epoch = NONE if self.is_replicated(topic) else self.leader_epoch
-        return PartitionLog(LogState(*where, [segment], 0, epoch, LeaderEpochs()), Producers())
+        return PartitionLog(LogState(*where, [segment], 0, epoch, LeaderEpochs()), Producers(forgotten_max=NOBODY))
 
     @runs_in("files")
     def make_partitions(self, topic: Topic, count: int) -> list[PartitionLog]:

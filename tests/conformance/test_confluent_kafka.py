@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.conformance.conftest import MESSAGE_BYTES_MAX
 from tests.support.entries import librdkafka
 from tests.support.kafka_reading import read_topic
-from tests.support.processes import wait_until
+from tests.support.processes import ApacheKafka, wait_until
 from tests.support.waiting import CALL_S
 
 VALUES = [f"value {number}".encode() for number in range(300)]
@@ -198,6 +198,37 @@ def test_idempotent_retry_stores_no_duplicate(strict, new_strict_topic, after):
     assert strict.thief.stolen == 2
     assert [offset for _, offset in delivered] == list(range(len(VALUES)))
     assert [read.value for read in read_topic(strict.bootstrap, topic)] == VALUES
+
+
+def test_the_second_batch_of_a_new_producer_is_not_taken_where_the_first_was_refused(
+    strict, new_strict_topic, broker_class
+):
+    """Else librdkafka takes the answer for one of both. Apache Kafka takes it, and loses the first record so."""
+    topic, first = new_strict_topic(), int(broker_class is ApacheKafka)
+    settings = {"enable.idempotence": True, "batch.num.messages": 1, "linger.ms": 0, "retry.backoff.ms": 20}
+    strict.thief.spoil(VALUES[0])
+    delivered = _produce(strict.bootstrap, topic, VALUES[:5], **settings)
+    assert not strict.thief.spoils
+    assert len(delivered) == 5
+    assert [read.value for read in read_topic(strict.bootstrap, topic)] == VALUES[first:5]
+
+
+def test_an_idempotent_producer_goes_on_where_its_topic_was_deleted_and_made_again(broker, new_topic):
+    topic, admin = new_topic(), AdminClient(librdkafka(broker.bootstrap))
+    delivered: list[object] = []
+    producer = Producer({**librdkafka(broker.bootstrap), "enable.idempotence": True, "linger.ms": 0})
+
+    def produce(value):
+        producer.produce(topic, value, on_delivery=lambda error, message: delivered.append(error or message.offset()))
+        assert producer.flush(CALL_S) == 0
+
+    for value in VALUES[:3]:
+        produce(value)
+    admin.delete_topics([topic])[topic].result(CALL_S)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(CALL_S)
+    for value in VALUES[3:6]:
+        produce(value)
+    assert delivered == [0, 1, 2, 0, 1, 2]
 
 
 def test_the_same_fault_does_duplicate_without_idempotence(strict, new_strict_topic):

@@ -93,7 +93,7 @@ class Acts(Site):
             return build_batch(records, timestamp_ms=timestamp)
         producer_id = self.dice.randrange(3)
         epoch, written = model.producers().get(producer_id, (0, ()))
-        sequence = written[-1][1] + 1 if written else self.dice.choice((0, 7))
+        sequence = written[-1][1] + 1 if written else 0
         if self.dice.random() < 0.05:
             epoch, sequence = epoch + 1, 0
         return build_batch(

@@ -1,4 +1,5 @@
-"""A fault that only a proxy can make: the broker stored a batch, and its answer never reached the producer.
+"""Faults that only a proxy can make: the broker stored a batch, and its answer never reached the producer; a batch
+reached the broker with another bit in it.
 
 Kafka framing only, as far as the fault needs it: size (int32), then api_key (int16), api_version (int16) and
 correlation_id (int32) of a request, correlation_id (int32) of an answer. Source: the Kafka protocol guide.
@@ -24,12 +25,31 @@ class AnswerThief:
         self.stolen = 0
         self._wanted = 0
         self._spared = 0
+        self._spoils = b""
         self._lock = threading.Lock()
 
     def steal(self, answers: int = 1, *, after: int = 0) -> None:
         """Let `after` answers pass, then drop `answers` of them, each with its connection; the count starts anew."""
         with self._lock:
             self.stolen, self._wanted, self._spared = 0, answers, after
+
+    def spoil(self, value: bytes) -> None:
+        """Flip a bit of the next request that holds this."""
+        with self._lock:
+            self._spoils = value
+
+    def spoilt(self, data: bytes) -> bytes:
+        """What becomes of bytes on their way to the broker."""
+        with self._lock:
+            if self._spoils and self._spoils in data:
+                data = data.replace(self._spoils, bytes((self._spoils[0] ^ 1,)) + self._spoils[1:], 1)
+                self._spoils = b""
+        return data
+
+    @property
+    def spoils(self) -> bool:
+        """Whether such a request has not come yet."""
+        return bool(self._spoils)
 
     def __call__(self) -> _WatchedLink:
         """Make the filter of one connection."""
@@ -76,6 +96,7 @@ class _WatchedLink:
         self._watched: set[int] = set()
 
     def upstream(self, data: bytes) -> bytes | None:
+        data = self._thief.spoilt(data)
         for frame in self._requests.feed(data):
             api_key, _, correlation_id = _REQUEST_HEAD.unpack_from(frame)
             if api_key == self._thief.api_key:

@@ -357,7 +357,7 @@ def test_acks_0_that_fails_after_a_roll_costs_its_connection_and_no_other() -> N
     (log,) = site.topic(config=SMALL)
     fill_segment(site)
     silent, patient = site.client(), site.client()
-    silent.send(PRODUCE, produce(("t", 0, batch(bytes(1000), producer=(7, 0, 5))), acks=0))
+    silent.send(PRODUCE, produce(("t", 0, batch(bytes(1000), producer=(7, 0, 0))), acks=0))
     silent_too = site.client()
     silent_too.send(PRODUCE, produce(("t", 0, batch(bytes(1000), producer=(7, 0, 9))), acks=0))  # out of order
     patient.send(PRODUCE, produce(("t", 0, batch(b"p"))))

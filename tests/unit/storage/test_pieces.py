@@ -266,8 +266,8 @@ def header(producer, count=1):
     return read_header(batch(*[b"v"] * count, producer=producer))
 
 
-def admit(known, producer, count=1, offset=100):
-    first, news = known.admit(header(producer, count), offset, NOW_MS)
+def admit(known, producer, count=1, offset=100, first_epoch=False):
+    first, news = known.admit(header(producer, count), offset, NOW_MS, first_epoch=first_epoch)
     if news is not None:
         known.keep(producer[0], news)
     return first
@@ -327,20 +327,40 @@ def test_batches_follow_one_another():
     assert known.known()[1].batches == ((0, 1, 10, 11), (2, 2, 12, 12))
 
 
+@pytest.mark.parametrize(
+    ("first_epoch", "code"), [(False, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (True, ErrorCode.UNKNOWN_PRODUCER_ID)]
+)
+def test_who_never_wrote_begins_at_zero_and_who_may_have_been_forgotten_anywhere(first_epoch, code):
+    """Else librdkafka takes the answer for sequence 1 for one that speaks of sequence 0, too."""
+    known = producers.Producers(forgotten_max=producers.NOBODY)
+    with pytest.raises(Refusal) as refused:
+        admit(known, (7, 0, 1), first_epoch=first_epoch)
+    assert refused.value.code == code
+    assert len(known) == 0
+    assert admit(known, (7, 0, 0), first_epoch=first_epoch) is None
+    assert admit(known, (7, 0, 1), first_epoch=first_epoch) is None
+    known.forget(7)
+    assert admit(known, (7, 0, 2), first_epoch=first_epoch) is None
+    assert admit(known, (6, 0, 2), first_epoch=first_epoch) is None
+    with pytest.raises(Refusal):
+        admit(known, (8, 0, 1), first_epoch=first_epoch)
+
+
 def test_idle_producers_are_forgotten():
-    known = producers.Producers()
+    known = producers.Producers(forgotten_max=producers.NOBODY)
     known.replay(header((1, 0, 0)), NOW_MS)
     known.expire(NOW._replace(age_ms=NOW_MS + 1000), 1000)
     assert len(known) == 1
     known.expire(NOW._replace(age_ms=NOW_MS + 1001), 1000)
     assert len(known) == 0
+    assert known.forgotten_max == 1
 
 
 def test_snapshot_comes_back_and_damage_is_noticed():
     known = producers.Producers()
     admit(known, (7, 2, 5), count=3)
     admit(known, (8, 0, 0))
-    place = producers.SnapshotPosition(103, 100, 700, NOW_MS, 102, 5)
+    place = producers.SnapshotPosition(103, 100, 700, NOW_MS, 102, 5, forgotten_max=6)
     data = producers.encode_snapshot(place, known.known())
     found = producers.decode_snapshot(data)
     assert (found[0], dict(found[1])) == (place, known.known())

@@ -116,7 +116,7 @@ def test_a_snapshot_of_an_older_version_with_any_number_of_producers_is_bounded_
     place, stored = producers.decode_snapshot(
         producers.encode_snapshot(SnapshotPosition(5000, 0, 9, -1, -1, 0), first | others)
     )
-    found = producers.bounded(stored)
+    found = producers.bounded(stored, place.forgotten_max)
     assert place.offset == 5000
     assert found.held <= FEW * ONE
     assert list(found.known())[-1] == 0

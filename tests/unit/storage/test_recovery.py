@@ -7,12 +7,13 @@ import uuid
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.errors import Refusal, StorageFault
+from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header, records_of
 from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.batches import CorruptRange
 from edge_broker.storage.damage import add_corrupt_range
+from edge_broker.storage.removal import delete_records
 from edge_broker.storage.state_files import read_state
 from edge_broker.storage.store import LogStore
 from edge_broker.storage.truncated import CUT_FILES_KEPT
@@ -20,6 +21,7 @@ from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import Crashed, SimulatedDisk, SimulatedFile
 from edge_broker.testing.site import make_topic
 from tests.support.storage import (
+    NOW,
     append,
     batch,
     fill,
@@ -473,6 +475,66 @@ def test_producers_are_rebuilt_from_the_log_without_any_snapshot(disk):
     store, log = crash_and_open(disk)
     assert append(log, batch(b"x" * 200, producer=(3, 1, 59))) == (59, 60, -1, True)
     assert append(log, batch(producer=(3, 1, 60))).base_offset == 60
+
+
+def gap_is_refused(log):
+    """Whether one that was never heard of must begin at sequence 0."""
+    try:
+        append(log, batch(producer=(99, 0, 1)))
+    except Refusal as refusal:
+        return refusal.code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+    return False
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_start_knows_who_never_wrote(disk, clean):
+    store = open_store(disk)
+    log = make_topic(store).partitions[0]
+    assert gap_is_refused(log)
+    store, log = stop_and_open(disk, store) if clean else crash_and_open(disk)
+    assert gap_is_refused(log)
+    append(log, batch(producer=(3, 0, 0)))
+    sync(log)
+    for _ in range(2):
+        store, log = stop_and_open(disk, store) if clean else crash_and_open(disk)
+        assert gap_is_refused(log)
+    assert append(log, batch(producer=(3, 0, 1))).base_offset == 1
+
+
+def test_a_start_knows_whom_it_may_have_forgotten(disk):
+    store = open_store(disk)
+    log = make_topic(store).partitions[0]
+    append(log, batch(producer=(100, 0, 0)))
+    log.writer.producers.forget(100)
+    store, log = stop_and_open(disk, store)
+    assert log.writer.producers.forgotten_max == 100
+    assert not gap_is_refused(log)
+
+
+def test_a_start_that_cannot_read_all_that_was_written_refuses_no_gap(disk):
+    """By a damaged batch, or by what retention took with the last snapshot lost, anybody may have written."""
+    damaged_above_a_checkpoint(disk)
+    disk.flip(LOG, len(disk.content(LOG)) // 2)
+    _, log = crash_and_open(disk)
+    assert not gap_is_refused(log)
+
+
+@pytest.mark.leaves("the snapshot is torn or damaged")
+def test_a_start_behind_what_was_removed_goes_by_the_snapshot_alone(disk):
+    store = open_store(disk)
+    log = make_topic(store, config={"segment.bytes": "4096"}).partitions[0]
+    fill(log, 30, 400)
+    delete_records(log, 20, NOW)
+    store, log = stop_and_open(disk, store)
+    assert gap_is_refused(log)
+    store.close()
+    disk.remove("/data/clean-shutdown")
+    for name in disk.names("/data/t-0"):
+        if name.endswith(".snapshot"):
+            disk.put(f"/data/t-0/{name}", b"damaged")
+    store, log = crash_and_open(disk)
+    assert log.log_start_offset == 20
+    assert not gap_is_refused(log)
 
 
 def test_producers_of_what_was_cut_are_forgotten(disk):
