@@ -339,6 +339,11 @@ class Partition:
         error = epoch_error(fetch.leader_epoch, self.leading.epoch)
         if error is not ErrorCode.NONE:
             return fetch.answer(error)
+        registered = self._around.registrations.get(follower)
+        if registered is None or registered.replica != fetch.replica:
+            # Were it heard, whoever claims a later registration would shut the follower itself out of this epoch. One
+            # that this broker has not read of yet asks again.
+            return fetch.answer(ErrorCode.STALE_BROKER_EPOCH)
         diverging = self.leading.fetched(fetch, self.log, self._around.now_ms, in_sync=self._may_be_named(follower))
         if diverging is not None:
             return fetch.answer()._replace(diverging=diverging)

@@ -180,6 +180,28 @@ def behind_a_cut(*in_sync: InSyncReplica, synced: bool = False) -> tuple[Partiti
     return made, around
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [B._replace(epoch=1 << 40), B._replace(directory="another"), B._replace(epoch=5), InSyncReplica(3, "three", 8)],
+    ids=["a later life", "another disk", "an earlier life", "a later life of another"],
+)
+def test_a_fetch_under_no_registration_that_is_known_counts_for_nothing(lie: InSyncReplica) -> None:
+    """Heard once, a later registration than the true one kept the true follower out for the whole epoch."""
+    made, _, around = replica_of(4, 4)
+    made.take_in(PartitionState(1, 5, (ME, B, C)), 1)
+    made.epoch_begun(5)
+    answer = made.fetch_from(ReplicaFetch(PARTITION, lie, 5, 2, 4, 2))
+    assert answer.error is ErrorCode.STALE_BROKER_EPOCH
+    assert made.high_watermark == 0
+    around.took()
+    for each in (B, C):
+        made.fetch_from(ReplicaFetch(PARTITION, each, 5, 2, 4, 2))
+    assert Advance(PARTITION, 2) in around.took()
+    later = Registration(2, 9, "two")
+    around.registrations[2] = later
+    assert made.fetch_from(ReplicaFetch(PARTITION, later.replica, 5, 2, 4, 2)).error is ErrorCode.NONE
+
+
 def test_who_may_lack_what_no_sync_has_kept_leaves_the_set_before_it_may_lead() -> None:
     _, around = behind_a_cut(ME._replace(epoch=4), B)
     assert written(around) == [PartitionState(NO_LEADER, 4, (B,))]
