@@ -706,12 +706,13 @@ class ClusterMember:
         if topic is None or not 0 <= partition.partition < len(topic.replicas):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         preferred = topic.replicas[partition.partition][0]
-        if state is None or self.is_gone(state.entry(state.leader)):
-            return ErrorCode.LEADER_NOT_AVAILABLE
-        if state.leader == preferred:
+        led = state is not None and not self.is_gone(state.entry(state.leader))
+        if led and state is not None and state.leader == preferred:
             return ErrorCode.ELECTION_NOT_NEEDED
-        if not may_take_over(state, preferred, self):
+        if state is not None and not may_take_over(state, preferred, self):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        if state is None or not led:
+            return ErrorCode.LEADER_NOT_AVAILABLE
         if state.leader != self.identity.broker:
             self.out(Send(state.leader, HandOver(partition, preferred)))
         elif partition in self.partitions:

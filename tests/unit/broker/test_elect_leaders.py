@@ -72,12 +72,18 @@ def test_of_all_partitions_those_are_told_that_an_election_was_for() -> None:
     assert elect(cluster, 1, PREFERRED) == {}
 
 
-def test_a_preferred_replica_that_is_away_cannot_lead() -> None:
+def test_a_preferred_replica_that_is_away_cannot_lead_whether_or_not_another_does() -> None:
     cluster = led_by_another()
+    assert create(cluster, 1, new("alone", assigned=[[1]])) == [NONE]
+    cluster.settle()
     cluster.boards[1].stop()
     cluster.pass_until(lambda: 1 not in cluster.boards[3].facade.there)
     cluster.settle()
-    assert elect(cluster, 3, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    assert [one.leader_id for name in ("t", "alone") for one in topic(cluster, 3, name).partitions] == [2, 2, -1]
+    assert elect(cluster, 3, PREFERRED, ("t", 0), ("alone", 0)) == {
+        ("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ("alone", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    }
 
 
 def test_a_wish_that_nobody_hears_is_answered_in_time() -> None:
