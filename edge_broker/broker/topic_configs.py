@@ -84,6 +84,7 @@ class Alteration(NamedTuple):
     resource_type: int
     name: str
     keys: int
+    only_deletes: bool  # they are to get their defaults
     change: Change
 
 
@@ -98,10 +99,12 @@ def alter(
     change: Callable[[list[Any], Configured], dict[str, str]],
     response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
     again: Callable[[], Outcome],
+    only_deletes: Callable[[list[Any]], bool] = lambda _: False,
 ) -> Generator[None, None, Outcome]:
     """Look at each resource, then alter those that may be; the `response` has an answer for each.
 
-    `change` makes the new configuration of what the request says of a resource's keys; Refusal.
+    `change` makes the new configuration of what the request says of a resource's keys; Refusal. `only_deletes` says
+    whether all of them are to get their defaults.
     When another request has one of the topics for itself, `again` is called once that is over.
     """
 
@@ -113,7 +116,9 @@ def alter(
     for one in request.resources:
         yield None
         keys = one.configs
-        asked.append(Alteration(one.resource_type, one.resource_name, len(keys), partial(change, keys)))
+        asked.append(
+            Alteration(one.resource_type, one.resource_name, len(keys), only_deletes(keys), partial(change, keys))
+        )
         named[one.resource_type, one.resource_name] += 1
     refused: Refusals = {}
     wanted: dict[int, Alteration] = {}
@@ -124,6 +129,8 @@ def alter(
                 raise Refusal(
                     ErrorCode.INVALID_REQUEST, f"{alteration.name!r} is named twice in one request; name it once"
                 )
+            if _is_done(broker, context, alteration):
+                continue
             topic = _topic(broker, context, alteration)
             if request.validate_only:
                 _changed(broker, topic, alteration)
@@ -162,6 +169,14 @@ def check_config_rights(
     ):
         whose = "the cluster" if kind == ResourceType.CLUSTER else f"{kind.name.lower()} {name!r}"
         raise Refusal(FAILED[kind], f"{context.session.principal} has no right to {operation.name} of {whose}")
+
+
+def _is_done(broker: Broker, context: RequestContext, asked: Alteration) -> bool:
+    """Whether a broker's keys are to get what they have: none was ever altered. Kafka's tools delete throttles."""
+    if not asked.only_deletes or asked.resource_type != BROKER or asked.name not in ("", str(broker.node_id)):
+        return False
+    check_config_rights(broker, context, Operation.ALTER_CONFIGS, asked.resource_type, asked.name)
+    return True
 
 
 def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> AnyTopic:

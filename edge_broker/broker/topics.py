@@ -19,7 +19,7 @@ Lives here: who may see what. Must never come in: what is done to it then. Sourc
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from drupelet.ledger import LEDGER_TOPIC
@@ -31,7 +31,7 @@ from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.store import LogStore, Topic
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster import Cluster, DescribedTopic
@@ -190,6 +190,26 @@ class Topics:
         assert self.cluster is not None
         led = 0 <= index < len(topic.partitions) and self.cluster.led(topic.name, index) is not None
         return self._store.log(topic.name, index) if led else None
+
+    def logs_here(self) -> Iterator[PartitionLog]:
+        """What this broker has of any topic, whoever leads it; topics may come and go meanwhile."""
+        for name in list(self._store.topics):
+            topic = self._store.topics.get(name)
+            yield from [log for log in topic.partitions if self._is_replica(log)] if topic is not None else ()
+
+    def log_here(self, name: str, index: int) -> PartitionLog | None:
+        """What this broker has of one partition, whoever leads it; None: nothing."""
+        log = self._store.log(name, index)
+        return log if log is not None and self._is_replica(log) else None
+
+    def _is_replica(self, log: PartitionLog) -> bool:
+        """Whether a log is more than the place of one: in a cluster a topic has one here for each of its partitions."""
+        if self.cluster is None or log.topic == JOURNAL_TOPIC:
+            return self.cluster is None
+        known = self.cluster.described(log.topic)
+        if known is None or log.partition >= len(known.partitions):
+            return log.size > 0
+        return self.cluster.member.identity.broker in known.partitions[log.partition]
 
     def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
         """Why there is no such partition for this session, or NONE; whether its storage works, and who leads it, does

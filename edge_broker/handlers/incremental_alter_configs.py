@@ -7,6 +7,8 @@
 | 2 append | a list's value and these entries, as far as it has them not |
 | 3 subtract | a list's value without these entries |
 
+No key of a broker can be altered, so to delete one changes nothing, and is no error.
+
 Source: Kafka protocol, IncrementalAlterConfigs 0 and 1; KIP-339.
 """
 
@@ -36,7 +38,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     {0: "some keys of topics (KIP-339)", 1: "compact lengths, tags (KIP-482)"},
-    left_out="the broker's own keys, loggers, clients, groups: topics alone",
+    left_out="the broker's own keys, loggers, clients, groups: topics alone; to delete a broker's key changes nothing",
 )
 @changes_in_steps
 def incremental_alter_configs(
@@ -44,7 +46,11 @@ def incremental_alter_configs(
 ) -> Taken:
     """Alter each topic that may be altered; the others get an error of their own."""
     again = partial(incremental_alter_configs, broker, context, request)
-    return (yield from alter(broker, context, request, _changed, IncrementalAlterConfigsResponse, again))
+    return (yield from alter(broker, context, request, _changed, IncrementalAlterConfigsResponse, again, _only_deletes))
+
+
+def _only_deletes(configs: list[AlterableConfig]) -> bool:
+    return bool(configs) and all(entry.config_operation == DELETE for entry in configs)
 
 
 def _changed(configs: list[AlterableConfig], topic: Configured) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from tests.support.zookeeper import ZooKeeperEnsemble
 SESSION_MS = 2_000
 TOPICS, CONFIGS = "org.apache.kafka.tools.TopicCommand", "kafka.admin.ConfigCommand"
 ELECTIONS, OFFSETS = "org.apache.kafka.tools.LeaderElectionCommand", "org.apache.kafka.tools.GetOffsetShell"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+REASSIGNMENTS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 _PARTITION = re.compile(r"Partition: (\d+)\tLeader: (\S+)\tReplicas: (\S+)\tIsr: (\S*)")
 
 
@@ -111,3 +114,25 @@ def test_the_preferred_replica_leads_again_when_that_is_asked_for(boards: list[E
     assert "Successfully completed" in tool(ELECTIONS, three, *elect)
     assert described(three, "led")[0].leader == "1"
     assert "already elected" in tool(ELECTIONS, three, *elect)
+
+
+def test_where_partitions_lie_is_told_and_that_they_stay_there(boards: list[EdgeBroker], tmp_path: Path) -> None:
+    """Each of these ended with a trace of Java, as nobody answered what it asks first."""
+    one, two, three = boards
+    tool(TOPICS, one, "--create", "--topic", "stays", "--replica-assignment", "1:2")
+    dirs = json.loads(tool(LOG_DIRS, three, "--describe", "--topic-list", "stays").splitlines()[-1])["brokers"]
+    found = {each["broker"]: (each["logDirs"][0]["logDir"], each["logDirs"][0]["partitions"]) for each in dirs}
+    empty = [{"partition": "stays-0", "size": 0, "offsetLag": 0, "isFuture": False}]
+    assert found == {
+        1: (str(one.data_dir), empty),
+        2: (str(two.data_dir), empty),
+        3: (str(three.data_dir), []),
+    }
+    assert "No partition reassignments found" in tool(REASSIGNMENTS, two, "--list")
+    wanted = tmp_path / "wanted.json"
+    wanted.write_text('{"version":1,"partitions":[{"topic":"stays","partition":0,"replicas":[3,1]}]}')
+    file = ("--reassignment-json-file", str(wanted))
+    assert "stays-0: its replicas stay [1, 2]" in tool(REASSIGNMENTS, two, "--execute", *file, status=1)
+    verified = tool(REASSIGNMENTS, three, "--verify", *file)
+    assert "replica set is 1,2 rather than 3,1" in verified
+    assert "Clearing broker-level throttles on brokers 1,2,3" in verified

@@ -53,6 +53,10 @@ KNOWN: tuple[Known, ...] = (
     # What is there
     Known(EXCEPTION, "metadata-by-id-*", "* neither name nor id: *"),
     Known(SENTENCE, "find-coordinator-of-other-types-*", "*: *error_message"),
+    # Where partitions lie
+    Known("each names its own directory", "describe-log-dirs-*", "*: .results.0.log_dir"),
+    Known("what is free changes", "describe-log-dirs-v4", "*: .results.0.usable_bytes"),
+    Known(SENTENCE, "alter-partition-reassignments-*", "*: .responses.*error_message"),
     # Topics
     Known(NO_ID, "create-topics-v7", "* validate only: .topics.*.topic_id"),
     Known(NO_ID, "create-topics-with-edges-of-configs-v7", "*: .topics.*.topic_id"),

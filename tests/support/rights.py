@@ -14,6 +14,11 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol import api
 from edge_broker.protocol.message import NO_UUID, Message
 from edge_broker.protocol.messages import alter_configs, incremental_alter_configs
+from edge_broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from edge_broker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -30,6 +35,7 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest
+from edge_broker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from edge_broker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -40,6 +46,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from edge_broker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -205,6 +212,11 @@ def _alter_incrementally(resource_type: int) -> Callable[[Names], Message]:
     return request
 
 
+def _cancel(names: Names) -> Message:
+    topic = ReassignableTopic(name=names.topic, partitions=[ReassignablePartition(partition_index=0, replicas=None)])
+    return AlterPartitionReassignmentsRequest(topics=[topic])
+
+
 def _join(names: Names) -> Message:
     return JoinGroupRequest(
         group_id=names.group,
@@ -296,6 +308,25 @@ ASKED = (
         ),
         (_topic(Operation.ALTER),),
         OF_TOPIC,
+    ),
+    Asked(
+        "describe log dirs",
+        api.DESCRIBE_LOG_DIRS,
+        4,
+        lambda names: DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=names.absent, partitions=[0])]),
+        (_cluster(Operation.DESCRIBE),),
+        OF_CLUSTER,
+    ),
+    Asked(
+        "list reassignments",
+        api.LIST_PARTITION_REASSIGNMENTS,
+        0,
+        lambda names: ListPartitionReassignmentsRequest(),
+        (_cluster(Operation.DESCRIBE),),
+        OF_CLUSTER,
+    ),
+    Asked(
+        "alter reassignments", api.ALTER_PARTITION_REASSIGNMENTS, 0, _cancel, (_cluster(Operation.ALTER),), OF_CLUSTER
     ),
     Asked(
         "elect leaders",

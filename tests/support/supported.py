@@ -14,10 +14,10 @@ from edge_broker.protocol.api import Api
 PATH = Path(edge_broker.__file__).parent / "SUPPORTED.md"
 NOT_SERVED = (
     ("AddPartitionsToTxn to TxnOffsetCommit", "24 to 28", "transactions come later"),
-    ("AlterReplicaLogDirs, DescribeLogDirs", "34, 35", "one data directory; `edge-broker log ls` shows it"),
+    ("AlterReplicaLogDirs", "34", "there is one data directory"),
     ("delegation tokens", "38 to 41", "users log in by SCRAM or PLAIN"),
-    ("reassignments", "45, 46", "partitions stay where they were made"),
     ("AlterClientQuotas", "49", "nobody is held to a quota; DescribeClientQuotas tells of none"),
+    ("DescribeQuorum", "55", "it belongs to KRaft; `edge-broker cluster status` shows who leads and who lags"),
     ("DescribeProducers, DescribeTransactions, ListTransactions", "61, 65, 66", "they belong to transactions"),
     ("ConsumerGroupHeartbeat, ConsumerGroupDescribe", "68, 69", "the new group protocol (KIP-848) comes later"),
     ("client telemetry", "71, 72", "clients go on without it"),

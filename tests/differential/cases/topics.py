@@ -5,7 +5,20 @@ from __future__ import annotations
 from uuid import UUID
 
 from edge_broker.handlers import APIS
-from edge_broker.protocol.api import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS
+from edge_broker.protocol.api import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
+from edge_broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from edge_broker.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -19,6 +32,11 @@ from edge_broker.protocol.messages.create_topics import (
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from edge_broker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from edge_broker.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from tests.differential.session import Session, case
 
 NEWEST_CREATE = (APIS[CREATE_TOPICS].max_version,)
@@ -277,3 +295,37 @@ def create_partitions(s: Session, version: int) -> None:
     ask("no topic")
     s.wait_for(one, 3)
     s.wait_for(two, 5)
+
+
+@case(DESCRIBE_LOG_DIRS)
+def describe_log_dirs(s: Session, version: int) -> None:
+    topic = s.topic()
+    s.fill(topic, [b"value"])
+    for label, wanted in {"one": {topic: [0, 7]}, "none": {s.name("none"): [0]}}.items():
+        asked = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in wanted.items()]
+        s.ask(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=asked), version, label=label)
+
+
+@case(LIST_PARTITION_REASSIGNMENTS)
+def list_partition_reassignments(s: Session, version: int) -> None:
+    s.ask(LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest(), version, label="all")
+    named = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0]) for name in (s.topic(), s.name("none"))]
+    s.ask(LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest(topics=named), version, label="named")
+
+
+@case(ALTER_PARTITION_REASSIGNMENTS)
+def alter_partition_reassignments(s: Session, version: int) -> None:
+    topic = s.topic()
+    wishes: dict[str, tuple[str, int, list[int] | None]] = {
+        "as it is": (topic, 0, [1]),
+        "cancelled": (topic, 0, None),
+        "to nobody": (topic, 0, []),
+        "to one twice": (topic, 0, [1, 1]),
+        "to one that is not there": (topic, 0, [7]),
+        "of no partition": (topic, 7, [1]),
+        "of no topic": (s.name("none"), 0, [1]),
+    }
+    for label, (name, number, replicas) in wishes.items():
+        partition = ReassignablePartition(partition_index=number, replicas=replicas)
+        asked = [ReassignableTopic(name=name, partitions=[partition])]
+        s.ask(ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(topics=asked), version, label=label)

@@ -189,6 +189,17 @@ def test_a_key_that_is_not_known_may_be_deleted() -> None:
     assert site.store.topics["t"].config == {"retention.ms": "5000"}
 
 
+@pytest.mark.parametrize("name", ["1", ""])
+def test_to_delete_a_key_of_a_broker_changes_nothing(name: str) -> None:
+    """Apache Kafka's kafka-reassign-partitions deletes throttles that nobody has set, and ended with a trace."""
+    throttles = [(f"{who}.replication.throttled.rate", DELETE, None) for who in ("leader", "follower")]
+    site = Site()
+    assert ask(site, of_topic(name, *throttles, kind=BROKER)) == [0]
+    assert ask(site, of_topic(name, *throttles, ("log.retention.ms", SET, "7"), kind=BROKER)) == [REQUEST]
+    assert ask(site, of_topic(name, kind=BROKER)) == [REQUEST]
+    assert ask(site, of_topic("9", *throttles, kind=BROKER)) == [REQUEST]
+
+
 def test_lists_grow_and_shrink() -> None:
     site = Site()
     site.topic(config={"edge.required.groups": "a"})

@@ -13,8 +13,22 @@ from edge_broker.cluster.state import PartitionId
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
-from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, ELECT_LEADERS, FETCH, METADATA
+from edge_broker.protocol.api import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_LOG_DIRS,
+    ELECT_LEADERS,
+    FETCH,
+    LIST_PARTITION_REASSIGNMENTS,
+    METADATA,
+)
 from edge_broker.protocol.message import NO_UUID
+from edge_broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from edge_broker.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -22,8 +36,10 @@ from edge_broker.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from edge_broker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.security.acls import Operation
 from edge_broker.storage.topics import JOURNAL_TOPIC, OFFSETS_TOPIC, id_text
@@ -487,3 +503,61 @@ def test_a_topic_is_known_by_its_id_until_another_has_its_name() -> None:
     assert facade.described_by_id(former) is None
     assert (found := facade.described_by_id(topic(cluster, 1).topic_id)) is not None
     assert found.name == "t"
+
+
+# where partitions lie
+
+
+def log_dirs(cluster: InCluster, board: int, version: int = 4, **topics: list[int]) -> dict[str, dict[int, int]]:
+    """Bytes by topic and partition, as one board tells them."""
+    wanted = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in topics.items()]
+    (found,) = cluster.ask(board, DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=wanted or None), version).results
+    assert (found.error_code, found.log_dir) == (NONE, cluster.boards[board].broker.store.data_dir)
+    assert all((one.offset_lag, one.is_future_key) == (0, False) for each in found.topics for one in each.partitions)
+    return {one.name: {each.partition_index: each.partition_size for each in one.partitions} for one in found.topics}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_each_board_tells_what_lies_on_its_own_disk(three: InCluster, version: int) -> None:
+    assert create(three, 3, new("t", assigned=[[2, 1], [3, 2]])) == [NONE]
+    three.settle()
+    assert [log_dirs(three, board, version, t=[0, 1, 1, 7], none=[0]) for board in (1, 2, 3)] == [
+        {"t": {0: 0}},
+        {"t": {0: 0, 1: 0}},
+        {"t": {1: 0}},
+    ]
+    assert [sorted(log_dirs(three, board, version)) for board in (1, 3)] == [[LEDGER_TOPIC, "t"], ["t"]]
+    assert log_dirs(three, 2, version, **{JOURNAL_TOPIC: [0]}) == {}, "the journal is nobody's to ask for"
+
+
+def test_no_partition_is_moved_and_who_asks_for_that_is_told_so(three: InCluster) -> None:
+    assert create(three, 1, new("t", assigned=[[2, 1]])) == [NONE]
+    three.settle()
+    for board in (1, 2, 3):
+        told = three.ask(board, LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest())
+        assert (told.error_code, told.topics) == (NONE, [])
+    wishes: list[tuple[str, int, list[int] | None, int]] = [
+        ("t", 0, [2, 1], NONE),
+        ("t", 0, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        ("t", 0, [1, 2], ErrorCode.UNSUPPORTED_VERSION),
+        ("t", 0, [3], ErrorCode.UNSUPPORTED_VERSION),
+        ("t", 0, [], BAD_ASSIGNMENT),
+        ("t", 0, [1, 1], BAD_ASSIGNMENT),
+        ("t", 0, [1, 7], BAD_ASSIGNMENT),
+        ("t", 1, [1], NOT_THERE),
+        ("t", -1, None, NOT_THERE),
+        ("none", 0, [1], NOT_THERE),
+    ]
+    asked = [
+        ReassignableTopic(name=name, partitions=[ReassignablePartition(partition_index=index, replicas=replicas)])
+        for name, index, replicas, _ in wishes
+    ]
+    for version in (0, 1):
+        answer = three.ask(3, ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(topics=asked), version)
+        found = [(one.name, *one.partitions) for one in answer.responses]
+        assert answer.error_code == NONE
+        assert [(name, one.partition_index, one.error_code) for name, one in found] == [
+            (name, index, code) for name, index, _, code in wishes
+        ]
+        assert all(bool(one.error_message) == bool(one.error_code) for _, one in found)
+    assert topic(three, 3).partitions[0].replica_nodes == [2, 1]
