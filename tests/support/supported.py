@@ -48,6 +48,96 @@ MISSING = """
 |---|---|---|
 """
 
+CLUSTER = """
+## Where a cluster answers otherwise than Apache Kafka 3.9
+
+Three boards and three brokers of 3.9.2 on ZooKeeper were asked the same in the same states; what is not named was
+answered alike.
+
+| asked | Apache Kafka | here | why |
+|---|---|---|---|
+"""
+DIFFERENCES = (
+    (
+        "Fetch, a consumer's, of a follower",
+        "records",
+        "NOT_LEADER_OR_FOLLOWER",
+        "what every disk has confirmed the leader alone knows",
+    ),
+    (
+        "Fetch and ListOffsets by replica id -2, of a follower",
+        "records, any offset",
+        "NOT_LEADER_OR_FOLLOWER; the end alone",
+        "the same; the end is what `edge-broker cluster status` compares",
+    ),
+    (
+        "Fetch by a replica id, without the tag of our followers",
+        "records, as to a follower",
+        "UNSUPPORTED_VERSION",
+        "it would count as a disk that has it",
+    ),
+    (
+        "the same by another listener than the brokers', from a strange address, or without CLUSTER_ACTION",
+        "records, where nobody logs in",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "the same",
+    ),
+    (
+        "the same under another registration than is known of the broker",
+        "records",
+        "STALE_BROKER_EPOCH",
+        "the same; a follower whose registration is news asks again",
+    ),
+    (
+        "an older or newer leader epoch, of a follower",
+        "FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH",
+        "NOT_LEADER_OR_FOLLOWER",
+        "clients look for the leader then",
+    ),
+    (
+        "OffsetCommit of an unknown partition, of a broker that is not the coordinator",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_COORDINATOR",
+        "the coordinator says so",
+    ),
+    (
+        "ElectLeaders of a broker that is not the controller",
+        "NOT_CONTROLLER",
+        "as of the controller",
+        "any broker changes what ZooKeeper has",
+    ),
+    (
+        "ElectLeaders of a type that there is not",
+        "UNKNOWN_SERVER_ERROR",
+        "INVALID_REQUEST",
+        "it is the client's mistake",
+    ),
+    (
+        "ElectLeaders, unclean, where nobody leads",
+        "who is there leads",
+        "ELIGIBLE_LEADERS_NOT_AVAILABLE",
+        "the topic alone says whether that may be",
+    ),
+    (
+        "the in-sync replicas of a partition whose last ones are away",
+        "the last ones",
+        "none; DescribeTopicPartitions calls them eligible",
+        "who is away is not in sync (KIP-966)",
+    ),
+    (
+        "AlterPartitionReassignments to other replicas",
+        "they are moved",
+        "UNSUPPORTED_VERSION, in words",
+        "not built yet",
+    ),
+    (
+        "a broker whose ensemble has no majority at its start",
+        "it ends",
+        "it waits, acks nothing, says so, and joins then",
+        "boards start in any order",
+    ),
+)
+
 
 def supported() -> str:
     """The file's text."""
@@ -55,7 +145,8 @@ def supported() -> str:
     served = [f"| {api.name} | {api.key} | {_versions(api)} | {api.left_out} |\n" for api in apis]
     brought = [f"| {api.name} | {version} | {text} |\n" for api in apis for version, text in api.versions.items()]
     missing = [f"| {name} | {keys} | {why} |\n" for name, keys, why in NOT_SERVED]
-    return "".join((HEAD, *served, BROUGHT, *brought, MISSING, *missing))
+    differs = [f"| {' | '.join(row)} |\n" for row in DIFFERENCES]
+    return "".join((HEAD, *served, BROUGHT, *brought, MISSING, *missing, CLUSTER, *differs))
 
 
 def _versions(api: Api) -> str:
