@@ -2,6 +2,7 @@
 
 | asked for | answered |
 |---|---|
+| anything, by whom may not ALTER the cluster | CLUSTER_AUTHORIZATION_FAILED, of the whole and of each partition |
 | a partition that is not there | UNKNOWN_TOPIC_OR_PARTITION |
 | null, which ends a reassignment | NO_REASSIGNMENT_IN_PROGRESS |
 | the replicas that it has, in their order | NONE: nothing is to be done |
@@ -54,7 +55,6 @@ def alter_partition_reassignments(
     response.error_code = broker.rights.cluster(context, Operation.ALTER)
     if response.error_code:
         response.error_message = f"{context.session.principal} has no right to ALTER the cluster"
-        return Reply(response)
     there = {node.broker for node in leaders.brokers(broker, context.session)}
     for topic in request.topics:
         answers: list[ReassignablePartitionResponse] = []
@@ -63,6 +63,8 @@ def alter_partition_reassignments(
         for partition in topic.partitions:
             answer = ReassignablePartitionResponse(partition_index=partition.partition_index, error_message=None)
             try:
+                if response.error_code:
+                    raise Refusal(ErrorCode(response.error_code), response.error_message or "")
                 _check(_replicas(broker, topic.name, partition.partition_index), partition, there)
             except Refusal as refusal:
                 answer.error_code, answer.error_message = refusal.code, refusal.message

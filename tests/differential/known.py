@@ -164,6 +164,10 @@ KNOWN_LOG_INS: tuple[Known, ...] = (
 )
 
 KNOWN_RIGHTS = {
+    "describe log dirs": {
+        ".results.0.log_dir": "each names its own directory",
+        ".results.0.usable_bytes": "what is free changes",
+    },
     "create topics": {".topics.rights-none.topic_id": NO_ID},
     "alter configs of a broker": {".responses.None.error_code": "nothing of a broker can be altered while it runs"},
     "describe users": {
