@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from drupelet import heap
+from drupelet import event_loop, heap
 from drupelet.addresses import endpoint_text
 from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError, reason
@@ -88,11 +88,7 @@ class Options(NamedTuple):
 def run(options: Options) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
     heap.share_one_heap()
-    try:
-        import uvloop  # noqa: PLC0415 - absent on 32-bit boards
-    except ImportError:
-        return asyncio.run(_serve(options))
-    return uvloop.run(_serve(options))
+    return event_loop.run(_serve(options))
 
 
 async def _serve(options: Options) -> int:

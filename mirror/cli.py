@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
+from drupelet import event_loop
 from drupelet.arguments import Parser, path, whole_number
 from drupelet.command_line import run
 from drupelet.errors import ConfigurationError
@@ -121,7 +122,7 @@ def _start(given: argparse.Namespace, config: Config) -> int:
     from mirror import app  # noqa: PLC0415 - brings the protocol, which takes long to import on a Pi
 
     if given.command == "run":
-        return asyncio.run(app.run(config))
+        return event_loop.run(app.run(config))
     if given.command == "audit":
         return _audit(given, config)
     if given.command == "translate":

@@ -13,7 +13,8 @@ import drupelet
 ROOT = Path(drupelet.__file__).parents[1]
 MODULES = sorted(path.stem for path in Path(drupelet.__file__).parent.glob("*.py") if path.stem != "__init__")
 HEAVY = {"asyncio", "ssl", "logging", "difflib", "tomllib", "http.server", "email"}
-ALLOWED = {"http": HEAVY - {"http.server", "email", "difflib", "tomllib"}, "log_tree": {"logging"}, "tls": {"ssl"}}
+LOOP = {"asyncio", "ssl", "logging"}  # which asyncio brings
+ALLOWED = {"event_loop": LOOP, "http": LOOP, "log_tree": {"logging"}, "tls": {"ssl"}}
 
 
 def imported_by(code: str) -> set[str]:
