@@ -32,7 +32,7 @@ from mirror.lane import Lane
 from mirror.link import FORWARDED_FAST_BYTES_MIN, Link
 
 PLAIN = 0.95  # of its size: what packing leaves of noise, images and what its owner has packed itself
-PLAIN_BATCHES = 32  # go on as they are before packing is tried again: records change
+PLAIN_BATCHES = 256  # go on as they are before packing is tried again: records change, and a try is dear
 
 
 class Job(NamedTuple):
