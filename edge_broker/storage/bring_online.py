@@ -52,8 +52,8 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
 
     Nothing else may run on `log`. StorageFault, Refusal: the disk or the ledger still refuses, try again later.
     """
-    topic = store.topics.get(log.topic)
-    if topic is None or log not in topic.partitions:
+    topic = store.topic_of(log)
+    if topic is None:
         return None
     segment, position, offset, _ = log.synced
     try:

@@ -355,10 +355,8 @@ def _open_clean(
     active = found.segments[-1]
     snapshot = _read_snapshot(opening, found.directory, found.names, stored.offset)
     if snapshot is None and stored.offset == 0:
-        snapshot = (
-            SnapshotPosition(0, 0, 0, -1, -1, AGE_UNKNOWN),
-            Producers(forgotten_max=NOBODY),
-        )  # nothing was ever written
+        nobody = Producers(forgotten_max=NOBODY)  # nothing was ever written
+        snapshot = SnapshotPosition(0, 0, 0, -1, -1, AGE_UNKNOWN), nobody
     epochs = _read_epochs(opening, found.directory, found.names)
     place = (stored.offset, stored.segment_base, stored.position)
     if (

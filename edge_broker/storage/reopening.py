@@ -50,9 +50,7 @@ def reopen(store: LogStore, log: PartitionLog, now: Now, *, led_from: int | None
     so one that is missing may be made. StorageFault, Refusal: the disk or the ledger still refuses, and the log stays
     as it is.
     """
-    topic = store.topics.get(log.topic)
-    if topic is None or log not in topic.partitions:
-        raise StorageFault(log.directory, 0, "the topic was deleted")
+    topic = store.kept_topic_of(log)
     try:
         if anew and log.missing:
             return Reopened(

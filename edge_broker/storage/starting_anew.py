@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.errors import ErrorCode, Refusal, StorageFault
+from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import write_batch
 from edge_broker.storage.epochs import NONE, LeaderEpochs
@@ -140,17 +140,12 @@ def _write_first(log: PartitionLog, segment: Segment, batch: memoryview) -> None
 def _make_anew(store: LogStore, log: PartitionLog) -> None:
     start_offset, end_offset = log.log_start_offset, log.log_end_offset
     assert start_offset == end_offset or log.state.epochs.at(end_offset - 1) == NONE, f"{log!r} has records"
-    topic = store.topics.get(log.topic)
-    if topic is None or log not in topic.partitions:
-        raise StorageFault(log.directory, 0, "the topic was deleted")
+    topic = store.kept_topic_of(log)
     for one in log.segments:
         log.files.retire(one)
     remove_segments(log.files.fs, log.directory, {one.base_offset for one in log.segments})
-    fresh, state = store.make_anew(topic, log), log.state
-    with state.layout:
-        state.segments, state.log_start_offset = fresh.segments, 0
-    state.cut(fresh.state.end())
-    state.show_nothing()
+    fresh = store.make_anew(topic, log)
+    _begin_in(log, fresh.state.active, 0)
     log.removed = ()
 
 
@@ -174,16 +169,22 @@ def _going(log: PartitionLog) -> Iterator[Removed]:
                 yield counted.entry()
 
 
-def _carry_out(log: PartitionLog, start_offset: int) -> None:
-    state, fs = log.state, log.files.fs
-    segment = Segment(log.files, log.directory, start_offset, 0, log.settings.index_interval_bytes)
-    others = [one for one in state.segments if one.base_offset != start_offset]
-    if not fs.exists(segment.path):
-        make_segment_file(log.files, segment)
+def _begin_in(log: PartitionLog, segment: Segment, start_offset: int) -> None:
+    """Let memory know of the empty segment that is all of a log now."""
+    state = log.state
     with state.layout:
         state.segments, state.log_start_offset = (segment,), start_offset
     state.cut(LogEnd(segment, 0, start_offset, (-1, -1)))
     state.show_nothing()
+
+
+def _carry_out(log: PartitionLog, start_offset: int) -> None:
+    fs = log.files.fs
+    segment = Segment(log.files, log.directory, start_offset, 0, log.settings.index_interval_bytes)
+    others = [one for one in log.segments if one.base_offset != start_offset]
+    if not fs.exists(segment.path):
+        make_segment_file(log.files, segment)
+    _begin_in(log, segment, start_offset)
     for one in others:
         log.files.retire(one)
     for name in fs.names(log.directory):

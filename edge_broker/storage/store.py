@@ -679,10 +679,21 @@ class LogStore:
 
     # bringing partitions back (bring_online.py)
 
+    def topic_of(self, log: PartitionLog) -> Topic | None:
+        """A log's topic, while it is shown. Any thread may ask."""
+        topic = self.topics.get(log.topic)
+        return topic if topic is not None and log in topic.partitions else None
+
     def holds(self, log: PartitionLog) -> bool:
         """True while the log's topic is shown. Any thread may ask."""
-        topic = self.topics.get(log.topic)
-        return topic is not None and log in topic.partitions
+        return self.topic_of(log) is not None
+
+    def kept_topic_of(self, log: PartitionLog) -> Topic:
+        """A log's topic, for whoever goes on with its files; StorageFault: it was deleted. Any thread may ask."""
+        topic = self.topic_of(log)
+        if topic is None:
+            raise StorageFault(log.directory, 0, "the topic was deleted")
+        return topic
 
     @runs_in("files")
     def raise_leader_epoch(self, above: int) -> int:

@@ -280,9 +280,7 @@ def _decide(store: LogStore, log: PartitionLog, end: Truncation) -> None:
 def reopened(store: LogStore, log: PartitionLog, now: Now) -> PartitionLog:
     """What is made of a log by a truncation that is decided; `fault` is set if it cannot be opened. OSError."""
     segment, position, offset, _ = log.synced
-    topic = store.topics.get(log.topic)
-    if topic is None or log not in topic.partitions:
-        raise StorageFault(log.directory, 0, "the topic was deleted")
+    topic = store.kept_topic_of(log)
     end = Position(log.log_start_offset, segment.base_offset, position, offset)
     return store.reopen(topic, log, end, now, [])
 

@@ -99,8 +99,7 @@ class Schedule:
         if self.world.deletes:
             self.world.before_asking, self.world.before_opening = self.stall, self.lose_while_opening
         self.sizes = Random(f"sizes {seed}")
-        larger = seed % 13 in LARGER_OF_13
-        self.batches = LARGER if larger else [1]
+        self.batches = LARGER if seed % 13 in LARGER_OF_13 else [1]
         self.acts_done = 0
         self.lost_for_good = 0
         self.ending = self.calm = False

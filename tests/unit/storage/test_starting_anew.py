@@ -28,6 +28,18 @@ def anew(store: LogStore, replica: Replica, start_offset: int) -> None:
     go_on(replica.log, start_anew(store, replica.log, start_offset, NOW))
 
 
+def broken_off(disk: SimulatedDisk, store: LogStore, replica: Replica, start_offset: int, kind: str) -> Replica:
+    """What the next start makes of a log that went offline on the way, as a step of this kind failed."""
+    assert hold(replica.log)
+    disk.fault = failing(kind, "/t-0")
+    with pytest.raises(StorageFault):
+        start_anew(store, replica.log, start_offset, NOW)
+    assert not replica.online
+    disk.fault = None
+    disk.crash()
+    return again(disk)[1]
+
+
 def check(replica: Replica, start_offset: int) -> None:
     """It is empty, knows nothing of what it had, and its account covers every offset."""
     assert replica.online, replica.log.fault
@@ -124,14 +136,7 @@ def test_at_each_step_a_power_cut_leaves_it_as_it_was_or_anew(start: int, ordere
 def test_a_step_that_fails_takes_it_offline_and_the_next_start_goes_on(kind: str) -> None:
     disk = SimulatedDisk(1)
     store, replica, written = filled(disk)
-    assert hold(replica.log)
-    disk.fault = failing(kind, "/t-0")
-    with pytest.raises(StorageFault):
-        start_anew(store, replica.log, 300, NOW)
-    assert not replica.online
-    disk.fault = None
-    disk.crash()
-    _, replica = again(disk)
+    replica = broken_off(disk, store, replica, 300, kind)
     if replica.log_start_offset:
         check(replica, 300)
     else:
@@ -210,14 +215,7 @@ def test_at_each_step_a_power_cut_leaves_an_empty_log_as_it_was_or_missing_or_at
 def test_a_step_that_fails_on_the_way_to_0_takes_it_offline_and_the_next_start_goes_on(kind: str) -> None:
     disk = SimulatedDisk(1)
     store, replica = begun_at(disk, 100)
-    assert hold(replica.log)
-    disk.fault = failing(kind, "/t-0")
-    with pytest.raises(StorageFault):
-        start_anew(store, replica.log, 0, NOW)
-    assert not replica.online
-    disk.fault = None
-    disk.crash()
-    _, replica = again(disk)
+    replica = broken_off(disk, store, replica, 0, kind)
     assert replica.missing or (replica.online and replica.log_start_offset in (0, 100))
 
 
