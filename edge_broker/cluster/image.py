@@ -6,12 +6,13 @@
 | a watch on names | the names again; what is not there any more goes, what is new is read |
 | a watch on a node | the node again |
 | a state names a registration that was never seen | that registration, before anybody counts as gone |
+| a state is younger than the last change of its topic that was read | nothing: it is of the next topic of that name, of which the watch on the topic tells |
 
 Answers of a session come in order and are never older than those before, so the last answer for a path is the newest.
 What was read before a connection was lost stays, until it is read again.
 
 Lives here: that copy. Must never come in: what follows from it. Source: ZooKeeper's Programmer's Guide, "Watches".
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -74,6 +75,7 @@ class Image:
         self.is_complete = False
         self.changes = 0  # of topics: so many came, went, or became others
         self.deleted: list[DeletedTopic] = []  # until whoever goes by it takes it
+        self._changed_at: dict[str, int] = {}  # the zxid of each topic's last change: its states are made with one
         self._newest: dict[int, int] = {}  # broker to the newest registration that was ever seen
         self._asked = 0
         self._turn = 0
@@ -172,7 +174,7 @@ class Image:
         before = self.topics.get(name)
         if before is not None and before.topic_id != topic.topic_id:
             self._remove_topic(name)  # with its states, which are none of the new one's
-        self.versions[name] = answer.stat.version
+        self.versions[name], self._changed_at[name] = answer.stat.version, answer.stat.mzxid
         if before != topic:
             self.topics[name] = topic
             self.changes += 1
@@ -182,7 +184,7 @@ class Image:
 
     def _remove_topic(self, name: str) -> None:
         if self.topics.pop(name, None) is not None:
-            del self.versions[name]
+            del self.versions[name], self._changed_at[name]
             self.changes += 1
             self._deleted(name)
             self._seen.topic_changed(name)
@@ -194,8 +196,8 @@ class Image:
         self._read(Get(state_path(partition), watch=True), lambda answer: self._have_state(partition, answer))
 
     def _have_state(self, partition: PartitionId, answer: Answer) -> None:
-        if not isinstance(answer, Node):
-            return  # the topic is gone, which its own watch tells
+        if not isinstance(answer, Node) or answer.stat.czxid > self._changed_at.get(partition.topic, -1):
+            return  # the topic is gone, or another one by now, which its own watch tells
         state = decode_state(partition, answer)
         for entry in state.in_sync:
             if entry.epoch > self._newest.get(entry.broker, 0):

@@ -5,12 +5,13 @@
 | idle | begin | sent |
 | sent | Done | idle: what was written holds |
 | sent | BAD_VERSION | syncing: somebody else was first |
-| sent, syncing, reading | CONNECTION_LOSS | unknown |
+| sent, syncing, reading, checking | CONNECTION_LOSS | unknown |
 | unknown | connected, at the next look | syncing |
 | syncing | Done | reading |
 | syncing | refused, as of a session that moves to another server | unknown: what is read then may be old |
-| reading | Node | idle: what was read holds |
-| reading | refused, or what is no state | unknown |
+| reading | Node | checking: whether the topic was still the same |
+| checking | Stat of the topic's id | idle: what was read holds |
+| reading, checking | refused, or what is no state | unknown |
 | any | NO_NODE | idle: the partition is gone |
 | any | SESSION_EXPIRED | idle: nothing is certain, and nobody may go by it |
 
@@ -18,7 +19,7 @@ Where ZooKeeper refuses a change and the same state holds as before, `refusals` 
 again later.
 
 A change is one Multi with a look at the topic's id: versions begin anew with the next topic of the name, whose state a
-write that was under way for long would replace.
+write that was under way for long would replace. For the same reason the id is looked at behind what was read.
 
 Until it is idle again `pending` may or may not hold: the maximal in-sync set counts it. A read alone does not end an
 unknown outcome, since a server may lag behind the change.
@@ -38,6 +39,7 @@ from edge_broker.cluster.zookeeper import (
     Answer,
     Check,
     Done,
+    Exists,
     Failure,
     Get,
     Multi,
@@ -45,6 +47,7 @@ from edge_broker.cluster.zookeeper import (
     Node,
     Request,
     SetData,
+    Stat,
     Sync,
 )
 
@@ -60,6 +63,7 @@ class Stage(Enum):
     UNKNOWN = auto()
     SYNCING = auto()
     READING = auto()
+    CHECKING = auto()
 
 
 class StateWrite:
@@ -148,7 +152,16 @@ class StateWrite:
     def _have_read(self, answer: Answer) -> None:
         self.stage = Stage.UNKNOWN  # unless it is a state
         if isinstance(answer, Node):
-            self._end(decode_state(self._partition, answer), answer.stat.version)
+            state = decode_state(self._partition, answer)
+            self.stage = Stage.CHECKING
+            there = Exists(topic_id_path(self._partition.topic, self._topic_id))
+            self._next(there, lambda found: self._have_checked(found, state, answer.stat.version))
+
+    def _have_checked(self, found: Answer, state: PartitionState, version: int) -> None:
+        if isinstance(found, Stat):
+            self._end(state, version)
+        else:
+            self.stage = Stage.UNKNOWN
 
     def _end(self, state: PartitionState | None, version: int) -> None:
         self.stop()

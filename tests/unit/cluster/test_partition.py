@@ -31,7 +31,19 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
-from edge_broker.cluster.zookeeper import Answer, Done, Failure, Get, Multi, MultiFailed, Node, SetData, Stat, Sync
+from edge_broker.cluster.zookeeper import (
+    Answer,
+    Done,
+    Exists,
+    Failure,
+    Get,
+    Multi,
+    MultiFailed,
+    Node,
+    SetData,
+    Stat,
+    Sync,
+)
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
 
@@ -546,9 +558,11 @@ def test_who_has_left_the_set_comes_back_by_a_fetch_alone() -> None:
 def test_what_zookeeper_refuses_is_asked_again_ever_later() -> None:
     made, _, around = replica_of(4, 4)
     state, asked = PartitionState(NO_LEADER, 5, (ME,)), list[object]()
-    answers = {Multi: MultiFailed(1, Failure.NO_AUTH), Sync: Done(), Get: Node(encode_state(state), Stat(1, 0, 0, 0))}
+    stat = Stat(1, 0, 0, 0)
+    read = {Sync: Done(), Get: Node(encode_state(state), stat), Exists: stat}
+    answers = {Multi: MultiFailed(1, Failure.NO_AUTH), **read}
 
-    def ask(request: Multi | Sync | Get, then: Callable[[Answer], None]) -> None:
+    def ask(request: Multi | Sync | Get | Exists, then: Callable[[Answer], None]) -> None:
         asked.append((type(request).__name__, around.now_ms - 1000.0)) if isinstance(request, Multi) else None
         then(answers[type(request)])
 

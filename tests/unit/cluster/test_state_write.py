@@ -14,6 +14,7 @@ from edge_broker.cluster.zookeeper import (
     Answer,
     Check,
     Done,
+    Exists,
     Failure,
     Get,
     Multi,
@@ -49,6 +50,12 @@ class Asked:
     def answer(self, answer: Answer) -> None:
         self._then.pop(0)(answer)
 
+    def reads(self, state: PartitionState, version: int) -> None:
+        """This is what the znode says, and the topic is the same."""
+        self.answer(node(state, version))
+        assert self.write.busy, "nothing is certain yet"
+        self.answer(Stat(0, 1, 1, 0))
+
 
 @pytest.fixture
 def asked() -> Asked:
@@ -74,7 +81,8 @@ def test_who_was_not_first_reads_behind_a_sync(asked: Asked) -> None:
     asked.answer(Done())
     assert asked.requests[1:] == [Sync(PATH), Get(PATH)]
     assert asked.write.pending == NEW, "until it is certain"
-    asked.answer(node(OLD, 9))
+    asked.reads(OLD, 9)
+    assert asked.requests[-1] == Exists("/topics/t/an id"), "else it may be the next topic's"
     assert asked.settled == [(OLD, 9)]
 
 
@@ -89,7 +97,7 @@ def test_an_unknown_outcome_is_found_out_once_connected_again(asked: Asked) -> N
     assert asked.settled == []
     asked.write.connected()
     asked.answer(Done())
-    asked.answer(node(NEW, 8))
+    asked.reads(NEW, 8)
     assert asked.settled == [(NEW, 8)]
 
 
@@ -101,7 +109,7 @@ def test_what_is_read_behind_a_sync_that_was_refused_is_not_gone_by(asked: Asked
     assert (asked.write.stage, asked.write.pending, asked.settled) == (Stage.UNKNOWN, NEW, [])
     asked.write.connected()
     asked.answer(Done())
-    asked.answer(node(NEW, 8))
+    asked.reads(NEW, 8)
     assert asked.settled == [(NEW, 8)]
 
 
@@ -117,8 +125,29 @@ def test_what_cannot_be_read_is_read_again(asked: Asked) -> None:
     assert asked.write.stage is Stage.UNKNOWN
     asked.write.connected()
     asked.answer(Done())
-    asked.answer(node(OLD, 10))
+    asked.reads(OLD, 10)
     assert asked.settled == [(OLD, 10)]
+
+
+def test_what_is_read_of_the_next_topic_of_the_name_is_not_gone_by(asked: Asked) -> None:
+    asked.answer(Failure.BAD_VERSION)
+    asked.answer(Done())
+    asked.answer(node(OLD, 2))
+    asked.answer(Failure.NO_NODE)
+    assert (asked.settled, asked.write.busy) == ([(None, -1)], False)
+
+
+@pytest.mark.parametrize("lost", [Failure.CONNECTION_LOSS, Failure.REFUSED])
+def test_nor_is_what_was_read_of_a_topic_that_nobody_looked_at(asked: Asked, lost: Failure) -> None:
+    asked.answer(Failure.BAD_VERSION)
+    asked.answer(Done())
+    asked.answer(node(OLD, 9))
+    asked.answer(lost)
+    assert (asked.write.stage, asked.write.pending, asked.settled) == (Stage.UNKNOWN, NEW, [])
+    asked.write.connected()
+    asked.answer(Done())
+    asked.reads(OLD, 9)
+    assert asked.settled == [(OLD, 9)]
 
 
 @pytest.mark.parametrize("position", [0, 1], ids=["another topic has its name", "no topic has it"])
@@ -142,15 +171,15 @@ def test_late_answers_are_nobodys(asked: Asked) -> None:
 def test_refusals_are_counted_until_something_else_holds(asked: Asked, why: Failure, count: int) -> None:
     asked.answer(why)
     asked.answer(Done())
-    asked.answer(node(OLD, 7))
+    asked.reads(OLD, 7)
     assert (asked.settled, asked.write.refusals) == ([(OLD, 7)], count)
     asked.write.begin(NEW, 7)
     asked.answer(why)
     asked.answer(Done())
-    asked.answer(node(OLD, 7))
+    asked.reads(OLD, 7)
     assert asked.write.refusals == 2 * count
     asked.write.begin(NEW, 7)
     asked.answer(why)
     asked.answer(Done())
-    asked.answer(node(NEW, 8))
+    asked.reads(NEW, 8)
     assert asked.write.refusals == 0, "it was done all the same"

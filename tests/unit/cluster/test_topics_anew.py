@@ -34,7 +34,9 @@ class Site:
     """The leader of an ensemble; what is asked is done at once, or later."""
 
     def __init__(self) -> None:
-        self.tree = Tree()
+        self.ensemble = ensemble = Ensemble.__new__(Ensemble)
+        self.tree = ensemble.tree = Tree()
+        ensemble.changes, ensemble.servers = [], []
         self.late: list[Callable[[], None]] = []
         self.holds_back = False
         self.told: list[ErrorCode] = []
@@ -45,9 +47,7 @@ class Site:
 
     def ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         def do() -> None:
-            ensemble = Ensemble.__new__(Ensemble)
-            ensemble.tree, ensemble.changes, ensemble.servers = self.tree, [], []
-            then(ensemble.decide(request, 0))  # type: ignore[arg-type]
+            then(self.ensemble.decide(request, 0))  # type: ignore[arg-type]
 
         if self.holds_back:
             self.late.append(do)
@@ -117,6 +117,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.topics: list[str | None] = []
+        self.states: list[str | None] = []  # the topic that was known when one was told
         self.image: Image
 
     def brokers_changed(self) -> None: ...
@@ -125,7 +126,8 @@ class Seen:
         topic = self.image.topics.get(name)
         self.topics.append(topic and topic.topic_id)
 
-    def state_read(self, partition: PartitionId, state: PartitionState, version: int) -> None: ...
+    def state_read(self, partition: PartitionId, state: PartitionState, version: int) -> None:
+        self.states.append(self.image.topics[partition.topic].topic_id)
 
     def complete(self) -> None: ...
 
@@ -143,6 +145,33 @@ def test_a_topic_that_is_another_one_was_gone_in_between() -> None:
     seen.image.watched(Watched(topic_path("t"), Change.DELETED))
     assert seen.topics == ["old", None, "new"]
     assert [each.name for each in seen.image.deleted] == ["t"]
+
+
+def test_a_state_that_is_read_before_its_topic_is_known_is_not_the_former_ones() -> None:
+    """A deletion's watches come one by one: the state's may come first, when the next topic is there already."""
+    site, seen = Site(), Seen()
+    seen.image = Image(site_read(site), seen)
+    site.make(OLD)
+    seen.image.begin()
+    assert seen.states == ["old"]
+    site.anew()
+    seen.image.watched(Watched(state_path(P), Change.DELETED))
+    assert seen.states == ["old"]
+    seen.image.watched(Watched(topic_path("t"), Change.DELETED))
+    assert seen.states == ["old", "new"]
+
+
+def test_a_state_of_a_partition_that_a_topic_got_later_is_told() -> None:
+    site, seen = Site(), Seen()
+    seen.image = Image(site_read(site), seen)
+    site.make(OLD)
+    seen.image.begin()
+    more = OLD._replace(replicas=((1,), (1,)))
+    there = {1: Registration(1, 5, "one")}
+    site.controller.change_topic("t", more, 0, 1, there, site.told.append)
+    seen.image.watched(Watched(topic_path("t"), Change.CHANGED))
+    seen.image.watched(Watched(state_path(PartitionId("t", 1)), Change.CHANGED))
+    assert seen.states == ["old"] * 4
 
 
 def site_read(site: Site) -> Callable[[Request, Callable[[Answer], None]], None]:
