@@ -478,7 +478,8 @@ class Schedule:
         self.world.later(ms, do)
 
     def start_later(self, board: Board) -> None:
-        self.later(self.dice.choice([10.0, 300.0, 3000.0]) * self.dice.random(), board.start)
+        """Even behind the end: who was struck a moment before it is not to stay off."""
+        self.world.later(self.dice.choice([10.0, 300.0, 3000.0]) * self.dice.random(), board.start)
 
 
 def has_offline_log(process: Process) -> bool:
