@@ -7,7 +7,7 @@
 | RemoveLog | the topic is erased as DeleteTopics does it | |
 | Append | on the loop, or by `writer` where the disk would make it wait | `log_moved`, a sync |
 | the same, of a batch amid which an empty log starts | in `files` | the same |
-| BeginEpoch | on the loop, then the entry's sync in `disk` | `epoch_begun` |
+| BeginEpoch | on the loop, then the entry's sync in `disk`, of many together | `epoch_begun` |
 | Enter | behind rolls and writes, none begins before the end: the ledger, in `files` | `entered` |
 | Truncate, StartAnew, CutDamage, PassOver | in `files` | `truncated` |
 | OwnUp | in `files` | `owned_up` |
@@ -54,12 +54,13 @@ from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.offline_partitions import behind
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import RollDue, WriteUnderWay
+from edge_broker.storage.batched_files import BatchedFiles
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.owed import own_up
 from edge_broker.storage.passing_over import pass_over
 from edge_broker.storage.removal import follow_start
 from edge_broker.storage.reopening import Reopened, reopen
-from edge_broker.storage.replica import Replica, begins_before
+from edge_broker.storage.replica import Replica, begins_before, keep_epochs
 from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.topics import TOPIC_SUFFIX, id_of, id_text
@@ -99,6 +100,8 @@ class Replicas:
         self._held: dict[PartitionId, Entered] = {}
         self._strays: set[tuple[str, str]] = set()  # topics by name and id that stay here, and are not the cluster's
         self._full = False
+        self._epochs: list[tuple[PartitionId, Replica, Callable[[], None]]] = []  # whose files are to be written next
+        self._keeping = False
         self._log = LimitedLog(loop.time)
 
     def stays(self, topic: str, topic_id: str) -> None:
@@ -489,18 +492,38 @@ class Replicas:
         self._keep_epoch(partition, replica, begun)
 
     def _keep_epoch(self, partition: PartitionId, replica: Replica, then: Callable[[], None]) -> None:
-        """Have on the disk where epochs begin; behind rolls, which run in the same worker."""
+        """Have on the disk where epochs begin; behind rolls, which run in the same worker.
+
+        What is due while others are being written is written together: whoever takes over from a board that stops
+        begins many epochs at once.
+        """
+        self._epochs.append((partition, replica, then))
+        if not self._keeping:
+            self._keep_epochs()
+
+    def _keep_epochs(self) -> None:
+        due, self._epochs, self._keeping = self._epochs, [], True
+        store, replicas = self._broker.store, list(dict.fromkeys(replica for _, replica, _ in due))
+        batch = BatchedFiles(store.fs, store.data_dir) if len(replicas) >= store.together_min else None
 
         def kept(_: object) -> Outcome:
-            then()
+            for partition, replica, then in due:
+                if replica.log.fault is None:
+                    then()
+                else:
+                    self._broker.effects.offline([replica.log])
+                    self._moved(partition)
             return Reply(None)
+
+        def over() -> None:
+            self._keeping = False
+            if self._epochs:
+                self._keep_epochs()
 
         def failed(error: Exception) -> Outcome:
-            self._take_offline(replica.log, error)
-            self._moved(partition)
-            return Reply(None)
+            raise error  # it leaves its faults with the logs
 
-        self._broker.effects.start(Do(faulted(replica.log.directory, replica.keep_epoch), kept, failed, "disk"))
+        self._broker.effects.start(Do(partial(keep_epochs, replicas, batch), kept, failed, "disk", over))
 
     # truncation
 

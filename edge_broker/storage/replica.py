@@ -4,7 +4,7 @@
 |---|---|---|
 | a follower | `append` of what it fetched | RollDue: as any writer; a sync follows; if `epoch_due`, `keep_epoch` |
 | a follower on a slow disk | `begin_append`; the Writing's `run` in `writer`; `end_append` | the same |
-| a new leader | `begin_epoch` on the loop, `keep_epoch` in `disk` | it serves once that is done |
+| a new leader | `begin_epoch` on the loop, `keep_epoch` in `disk`, or `keep_epochs` | it serves once that is done |
 | a leader | appends as a single board does, then `wrote` | a sync follows |
 | a leader, asked by a follower | `read` up to the log's end, whatever may be shown | |
 | both | `show` what replicas have | |
@@ -36,7 +36,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, BatchHeader, read_header
 from edge_broker.runs_in import runs_in
@@ -44,10 +44,14 @@ from edge_broker.storage.batches import batches_in
 from edge_broker.storage.epochs import NONE, LeaderEpochs
 from edge_broker.storage.log_state import LogEnd
 from edge_broker.storage.reading import LogReader
+from edge_broker.storage.state_files import fault_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edge_broker.storage.age import Now
     from edge_broker.storage.appending import Writing
+    from edge_broker.storage.batched_files import BatchedFiles
     from edge_broker.storage.filesystem import Bytes
     from edge_broker.storage.log import PartitionLog
     from edge_broker.storage.log_state import LogState
@@ -186,9 +190,12 @@ class Replica:
         state.leader_epoch, self.led_from = epoch, state.log_end_offset
 
     @runs_in("disk")
-    def keep_epoch(self) -> None:
-        """Have on the disk where epochs begin; no roll may run meanwhile. StorageFault takes the log offline."""
-        self.log.roller.keep_epochs()
+    def keep_epoch(self, together: BatchedFiles | None = None) -> None:
+        """Have on the disk where epochs begin; no roll may run meanwhile. StorageFault takes the log offline.
+
+        With others `together` that is done once its `finish` says so.
+        """
+        self.log.roller.keep_epochs(together)
 
     def wrote(self) -> None:
         """Batches were appended, or may have been. Loop."""
@@ -234,6 +241,24 @@ class Replica:
         state = self.log.state
         if state.shown.offset != high_watermark:
             state.advance(find_end(state, high_watermark), high_watermark)
+
+
+@runs_in("disk")
+def keep_epochs(replicas: Sequence[Replica], together: BatchedFiles | None) -> None:
+    """As `keep_epoch`, of many; a log of which that fails, be it by a bug, is offline, and costs no other."""
+    for replica in replicas:
+        log = replica.log
+        try:
+            replica.keep_epoch(together)
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody knows what the file says
+            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
+            if together is not None:
+                together.drop(log.directory)
+    failed = together.finish() if together is not None else {}
+    for replica in replicas:
+        log = replica.log
+        if log.directory in failed:
+            log.fail(fault_of(failed[log.directory], log.directory, 0))
 
 
 class _WrittenReader(LogReader):

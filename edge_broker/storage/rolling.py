@@ -94,14 +94,19 @@ class LogRoller:
         return not set(self._epochs_written) <= set(self._state.epochs.starts)
 
     @runs_in()
-    def keep_epochs(self) -> None:
+    def keep_epochs(self, batch: BatchedFiles | None = None) -> None:
         """Write down where leader epochs began, if the file says something else, synced; no roll may run meanwhile.
 
-        StorageFault takes the log offline.
+        With a `batch` that is done once its `finish` says so. StorageFault takes the log offline.
         """
         state = self._state
+        put = (
+            partial(replace, state.files.fs, state.directory)
+            if batch is None
+            else partial(batch.replace, state.directory)
+        )
         try:
-            self._write_epochs(partial(replace, state.files.fs, state.directory))
+            self._write_epochs(put)
         except OSError as error:
             fault = fault_of(error, state.directory, 0)
             state.fail(fault)

@@ -14,9 +14,10 @@ from edge_broker.protocol.record_batch import assign_offsets, read_header
 from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import LogSettings
 from edge_broker.storage.appending import RollDue, WriteUnderWay
+from edge_broker.storage.batched_files import BatchedFiles
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import follow_start
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.replica import Replica, keep_epochs
 from edge_broker.storage.store import LogStore
 from edge_broker.testing.checked import findings
 from edge_broker.testing.clock import NOW_MS
@@ -304,6 +305,46 @@ def test_the_file_says_so_too_once_it_is_due() -> None:
     replica.keep_epoch()
     assert not replica.epoch_due
     assert b"5 1" not in disk.content(f"{replica.log.directory}/leader-epoch-checkpoint")
+
+
+def together(disk: SimulatedDisk, count: int = 10) -> tuple[list[Replica], BatchedFiles]:
+    """Replicas that begin an epoch."""
+    replicas = [Replica(each) for each in make_topic(member(disk), partitions=count).partitions]
+    for replica in replicas:
+        take(replica, of_leader(0, 1, b"a"))
+        synced(replica.log)
+        replica.begin_epoch(2)
+    return replicas, BatchedFiles(disk, "/data")
+
+
+def test_epochs_of_many_are_on_the_disk_by_a_few_syncs() -> None:
+    disk = SimulatedDisk(1)
+    replicas, batch_ = together(disk)
+    calls: list[str] = []
+    disk.fault = lambda what, _path, _size: calls.append(what)  # type: ignore[func-returns-value]
+    keep_epochs(replicas, batch_)
+    assert [each for each in calls if "sync" in each] == ["sync_all"] * 3
+    disk.fault = None
+    disk.crash()
+    assert all(b"2 1" in disk.content(f"{each.log.directory}/leader-epoch-checkpoint") for each in replicas)
+
+
+@pytest.mark.parametrize("bug", [False, True])
+def test_an_epoch_that_cannot_be_kept_takes_its_own_replica_offline_alone(bug: bool) -> None:
+    disk = SimulatedDisk(1)
+    replicas, batch_ = together(disk)
+
+    def fails(_what: str, path: str, _size: int) -> None:
+        if f"{replicas[3].log.directory}/" in path:
+            raise (ValueError("a bug") if bug else OSError(errno.EIO, "it fails", path))
+
+    disk.fault = fails
+    keep_epochs(replicas, batch_)
+    assert [each.online for each in replicas] == [number != 3 for number in range(10)]
+    disk.fault = None
+    disk.crash()
+    kept = [b"2 1" in disk.content(f"{each.log.directory}/leader-epoch-checkpoint") for each in replicas if each.online]
+    assert kept == [True] * 9
 
 
 def test_a_failed_write_takes_the_replica_offline() -> None:
