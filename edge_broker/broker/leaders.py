@@ -1,5 +1,7 @@
 """Who is there and who leads, as clients are told: in Metadata, DescribeCluster and DescribeTopicPartitions alike.
 
+Whoever asks a broker that does not lead is told who does, in Produce and Fetch (KIP-951).
+
 | of a partition of the cluster | is told |
 |---|---|
 | leader | who leads and is there; else -1, and LEADER_NOT_AVAILABLE |
@@ -87,3 +89,21 @@ def partitions(
             [each for each in replicas if in_sync.get(each) is False],
             [each for each in replicas if each not in there or (state and cluster.is_offline(state, each))],
         )
+
+
+class NextLeader(NamedTuple):
+    """Another broker that leads a partition."""
+
+    leader_epoch: int
+    node: Node
+
+
+def next_leader(broker: Broker, session: Session, topic: str, partition: int) -> NextLeader | None:
+    """Who leads instead of this broker, by what it knows; None: nobody that this client could reach."""
+    cluster = broker.cluster
+    state = cluster.state(topic, partition) if cluster is not None else None
+    if cluster is None or state is None or state.leader == broker.node_id:
+        return None
+    leader = cluster.leader(topic, partition)
+    found = next((each for each in cluster.brokers(session.listener) if each.broker == leader), None)
+    return NextLeader(state.leader_epoch, found) if found is not None else None

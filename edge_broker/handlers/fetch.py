@@ -22,6 +22,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, Wanted, WantedTopic
+from edge_broker.broker.leaders import Node, next_leader
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, ended
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
@@ -30,6 +31,8 @@ from edge_broker.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
+    FetchLeaderIdAndEpoch,
+    FetchNodeEndpoint,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from edge_broker.protocol.message import Message
 
 BY_ID_FROM = 13
+NEXT_LEADER_FROM = 16
+OF_ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NOT_LOOKED_AT = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -61,7 +66,7 @@ Cold = tuple[PartitionData, PartitionLog, int, int]
 class _Gathered:
     """One pass over a request's partitions."""
 
-    __slots__ = ("bytes_max", "bytes_read", "cold", "final", "many", "shown", "syncing", "topics", "whose")
+    __slots__ = ("bytes_max", "bytes_read", "cold", "final", "leaders", "many", "shown", "syncing", "topics", "whose")
 
     def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, *, many: bool = False) -> None:
         # When memory for answers is short a fetch gets less, down to one batch.
@@ -73,6 +78,7 @@ class _Gathered:
         self.syncing: set[PartitionLog] = set()
         self.cold: deque[Cold] = deque()
         self.bytes_read = 0
+        self.leaders: dict[int, Node] = {}  # of what others lead
         self.final = False  # an error, or a reader behind the active segment: nothing is waited for
 
     def missing_bytes(self, bytes_min: int) -> int:
@@ -80,6 +86,13 @@ class _Gathered:
         if self.final or not self.shown:
             return 0
         return max(min(bytes_min, self.bytes_max) - self.bytes_read, 0)  # min.bytes above max.bytes is max.bytes
+
+    def node_endpoints(self) -> list[FetchNodeEndpoint]:
+        """Where those listen that lead what was not read."""
+        return [
+            FetchNodeEndpoint(node_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack)
+            for node in self.leaders.values()
+        ]
 
     def reply(self) -> Reply | Steps:
         """The answer; one of many partitions is looked at in steps, so that it is also written in steps."""
@@ -99,7 +112,7 @@ class _Gathered:
         return FetchSession(context.session.peer, by_id=context.api_version >= BY_ID_FROM)
 
     def _reply(self, session: FetchSession | None, begun: list[int], again: Callable[[], Outcome]) -> Reply:
-        response = FetchResponse(responses=self.topics)
+        response = FetchResponse(responses=self.topics, node_endpoints=self.node_endpoints())
         if session is not None:
             broker = self.whose[0]
             response.session_id = broker.fetch_sessions.begin(session, broker.clock.steady_ms())
@@ -361,7 +374,9 @@ class _Changes(_Gathered):
             if data.records:
                 session.sent(wanted)
             yield data
-        response = FetchResponse(session_id=session.id, responses=list(topics.values()))
+        response = FetchResponse(
+            session_id=session.id, responses=list(topics.values()), node_endpoints=self.node_endpoints()
+        )
         return Reply(response, size=self.bytes_read, again=again)
 
 
@@ -545,10 +560,23 @@ def _take(
         _read(broker, gathered, log, partition, data)
     except Refusal as refusal:
         _fail(gathered, data, refusal.code)
+        if refusal.code in OF_ANOTHER_LEADER and context.api_version >= NEXT_LEADER_FROM:
+            _tell_leader(broker, context, gathered, wanted, data)
         if refusal.code in NOT_LOOKED_AT:
             data.aborted_transactions = []  # as Kafka, which has not asked a log then
     except StorageFault:
         _fail(gathered, data, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _tell_leader(
+    broker: Broker, context: RequestContext, gathered: _Gathered, wanted: FetchTopic | WantedTopic, data: PartitionData
+) -> None:
+    """Say who leads a partition that was not read, so that nobody has to ask for the metadata first (KIP-951)."""
+    topic = broker.cluster.described_by_id(wanted.topic_id) if broker.cluster is not None else None
+    found = next_leader(broker, context.session, topic.name, data.partition_index) if topic is not None else None
+    if found is not None:
+        gathered.leaders[found.node.broker] = found.node
+        data.current_leader = FetchLeaderIdAndEpoch(leader_id=found.node.broker, leader_epoch=found.leader_epoch)
 
 
 def _fail(gathered: _Gathered, data: PartitionData, code: ErrorCode) -> None:

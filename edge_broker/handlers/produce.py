@@ -19,6 +19,7 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
+from edge_broker.broker.leaders import Node, next_leader
 from edge_broker.broker.ledger_access import ledger_refusal
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
 from edge_broker.broker.write import Needs, Write, all_settled, wait_for
@@ -28,6 +29,8 @@ from edge_broker.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
@@ -38,6 +41,7 @@ from edge_broker.storage.log import PartitionLog
 PARTITIONS_AT_ONCE = 64
 PARTITIONS_MAX = 10_000  # in one request
 RECORD_ERRORS_MAX = 1000  # in one answer
+NEXT_LEADER_FROM = 10
 OF_PRODUCERS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -130,7 +134,7 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
             if name == LEDGER_TOPIC:
                 of_ledger.append(parts[-1])
     if request.acks not in NEEDS:
-        return _refuse(request, parts)
+        return _refuse(broker, request, parts)
     if request.forwarder >= 0 and broker.cluster is not None:
         return _take_entries(broker, context, request, parts)
     if of_ledger:
@@ -160,10 +164,10 @@ def _take_entries(broker: Broker, context: RequestContext, request: ProduceReque
         raise ProtocolViolation("a broker forwards one batch to the ledger, with acks=all")
     if not may_act_for_cluster(broker, context):
         part.fail(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "entries are forwarded by brokers alone"))
-        return _reply(request, parts)
+        return _reply(broker, request, parts)
     if part.records is None:
         part.fail(Refusal(ErrorCode.INVALID_RECORD, "the request holds no record batch for this partition"))
-        return _reply(request, parts)
+        return _reply(broker, request, parts)
     _keep_records(request, parts)
 
     def told(error: ErrorCode) -> Outcome:
@@ -173,12 +177,12 @@ def _take_entries(broker: Broker, context: RequestContext, request: ProduceReque
     return cluster.entries.take(broker, part.records, told)
 
 
-def _refuse(request: ProduceRequest, parts: list[_Part]) -> Reply:
+def _refuse(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Reply:
     """Refuse all of it for its acks."""
     refusal = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
     for part in parts:
         part.fail(refusal)
-    return _reply(request, parts)
+    return _reply(broker, request, parts)
 
 
 def _check_first(broker: Broker, request: ProduceRequest, parts: list[_Part], of_ledger: list[_Part]) -> Do:
@@ -238,13 +242,13 @@ def _append_in_steps(broker: Broker, request: ProduceRequest, parts: list[_Part]
 
 def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Outcome:
     if all_settled(parts):
-        return _reply(request, parts)
+        return _reply(broker, request, parts)
     _let_go_of_records(request)
     syncs = request.acks == -1 or any(part.topic == LEDGER_TOPIC for part in parts)
-    return wait_for(broker, parts, lambda: _reply(request, parts), max(request.timeout_ms, 1), syncs=syncs)
+    return wait_for(broker, parts, lambda: _reply(broker, request, parts), max(request.timeout_ms, 1), syncs=syncs)
 
 
-def _reply(request: ProduceRequest, parts: list[_Part]) -> Reply:
+def _reply(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Reply:
     if request.acks == 0:
         error = next((part.error for part in parts if part.error is not None), None)
         if error is not None:
@@ -261,7 +265,29 @@ def _reply(request: ProduceRequest, parts: list[_Part]) -> Reply:
         if isinstance(part.error, BatchRefusal):
             answer.record_errors = _record_errors(part.error, RECORD_ERRORS_MAX - listed)
             listed += len(answer.record_errors)
-    return Reply(ProduceResponse(responses=list(by_topic.values())))
+    response = ProduceResponse(responses=list(by_topic.values()))
+    if broker.cluster is not None and parts and parts[0].context.api_version >= NEXT_LEADER_FROM:
+        _tell_leaders(broker, parts[0].context, response)
+    return Reply(response)
+
+
+def _tell_leaders(broker: Broker, context: RequestContext, response: ProduceResponse) -> None:
+    """Say who leads what was refused for another leader, so that nobody has to ask for the metadata first."""
+    nodes = dict[int, Node]()
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            found = next_leader(broker, context.session, topic.name, answer.index)
+            if found is not None:
+                nodes[found.node.broker] = found.node
+                answer.current_leader = ProduceLeaderIdAndEpoch(
+                    leader_id=found.node.broker, leader_epoch=found.leader_epoch
+                )
+    response.node_endpoints = [
+        ProduceNodeEndpoint(node_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack)
+        for node in nodes.values()
+    ]
 
 
 def _record_errors(refusal: BatchRefusal, most: int) -> list[BatchIndexAndErrorMessage]:

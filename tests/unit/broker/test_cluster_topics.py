@@ -9,6 +9,7 @@ import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext, Session
+from edge_broker.broker.leaders import next_leader
 from edge_broker.cluster.state import PartitionId
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
@@ -22,6 +23,7 @@ from edge_broker.protocol.api import (
     FETCH,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
+    PRODUCE,
 )
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.alter_partition_reassignments import (
@@ -38,13 +40,26 @@ from edge_broker.protocol.messages.create_topics import (
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest
-from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from edge_broker.protocol.messages.fetch import (
+    FetchLeaderIdAndEpoch,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
 from edge_broker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from edge_broker.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceLeaderIdAndEpoch,
+    ProduceRequest,
+    TopicProduceData,
+)
 from edge_broker.security.acls import Operation
 from edge_broker.storage.topics import JOURNAL_TOPIC, OFFSETS_TOPIC, id_text
 from edge_broker.testing.steps import carried_out
 from tests.support.in_cluster import SESSION_MS, InCluster
+from tests.support.storage import batch
 
 NONE, NOT_THERE = ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 BAD_FACTOR, BAD_ASSIGNMENT = ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -490,6 +505,63 @@ def test_a_consumer_that_says_that_it_is_no_broker_is_none() -> None:
     answer = cluster.ask(1, FETCH, FetchRequest(replica_state=ReplicaState(), topics=[wanted], max_bytes=1000))
     assert answer.error_code == NONE
     assert [each.error_code for each in answer.responses[0].partitions] == [NONE]
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_a_producer_that_asks_another_broker_is_told_who_leads(three: InCluster, version: int) -> None:
+    assert create(three, 1, new("t", assigned=[[2, 1], [1, 2]])) == [NONE]
+    three.settle()
+    data = [PartitionProduceData(index=number, records=memoryview(batch(b"a"))) for number in (0, 1)]
+    asked = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    answer = three.ask(1, PRODUCE, asked, version)
+    refused, taken = answer.responses[0].partition_responses
+    assert (refused.error_code, taken.error_code) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE)
+    assert taken.current_leader is None
+    state = three.boards[1].facade.state("t", 0)
+    if version < 10:
+        assert (refused.current_leader, answer.node_endpoints) == (None, [])
+        return
+    assert refused.current_leader == ProduceLeaderIdAndEpoch(leader_id=2, leader_epoch=state.leader_epoch)
+    (node,) = answer.node_endpoints
+    assert (node.node_id, node.host, node.port) == told_of(three, 2)
+
+
+@pytest.mark.parametrize("version", [15, 16])
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_consumer_that_asks_another_broker_is_told_who_leads(
+    three: InCluster, version: int, session_epoch: int
+) -> None:
+    assert create(three, 1, new("t", assigned=[[2, 1], [1, 2]])) == [NONE]
+    three.settle()
+    wanted = [FetchPartition(partition=number, partition_max_bytes=1000) for number in (0, 1)]
+    topics = [FetchTopic(topic_id=topic(three, 1).topic_id, partitions=wanted)]
+    asked = FetchRequest(max_bytes=1000, session_epoch=session_epoch, topics=topics)
+    answer = three.ask(1, FETCH, asked, version)
+    refused, read = answer.responses[0].partitions
+    assert (refused.error_code, read.error_code) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE)
+    assert read.current_leader is None
+    if version < 16:
+        assert (refused.current_leader, answer.node_endpoints) == (None, [])
+        return
+    assert refused.current_leader == FetchLeaderIdAndEpoch(leader_id=2, leader_epoch=0)
+    (node,) = answer.node_endpoints
+    assert (node.node_id, node.host, node.port) == told_of(three, 2)
+
+
+def told_of(cluster: InCluster, board: int) -> tuple[int, str, int]:
+    """As Metadata tells it."""
+    return next((each.node_id, each.host, each.port) for each in metadata(cluster, 1).brokers if each.node_id == board)
+
+
+def test_a_broker_that_knows_of_no_other_leader_names_none(three: InCluster) -> None:
+    assert create(three, 1, new("t", assigned=[[2, 1]])) == [NONE]
+    three.settle()
+    broker, session = three.boards[1].broker, Session("127.0.0.1:1")
+    assert next_leader(broker, session, "t", 0) is not None
+    assert next_leader(broker, session, "t", 1) is None
+    assert next_leader(broker, session, "u", 0) is None
+    assert next_leader(three.boards[2].broker, session, "t", 0) is None, "it is itself, by what it knows"
+    assert next_leader(broker, Session("127.0.0.1:1", listener="OUTSIDE"), "t", 0) is None
 
 
 def test_a_topic_is_known_by_its_id_until_another_has_its_name() -> None:
