@@ -48,6 +48,7 @@ class Following:
     def __init__(self, leader: int, leader_epoch: int) -> None:
         self.leader, self.leader_epoch = leader, leader_epoch
         self.due_ms = 0.0  # of the next fetch
+        self.refused = False  # the last one: the next is due soon
         self.reported_end = -1  # what the last fetch acknowledged
         self.keeps_out = False  # as the last fetch said
         self.log_start = 0  # where the leader's log starts
@@ -57,7 +58,7 @@ class Following:
         self, partition: PartitionId, me: InSyncReplica, log: ReplicaLog, now_ms: float, timeout_ms: float
     ) -> ReplicaFetch:
         """The fetch that is due; the next one comes sooner if this one is answered."""
-        self.due_ms = now_ms + timeout_ms
+        self.due_ms, self.refused = now_ms + timeout_ms, False
         self.reported_end, self.keeps_out = acknowledged_end(log), keeps_out(log)
         where = (log.log_end_offset, last_epoch(log), self.reported_end)
         return ReplicaFetch(partition, me, self.leader_epoch, *where, self.keeps_out)

@@ -28,6 +28,7 @@ Lives here: who is told what. Must never come in: how partitions decide (partiti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
@@ -173,8 +174,10 @@ class ClusterMember:
         self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that lie here, and go with their topics
         self._proof_due_ms = self._balance_due_ms = self._leave_due_ms = 0.0
         self._leave_tries = 0  # that are left
+        self._hand_over_at_once = 0
         self._leave_began_ms = self._leave_until_ms = 0.0
-        self._given: set[PartitionId] = set()  # what was to be handed over in this try
+        self._given: dict[PartitionId, int] = {}  # what was to be handed over in this try, and to whom
+        self._handing: dict[Partition, float] = {}  # of these, those that were not handed over yet, and since when
         self._proving = False
         self._hurried: dict[PartitionId, None] = {}
         self._held: dict[PartitionId, float] = {}  # that met a bug, until then
@@ -220,6 +223,8 @@ class ClusterMember:
         """An answer to an Ask."""
         self.now_ms = now_ms
         self._waiting.pop(token)(answer)
+        if self.standing is Standing.SERVING and any(each.role is not Role.HANDING_OVER for each in self._handing):
+            self._go_on_leaving()  # others have their turn, without waiting for a tick
 
     def happened(self, event: Event, now_ms: float) -> None:
         """The session, or a watch."""
@@ -510,10 +515,15 @@ class ClusterMember:
 
     def state_read(self, partition: PartitionId, state: PartitionState, version: int) -> None:
         """As Seen."""
-        self._states[partition] = state, version
+        self.wrote(partition, state, version)
         found = self.partitions.get(partition)
         if found is not None and self.standing is Standing.SERVING:
             found.take_in(state, version)
+
+    def wrote(self, partition: PartitionId, state: PartitionState, version: int) -> None:
+        """As Surroundings: from now on clients are told so, though the image has yet to read it."""
+        if version >= self._states.get(partition, (state, -1))[1]:
+            self._states[partition] = state, version
 
     def unreadable(self, fault: LayoutFault) -> None:
         """As Seen."""
@@ -727,20 +737,23 @@ class ClusterMember:
         self.now_ms, self.leaving = now_ms, True
         self._leave_began_ms = now_ms
         self._leave_tries, self._leave_due_ms = self.settings.leave_tries, now_ms
+        led = sum(each.role in LEADS for each in self.partitions.values())
+        self._hand_over_at_once = max(self.settings.hand_over_at_once, led // self.settings.hand_over_turns_max)
         self._given.clear()
         self._go_on_leaving()
 
     def _go_on_leaving(self) -> None:
         """First the lead: one try for each partition, a few at once; one that took too long is led on for a while."""
+        self._handing = {each: at_ms for each, at_ms in self._handing.items() if each.role is Role.HANDING_OVER}
+        haste_ms = self.now_ms - self.settings.hand_over_slow_ms
+        room = self._hand_over_at_once - sum(at_ms > haste_ms for at_ms in self._handing.values())
         led = [each for each in self.partitions.values() if each.role in LEADS]
-        room = self.settings.leave_at_once - sum(each.role is Role.HANDING_OVER for each in led)
         for partition in led if self._leave_tries > 0 else ():
-            if room > 0 and partition.partition not in self._given and any(map(partition.hand_over, partition.heirs())):
-                self._given.add(partition.partition)
+            if room > 0 and partition.partition not in self._given and self._give(partition):
                 room -= 1
-        if any(partition.role is Role.HANDING_OVER for partition in led):
+        if self._handing:
             return
-        late = [partition for partition in led if partition.partition in self._given and partition.heirs()]
+        late = [partition for partition in led if partition.partition in self._given and partition.heirs({})]
         if self._leave_tries > 0:
             self._given.clear()
             self._leave_tries = self._leave_tries - 1 if late else 0
@@ -749,6 +762,14 @@ class ClusterMember:
                 return
             self._leave_until_ms = self.now_ms + self.settings.hand_over_ms_max
         self._leave_in_sync_sets()
+
+    def _give(self, partition: Partition) -> bool:
+        """To each heir about as many: each has to write down where its epochs begin."""
+        for heir in partition.heirs(Counter(self._given.values())):
+            if partition.hand_over(heir):
+                self._given[partition.partition], self._handing[partition] = heir, self.now_ms
+                return True
+        return False
 
     def _leave_in_sync_sets(self) -> None:
         """A few at once; who waits for all in sync does not wait for this broker, then."""

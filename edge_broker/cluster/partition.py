@@ -9,7 +9,7 @@
 | the same, a write under way | log_moved | beginning: its epoch begins behind what was fetched |
 | beginning | epoch_begun | leading |
 | leading | a wish to hand over | handing over: no appends, until the other has everything |
-| handing over | the other has everything; written | following it |
+| handing over | the other has everything; written | following it, and where it is to stop, out of the in-sync set, which stays large enough |
 | handing over | too late | leading |
 | following | the broker is to stop | it leaves the in-sync set by a write, where the set stays large enough; then it fetches no more |
 | beginning, leading, handing over | the state names another leader or epoch | as above |
@@ -28,6 +28,7 @@ Lives here: one partition. Must never come in: how messages travel, other partit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
@@ -92,7 +93,10 @@ class Settings(NamedTuple):
     imbalance_percent: int = 10  # leader.imbalance.per.broker.percentage
     leave_tries: int = 3  # controlled.shutdown.max.retries
     leave_backoff_ms: float = 5_000.0  # controlled.shutdown.retry.backoff.ms
-    leave_at_once: int = 16  # partitions; so a few wait for each other's syncs, and not all for all
+    hand_over_at_once: int = 2  # partitions of a broker that stops: each waits for its own sync and write alone
+    hand_over_turns_max: int = 50  # more at once where it leads so many that this would not do
+    hand_over_slow_ms: float = 500.0  # one that takes longer holds up no other
+    leave_at_once: int = 16  # in-sync sets in each tick, which nobody waits for
 
 
 class Role(Enum):
@@ -137,6 +141,9 @@ class Surroundings(Protocol):
 
     def hurry(self, partition: PartitionId) -> None:
         """Give this partition each tick, until it is calm."""
+
+    def wrote(self, partition: PartitionId, state: PartitionState, version: int) -> None:
+        """A change of a state has settled: this holds, whatever was read before."""
 
 
 class Unclean:
@@ -199,9 +206,11 @@ class Partition:
             self.stop()
             return
         self._rest_behind_a_refusal()
+        self._around.wrote(self.partition, state, version)
         self.take_in(state, version)
         self._around.hurry(self.partition)  # what could not be written beside it may be due
         self.reconcile()
+        self._go_on_handing_over()
 
     def _rest_behind_a_refusal(self) -> None:
         settings, refusals = self._around.settings, self._write.refusals
@@ -353,6 +362,7 @@ class Partition:
             return fetch.answer(ErrorCode.OFFSET_OUT_OF_RANGE)._replace(log_start_offset=start, diverging=differ)
         self.keep_in_sync()
         self.advance()
+        self._go_on_handing_over()
         answer = fetch.answer(high_watermark=self.high_watermark)
         return answer._replace(log_start_offset=self.log.log_start_offset, lost=self._lost_at(fetch.fetch_offset))
 
@@ -415,14 +425,15 @@ class Partition:
 
     # handing over
 
-    def heirs(self) -> tuple[int, ...]:
-        """Who could lead next, those with the most first; of equal ones in the replicas' order."""
+    def heirs(self, given: Mapping[int, int]) -> tuple[int, ...]:
+        """Who could lead next, those with the most first; of equal ones who was `given` fewest, by broker."""
         if self.leading is None or self.state is None:
             return ()
         ends, me = self.leading.ends(0), self._around.identity.broker
         others = [each for each in self.state.in_sync if each.broker != me]
         members = [each for each in others if election.may_take_over(self.state, each.broker, self._around)]
-        members.sort(key=lambda each: (-ends.get(each, 0), self.replicas.index(each.broker)))
+        order = self.replicas.index
+        members.sort(key=lambda each: (-ends.get(each, 0), given.get(each.broker, 0), order(each.broker)))
         return tuple(each.broker for each in members)
 
     def hand_over(self, to: int) -> bool:
@@ -434,6 +445,7 @@ class Partition:
             return False
         self._become(Role.HANDING_OVER)
         self._heir, self._heir_until_ms = to, self._around.now_ms + self._around.settings.hand_over_ms_max
+        self._go_on_handing_over()
         return True
 
     @property
@@ -452,13 +464,16 @@ class Partition:
 
     def _go_on_handing_over(self) -> None:
         state, leading = self.state, self.leading
-        if state is None or leading is None or self._writes:
+        if self.role is not Role.HANDING_OVER or state is None or leading is None or self._writes:
             return
         entry, may = state.entry(self._heir), election.may_take_over(state, self._heir, self._around)
         if entry is None or not may or self._around.now_ms > self._heir_until_ms:
             self._become(Role.LEADING)
         elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
             handed = state._replace(leader=self._heir, leader_epoch=state.leader_epoch + 1)
+            if self._around.leaving and len(state.in_sync) > self.needed:
+                self._leaves = True
+                handed = election.without(handed, self._around.identity.broker)
             self._write.begin(handed, self.version)
 
     # without a leader
@@ -560,6 +575,7 @@ class Partition:
             self._start_anew(answer.log_start_offset, differ=answer.diverging is not None)
         if answer.error is not ErrorCode.NONE:
             following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, around.settings.retry_ms)
+            following.refused = True
             around.hurry(self.partition)
             return
         if answer.diverging is not None:
@@ -686,11 +702,13 @@ class Partition:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing is due soon by time alone but fetches, which the member looks after.
+        """Whether nothing is due soon by time alone but fetches that nobody refused, which the member looks after.
 
         What others do is told, and is followed by a tick.
         """
         if self.role not in CALM or self.cutting is not None or self._unclean is not None or self.log.damaged:
+            return False
+        if self.following is not None and self.following.refused:
             return False
         leading, state, around = self.leading, self.state, self._around
         return (
@@ -705,7 +723,6 @@ class Partition:
         self.reconcile()
         self.keep_in_sync()
         self.advance()
-        if self.role is Role.HANDING_OVER:
-            self._go_on_handing_over()
+        self._go_on_handing_over()
         self._follow_start()
         self.fetch_if_due()

@@ -420,7 +420,7 @@ SEEDS_OF_STORAGE = {
     "a follower stamps batches as its own": 0,
     "a replica shows what is written": 0,
     "a cut is not synced": 66,
-    "positions are not told of a cut": 162,
+    "positions are not told of a cut": 332,
     "a truncation is forgotten before it is done": 0,
     "an epoch that begins is not kept": 0,
     "a registration is not kept": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.controller import out_of_balance
-from edge_broker.cluster.effects import Left
+from edge_broker.cluster.effects import Ask, Left
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.messages import HandOver, ReplicaFetch
 from edge_broker.cluster.partition import Partition, Role, Settings
@@ -19,7 +19,7 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
-from edge_broker.cluster.zookeeper import Suspended
+from edge_broker.cluster.zookeeper import Done, Suspended
 from tests.simulation.cluster_disk import Record, SimLog
 
 A, B = InSyncReplica(1, "one", 5), InSyncReplica(2, "two", 6)
@@ -117,24 +117,44 @@ def test_who_catches_up_in_the_pause_is_handed_the_lead() -> None:
     leaving.goes_on(2000.0)
     leaving.member.fetch_from(ReplicaFetch(PartitionId("t", 0), B, 4, 1, 3, 1), 2000.0)
     leaving.goes_on(4200.0, 2000.0)
-    assert leaving.partition._write.pending == PartitionState(2, 5, (A, B))
+    assert leaving.partition._write.pending == PartitionState(2, 5, (B,)), "and the set does not name who stops"
 
 
-def test_the_lead_is_handed_over_a_few_partitions_at_once() -> None:
+def handing(member: ClusterMember) -> list[PartitionId]:
+    return [each.partition for each in member.partitions.values() if each.role is Role.HANDING_OVER]
+
+
+@pytest.mark.parametrize(("partitions", "at_once"), [(1, 1), (40, 2), (150, 3)])
+def test_the_lead_is_handed_over_a_few_partitions_at_once(partitions: int, at_once: int) -> None:
+    member = Leaving(tries=3, partitions=partitions).member
+    member.shut_down(0.0)
+    assert len(handing(member)) == at_once
+
+
+def test_the_next_is_handed_over_and_clients_are_told_so_as_soon_as_the_write_is_answered() -> None:
+    member = Leaving(tries=3, partitions=40).member
+    member.shut_down(0.0)
+    first, second = handing(member)
+    member.effects.clear()
+    member.fetch_from(ReplicaFetch(first, B, 4, 1, 3, 1), 1.0)
+    (asked,) = [each for each in member.effects if isinstance(each, Ask)]
+    member.answered(asked.token, Done(), 2.0)
+    assert member.state(first) == PartitionState(2, 5, (B,))
+    third = PartitionId("t", 2)
+    assert handing(member) == [second, third]
+    member.state_read(first, PartitionState(1, 4, (A, B)), 7)
+    assert member.state(first) == PartitionState(2, 5, (B,)), "what was read before says nothing"
+
+
+def test_one_that_takes_long_holds_up_no_other() -> None:
     leaving = Leaving(tries=3, partitions=40)
     member = leaving.member
     member.shut_down(0.0)
-
-    def handing() -> list[PartitionId]:
-        return [each.partition for each in member.partitions.values() if each.role is Role.HANDING_OVER]
-
-    first = handing()
-    assert len(first) == member.settings.leave_at_once < 40
-    for done in first[:5]:
-        member.state_read(done, PartitionState(2, 5, (A, B)), 8)
-    member.tick(100.0)
-    assert len(handing()) == len(first)
-    assert set(first[:5]).isdisjoint(handing())
+    stuck = handing(member)
+    leaving.goes_on(400.0)
+    assert handing(member) == stuck
+    leaving.goes_on(500.0, 400.0)
+    assert handing(member) == [PartitionId("t", number) for number in range(4)]
 
 
 def test_who_stops_waits_until_no_in_sync_set_names_it() -> None:

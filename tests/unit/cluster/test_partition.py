@@ -81,6 +81,9 @@ class Around:
     def hurry(self, partition: PartitionId) -> None:
         self.hurried = partition
 
+    def wrote(self, partition: PartitionId, state: PartitionState, version: int) -> None:
+        self.told = state, version
+
     def ask(self, request: object, then: object) -> None:
         assert isinstance(request, Multi)
         write = request.operations[-1]
@@ -157,9 +160,9 @@ def test_nobody_is_handed_the_lead_before_the_last_write_is_there() -> None:
     made, log, around = replica_of(4, 4)
     made.take_in(PartitionState(1, 5, (ME, B)), 1)
     made.epoch_begun(5)
+    under_way = log.begin_append((Record(5, 2),))
     assert made.hand_over(2)
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
-    under_way = log.begin_append((Record(5, 2),))
     made.tick()
     assert around.written == []
     log.end_append(under_way)
@@ -537,8 +540,47 @@ def test_nothing_is_handed_to_whose_log_is_offline() -> None:
     made, _, _ = of_topic(NEEDS_TWO)
     made.take_in(PartitionState(1, 5, (ME, B), (OfflineLog(2, 6),)), 1)
     made.epoch_begun(5)
-    assert (made.heirs(), made.hand_over(2)) == ((), False)
+    assert (made.heirs({}), made.hand_over(2)) == ((), False)
     assert made.append_error(all_in_sync=True) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_who_was_given_fewest_is_the_next_heir_of_those_with_as_much() -> None:
+    made, _, _ = replica_of(4, 4)
+    made.take_in(PartitionState(1, 5, (ME, B, C)), 1)
+    made.epoch_begun(5)
+    assert (made.heirs({}), made.heirs({2: 1}), made.heirs({2: 1, 3: 2})) == ((2, 3), (3, 2), (2, 3))
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
+    assert made.heirs({2: 9}) == (2, 3), "who has more is waited for least"
+
+
+@pytest.mark.parametrize(("needed", "left"), [(1, (B, C)), (2, (B, C)), (3, (ME, B, C))])
+def test_a_broker_that_stops_leaves_the_in_sync_set_as_it_hands_over_where_that_stays_large_enough(
+    needed: int, left: tuple[InSyncReplica, ...]
+) -> None:
+    made, _, around = of_topic({"min.insync.replicas": str(needed)}, 4, 4)
+    made.take_in(PartitionState(1, 5, (ME, B, C)), 1)
+    made.epoch_begun(5)
+    around.leaving = True
+    assert made.hand_over(2)
+    assert around.written == [], "it lacks something"
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
+    assert written(around) == [PartitionState(2, 6, left)], "by one write, with the very fetch"
+    around.took()
+    made.take_in(PartitionState(2, 6, left), 2)
+    assert bool(around.fetches()) == (ME in left), "a fetch would have it join again"
+
+
+def test_a_fetch_that_was_refused_is_in_a_hurry_until_the_next() -> None:
+    """A leader that is about to begin its epoch refuses; the next one was half a second later."""
+    made, _, around = following(4, 4)
+    assert made.calm
+    made.fetched(ReplicaFetched(PARTITION, 4, 2, 4, ErrorCode.NOT_LEADER_OR_FOLLOWER, None, 0, None))
+    around.now_ms += around.settings.retry_ms - 1.0
+    made.tick()
+    assert (around.fetches(), made.calm) == ([], False)
+    around.now_ms += 1.0
+    made.tick()
+    assert (len(around.fetches()), made.calm) == (1, True)
 
 
 def test_who_has_left_the_set_comes_back_by_a_fetch_alone() -> None:
