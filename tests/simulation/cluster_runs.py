@@ -315,10 +315,10 @@ class Schedule:
                     board.kill()
             board.start()
         if world.deletes:
-            self.pass_time(SESSION_MS)  # what was asked for may still come
+            self.pass_time(SESSION_MS)  # what was asked for may still come, and later, too
             self._wait("there is a topic", self._has_topic)
         self._end_of_offline_logs()
-        self._wait("everybody is in sync", self._recovered)
+        self._wait("everybody is in sync", lambda: self._has_topic() and self._recovered())
         self.calm = True
         self._wait("nothing is under way", self._quiet)
         answered: set[PartitionId] = set()
