@@ -320,7 +320,6 @@ class _Changes(_Gathered):
             state.fault is not None
             or state.leader_epoch != leader_epoch
             or asked.current_leader_epoch not in (-1, leader_epoch)
-            or state.log_end_offset != end
             or shown.offset != end
             or wanted.high_watermark != end
             or wanted.last_stable_offset != end
@@ -328,6 +327,8 @@ class _Changes(_Gathered):
         ):
             return False
         self.shown[log] = shown.segment.begin_bytes + shown.position
+        if state.log_end_offset != end:
+            self.whose[0].effects.sync(log)  # as _read: what comes next may be shown soon
         return True
 
     def _log(self, topic: AnyTopic, index: int) -> PartitionLog | None:
@@ -351,6 +352,8 @@ class _Changes(_Gathered):
         session = self._poll.session
         if session.epoch != self._poll.epoch:
             return Reply(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id))
+        if not self.looked:
+            return Reply(FetchResponse(session_id=session.id))
         said: list[Wanted] = []
         again = partial(self._poll.say_again, said)
         saying = self._said(said, again)

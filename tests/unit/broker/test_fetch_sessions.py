@@ -116,6 +116,28 @@ def test_only_what_has_changed_is_answered(version: int) -> None:
     assert reader.fetch() == {}
 
 
+def test_who_polls_while_a_record_is_being_synced_costs_no_look_and_has_it_synced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site()
+    (log,) = site.topic()
+    reader = Reader(site)
+    reader.fetch(("t", 0, 0))
+    assert reader.fetch() == {}
+    looked: list[object] = []
+    look_at = fetch_handler._Changes.look_at
+    monkeypatch.setattr(
+        fetch_handler._Changes, "look_at", lambda self, wanted: looked.append(wanted) or look_at(self, wanted)
+    )
+    append(log, batch(b"a"))
+    reader.client.send(FETCH, reader.request(), reader.version)
+    assert reader.take() == {}
+    assert looked == []
+    site.settle()
+    assert log.high_watermark == 1, "whoever does not wait asks for the sync, too"
+    assert set(reader.fetch()) == {("t", 0)}
+
+
 def test_a_high_watermark_and_a_log_start_are_told_once() -> None:
     site = Site()
     (log,) = site.topic()
