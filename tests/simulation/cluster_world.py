@@ -102,6 +102,9 @@ class Links:
         return stall_ms + self._world.delay_ms()
 
 
+OWN_UP_RETRY_MS = 500.0
+
+
 class Process:
     """One life of a broker on a board."""
 
@@ -377,6 +380,9 @@ class Process:
         where = partition, self.topic_id(partition)
 
         def owned_up() -> None:
+            if not log.online:  # the card has failed meanwhile: as of whatever cannot be written down now
+                self.later(OWN_UP_RETRY_MS, lambda: self.member.owned_up(partition, self.now_ms))
+                return
             self.world.note(f"board {self.board.number}: owns up to what {partition.partition} lacks")
             self.board.disk.own_up(*where)
             self.member.owned_up(partition, self.now_ms)
