@@ -40,6 +40,8 @@ def follower_fetch(broker: Broker, context: RequestContext, request: FetchReques
     """Take what a follower says, and answer when there is something for it."""
     cluster, state = broker.cluster, request.replica_state
     assert cluster is not None
+    if context.session.listener == cluster.listener and not cluster.knows:
+        return Reply(FetchResponse(error_code=ErrorCode.LEADER_NOT_AVAILABLE))  # nor is it known yet who is a broker
     if not may_act_for_cluster(broker, context):
         return Reply(FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if context.api_version < SINCE or state is None or not _is_ours(request):

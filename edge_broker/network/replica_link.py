@@ -268,8 +268,9 @@ class ReplicaLink:
             return  # the connection has ended, which is said there
         response = answer.result()
         if response.error_code != ErrorCode.NONE:
-            error = error_name(response.error_code)
-            self._log.line("error", "replica-fetch-refused", broker=self.to, error=error, text=self._remedy(response))
+            error, waits = error_name(response.error_code), response.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+            level = "info" if waits else "error"
+            self._log.line(level, "replica-fetch-refused", broker=self.to, error=error, text=self._remedy(response))
             connection.close()
             return
         for topic in response.responses:
@@ -278,6 +279,8 @@ class ReplicaLink:
 
     def _remedy(self, refusal: FetchResponse) -> str:
         """Why a leader lets this broker not fetch at all, and what to do, for people."""
+        if refusal.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
+            return f"broker {self.to} has not read yet what there is: it is asked again"
         if refusal.error_code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             return f"broker {self.to} answers no fetch of this broker"
         security = self._security

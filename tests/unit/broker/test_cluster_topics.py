@@ -230,6 +230,8 @@ def test_before_anything_was_read_nothing_is_said_to_be_missing() -> None:
     assert create(cluster, 2, new("u")) == [ErrorCode.NOT_CONTROLLER]
     assert delete(cluster, 2, "t") == [ErrorCode.LEADER_NOT_AVAILABLE]
     assert names_of(cluster, 2) == set()
+    of_broker = FetchRequest(replica_state=ReplicaState(replica_id=1, replica_epoch=1))
+    assert cluster.ask(2, FETCH, of_broker).error_code == ErrorCode.LEADER_NOT_AVAILABLE, "who is one is not known"
     cluster.ensemble.mend(0)
     cluster.pass_until(lambda: cluster.boards[2].facade.knows)
     cluster.settle()

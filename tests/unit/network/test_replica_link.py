@@ -251,6 +251,28 @@ async def test_a_session_that_was_asked_two_billion_times_is_not_begun_anew() ->
     assert [request.session_epoch for request in wire.sent] == [SESSION_EPOCH_MAX, 1]
 
 
+@pytest.mark.parametrize(
+    ("error", "level", "text"),
+    [
+        (ErrorCode.LEADER_NOT_AVAILABLE, "info", "has not read yet what there is"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "error", "has no right to CLUSTER_ACTION"),
+        (ErrorCode.UNSUPPORTED_VERSION, "error", "answers no fetch"),
+    ],
+)
+async def test_who_may_not_fetch_says_why_and_that_it_waits_is_no_error(
+    error: ErrorCode, level: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link, _, wire = await a_connected_link()
+    link.send(a_fetch(1))
+    await turns()
+    wire.answers[0].set_result(FetchResponse(error_code=error))
+    await turns()
+    line = capsys.readouterr().err
+    assert f" {level} " in line
+    assert text in line
+    assert wire.closed == 1, "another connection asks again"
+
+
 async def test_a_link_goes_on_behind_what_it_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_link, "RETRY_S", 0.0)
     monkeypatch.setattr(replica_link, "RETRY_S_MAX", 0.0)
