@@ -751,7 +751,7 @@ class ClusterMember:
         for partition in led if self._leave_tries > 0 else ():
             if room > 0 and partition.partition not in self._given and self._give(partition):
                 room -= 1
-        if self._handing:
+        if self._handing or self._begins():
             return
         late = [partition for partition in led if partition.partition in self._given and partition.heirs({})]
         if self._leave_tries > 0:
@@ -762,6 +762,12 @@ class ClusterMember:
                 return
             self._leave_until_ms = self.now_ms + self.settings.hand_over_ms_max
         self._leave_in_sync_sets()
+
+    def _begins(self) -> bool:
+        """Whether this broker is about to lead something, as where another one has just stopped: that goes on, too."""
+        if self.now_ms >= self._leave_began_ms + self.settings.hand_over_ms_max:
+            return False
+        return any(each.role is Role.BEGINNING for each in self.partitions.values())
 
     def _give(self, partition: Partition) -> bool:
         """To each heir about as many: each has to write down where its epochs begin."""

@@ -304,7 +304,13 @@ class RealCluster:
         try:
             for worker in workers:
                 worker.start()
-            wait_until(lambda: all(_works(worker) for worker in workers), 60, "every client works", poll_s=0.1)
+            wait_until(
+                lambda: all(_works(worker) for worker in workers),
+                60,
+                "every client works",
+                poll_s=0.1,
+                seen=lambda: {worker.name: worker.last for worker in workers if not worker.count},
+            )
             self.suffer(faults)
             self.recover([topic, OFFSETS_TOPIC])
             before = {worker: worker.count for worker in workers}

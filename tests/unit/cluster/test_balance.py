@@ -146,6 +146,22 @@ def test_the_next_is_handed_over_and_clients_are_told_so_as_soon_as_the_write_is
     assert member.state(first) == PartitionState(2, 5, (B,)), "what was read before says nothing"
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_a_broker_is_about_to_lead_as_it_is_stopped_is_handed_on(begun: bool) -> None:
+    leaving = Leaving(tries=3)
+    member, partition = leaving.member, PartitionId("t", 0)
+    member.state_read(partition, PartitionState(2, 5, (A, B)), 8)
+    member.state_read(partition, PartitionState(1, 6, (A, B)), 9)
+    assert leaving.partition.role is Role.BEGINNING
+    member.shut_down(0.0)
+    leaving.goes_on(1000.0 - 100.0)
+    assert not leaving.has_left()
+    if begun:
+        member.epoch_begun(partition, 6, 900.0)
+    leaving.goes_on(1000.0, 900.0)
+    assert (leaving.partition.role, leaving.has_left()) == ((Role.HANDING_OVER if begun else Role.BEGINNING), not begun)
+
+
 def test_one_that_takes_long_holds_up_no_other() -> None:
     leaving = Leaving(tries=3, partitions=40)
     member = leaving.member
