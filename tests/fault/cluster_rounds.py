@@ -309,7 +309,7 @@ class RealCluster:
                 60,
                 "every client works",
                 poll_s=0.1,
-                seen=lambda: {worker.name: worker.last for worker in workers if not worker.count},
+                seen=lambda: ({w.name: w.last for w in workers if not w.count}, self.standing([topic])),
             )
             self.suffer(faults)
             self.recover([topic, OFFSETS_TOPIC])
