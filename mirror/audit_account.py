@@ -207,7 +207,8 @@ class Account:
         """Judge what lies between two matches; `lately` are the digests of records that were matched before."""
         if lately is not self._lately:  # many gaps have the same
             self._lately, self._seen = lately, None
-        if source and target and not (_told(source) and _told(target)):
+        is_pending = place.is_last and bool(source) and source[0].first >= self.pending_from  # it is not there yet
+        if source and target and not is_pending and not (_told(source) and _told(target)):
             self._unresolved(source, target)
             return
         behind = target[-1].end if target else place.target

@@ -230,6 +230,16 @@ def test_lives_that_each_sent_something_again(made, told, data):
     assert account.counts["target"]["mirrored"] == len(records)
 
 
+def test_what_is_pending_does_not_hide_that_the_end_was_sent_again_and_again():
+    """More ranges than are looked into, beside a record that is not mirrored yet: they were unresolved."""
+    records = list(range(33))
+    source = [*records[:27], CONTROL, *records[27:32], CONTROL, 32, 33]
+    target = [*records, *records[-25:], *records[-17:], *records[-17:]]
+    account = audit(source, target, position=35, told=False)
+    assert account.is_proven(may_double=True), account.differences.told
+    assert (account.counts["target"]["duplicates"], account.counts["source"]["pending"]) == (59, 1)
+
+
 def state_of(steps, end, ids=("s", "t")):
     """A map as the state topic has it."""
     return Stored(Head(Topics("lab.readings", *ids), 1, 0, 0, 0, 0, len(steps), end), 0, list(steps))
