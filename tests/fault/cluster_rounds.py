@@ -34,7 +34,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.fault.cluster_clients import PARTITIONS, ClusterWorker, Noted, clients_of
 from tests.fault.disk import FuseDisk
@@ -281,6 +282,21 @@ class RealCluster:
                     found.setdefault((topic, number), set()).add(told)
         return found
 
+    def groups_seen(self, group: str) -> dict[str, object]:
+        """A group as its coordinator tells it, the in-sync sets of where groups lie, and how much is shown there."""
+        admin = AdminClient({"bootstrap.servers": ",".join(self.brokers)})
+        described = admin.describe_consumer_groups([group], request_timeout=CALL_S)[group]
+        standing = self.standing([OFFSETS_TOPIC])
+        latest = {TopicPartition(*where): OffsetSpec.latest() for where in standing}
+        ends = {}
+        for where, told in admin.list_offsets(latest, request_timeout=CALL_S).items():
+            error = told.exception()
+            ends[where.partition] = told.result().offset if error is None else str(error)
+        error = described.exception()
+        found = described.result() if error is None else None
+        state = str(error) if found is None else (str(found.state), found.coordinator.id, len(found.members))
+        return {"group": state, "in_sync": standing, "ends": ends}
+
     def recover(self, topics: list[str]) -> None:
         """Return when every replica is in sync, as everybody says."""
         for server in self.ensemble.servers:
@@ -309,7 +325,7 @@ class RealCluster:
                 60,
                 "every client works",
                 poll_s=0.1,
-                seen=lambda: ({w.name: w.last for w in workers if not w.count}, self.standing([topic])),
+                seen=lambda: ({w.name: w.last for w in workers if not w.count}, self.groups_seen(f"group-{topic}")),
             )
             self.suffer(faults)
             self.recover([topic, OFFSETS_TOPIC])
