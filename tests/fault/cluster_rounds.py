@@ -258,6 +258,12 @@ class RealCluster:
         admin = AdminClient({"bootstrap.servers": ",".join(self.brokers)})
         new = NewTopic(name, PARTITIONS, 3, config=SMALL_SEGMENTS)
         admin.create_topics([new], request_timeout=CALL_S)[name].result(CALL_S)
+        wait_until(lambda: all(name in self._topics(at) for at in self.brokers), CALL_S, f"every broker knows {name}")
+
+    @staticmethod
+    def _topics(bootstrap: str) -> set[str]:
+        """What one broker tells; a member that is told of no such topic asks again five minutes later."""
+        return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=CALL_S).topics)
 
     def delete_topic(self, name: str) -> None:
         """The same backwards; return when no board has files of it."""
