@@ -17,8 +17,8 @@ Lives here: that. Must never come in: messages of the protocol, decisions (edge_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import Session
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.cluster import Cluster, DescribedTopic
 
 NOBODY = -1
+T = TypeVar("T")
 
 
 class Node(NamedTuple):
@@ -89,6 +90,13 @@ def partitions(
             [each for each in replicas if in_sync.get(each) is False],
             [each for each in replicas if each not in there or (state and cluster.is_offline(state, each))],
         )
+
+
+def as_endpoints(nodes: Iterable[Node], kind: Callable[..., T]) -> list[T]:
+    """Where brokers listen, in a message's own kind of endpoint."""
+    return [
+        kind(node_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack) for node in nodes
+    ]
 
 
 class NextLeader(NamedTuple):

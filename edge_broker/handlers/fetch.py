@@ -22,7 +22,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, Wanted, WantedTopic
-from edge_broker.broker.leaders import Node, next_leader
+from edge_broker.broker.leaders import Node, as_endpoints, next_leader
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, ended
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
@@ -89,10 +89,7 @@ class _Gathered:
 
     def node_endpoints(self) -> list[FetchNodeEndpoint]:
         """Where those listen that lead what was not read."""
-        return [
-            FetchNodeEndpoint(node_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack)
-            for node in self.leaders.values()
-        ]
+        return as_endpoints(self.leaders.values(), FetchNodeEndpoint)
 
     def reply(self) -> Reply | Steps:
         """The answer; one of many partitions is looked at in steps, so that it is also written in steps."""

@@ -157,12 +157,7 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
                 )
     return Reply(
         MetadataResponse(
-            brokers=[
-                MetadataResponseBroker(
-                    node_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack
-                )
-                for node in leaders.brokers(broker, context.session)
-            ],
+            brokers=leaders.as_endpoints(leaders.brokers(broker, context.session), MetadataResponseBroker),
             cluster_id=broker.store.cluster_id,
             controller_id=leaders.controller(broker),
             cluster_authorized_operations=broker.rights.cluster_operations(

@@ -19,7 +19,7 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.leaders import Node, next_leader
+from edge_broker.broker.leaders import Node, as_endpoints, next_leader
 from edge_broker.broker.ledger_access import ledger_refusal
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
 from edge_broker.broker.write import Needs, Write, all_settled, wait_for
@@ -284,10 +284,7 @@ def _tell_leaders(broker: Broker, context: RequestContext, response: ProduceResp
                 answer.current_leader = ProduceLeaderIdAndEpoch(
                     leader_id=found.node.broker, leader_epoch=found.leader_epoch
                 )
-    response.node_endpoints = [
-        ProduceNodeEndpoint(node_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack)
-        for node in nodes.values()
-    ]
+    response.node_endpoints = as_endpoints(nodes.values(), ProduceNodeEndpoint)
 
 
 def _record_errors(refusal: BatchRefusal, most: int) -> list[BatchIndexAndErrorMessage]:

@@ -54,13 +54,12 @@ from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.offline_partitions import behind
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import RollDue, WriteUnderWay
-from edge_broker.storage.batched_files import BatchedFiles
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.owed import own_up
 from edge_broker.storage.passing_over import pass_over
 from edge_broker.storage.removal import follow_start
 from edge_broker.storage.reopening import Reopened, reopen
-from edge_broker.storage.replica import Replica, begins_before, keep_epochs
+from edge_broker.storage.replica import Replica, as_fault, begins_before, keep_epochs
 from edge_broker.storage.segment import DamageFound, WouldBlockError
 from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.topics import TOPIC_SUFFIX, id_of, id_text
@@ -301,7 +300,7 @@ class Replicas:
             self._take_offline(replica.log, error)
 
     def _take_offline(self, log: PartitionLog, error: Exception) -> None:
-        log.fail(_as_fault(log, error))
+        log.fail(as_fault(log, error))
         self._broker.effects.offline([log])
 
     def replica(self, partition: PartitionId) -> Replica | None:
@@ -414,7 +413,7 @@ class Replicas:
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
-            log.fail(_as_fault(log, error))
+            log.fail(as_fault(log, error))
             return done(0.0)
 
         self._broker.effects.start(Do(faulted(log.directory, work), done, failed, "writer"))
@@ -503,8 +502,8 @@ class Replicas:
 
     def _keep_epochs(self) -> None:
         due, self._epochs, self._keeping = self._epochs, [], True
-        store, replicas = self._broker.store, list(dict.fromkeys(replica for _, replica, _ in due))
-        batch = BatchedFiles(store.fs, store.data_dir) if len(replicas) >= store.together_min else None
+        replicas = list(dict.fromkeys(replica for _, replica, _ in due))
+        batch = self._broker.store.batch_for(len(replicas))
 
         def kept(_: object) -> Outcome:
             for partition, replica, then in due:
@@ -714,10 +713,6 @@ class Replicas:
         replica = self.replica(partition)
         if replica is not None:
             self._broker.effects.shown(replica.log)
-
-
-def _as_fault(log: PartitionLog, error: Exception) -> StorageFault:
-    return error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error))
 
 
 def faulted(where: str, work: Callable[[], T]) -> Callable[[], T]:

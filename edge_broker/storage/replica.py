@@ -243,6 +243,11 @@ class Replica:
             state.advance(find_end(state, high_watermark), high_watermark)
 
 
+def as_fault(log: PartitionLog, error: Exception) -> StorageFault:
+    """What failed of a log, as its fault; a bug, too, leaves nobody knowing what its files say."""
+    return error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error))
+
+
 @runs_in("disk")
 def keep_epochs(replicas: Sequence[Replica], together: BatchedFiles | None) -> None:
     """As `keep_epoch`, of many; a log of which that fails, be it by a bug, is offline, and costs no other."""
@@ -251,7 +256,7 @@ def keep_epochs(replicas: Sequence[Replica], together: BatchedFiles | None) -> N
         try:
             replica.keep_epoch(together)
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody knows what the file says
-            log.fail(error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error)))
+            log.fail(as_fault(log, error))
             if together is not None:
                 together.drop(log.directory)
     failed = together.finish() if together is not None else {}

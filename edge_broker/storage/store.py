@@ -804,9 +804,13 @@ class LogStore:
             self._write("age", KIND, age.lines())
             self._age_kept = age
 
+    def batch_for(self, count: int) -> BatchedFiles | None:
+        """Where the files of so many logs are replaced together; None: each on its own is quicker."""
+        return BatchedFiles(self.fs, self.data_dir) if count >= self.together_min else None
+
     def _stop_logs(self, logs: list[PartitionLog]) -> list[StorageFault]:
         """Sync and write down what logs need for the next start, of many together; the faults of those that failed."""
-        batch = BatchedFiles(self.fs, self.data_dir) if len(logs) >= self.together_min else None
+        batch = self.batch_for(len(logs))
         faults = []
         if batch is not None:
             self._sync_together(logs)

@@ -261,9 +261,10 @@ class RealCluster:
         wait_until(lambda: all(name in self._topics(at) for at in self.brokers), CALL_S, f"every broker knows {name}")
 
     @staticmethod
-    def _topics(bootstrap: str) -> set[str]:
+    def _topics(bootstrap: str) -> dict[str, Any]:
         """What one broker tells; a member that is told of no such topic asks again five minutes later."""
-        return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=CALL_S).topics)
+        topics: dict[str, Any] = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=CALL_S).topics
+        return topics
 
     def delete_topic(self, name: str) -> None:
         """The same backwards; return when no board has files of it."""
@@ -281,9 +282,9 @@ class RealCluster:
         """The in-sync sets of all partitions, as each broker tells them; the empty set: nobody leads."""
         found: dict[tuple[str, int], set[frozenset[int]]] = {}
         for bootstrap in self.brokers:
-            metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=CALL_S)
+            known = self._topics(bootstrap)
             for topic in topics:
-                for number, partition in metadata.topics[topic].partitions.items():
+                for number, partition in known[topic].partitions.items():
                     told = frozenset(partition.isrs) if partition.leader in partition.isrs else frozenset[int]()
                     found.setdefault((topic, number), set()).add(told)
         return found

@@ -37,6 +37,7 @@ FEW_RECORDS = 5
 WRITTEN_AT_ONCE = 0.7
 UNSYNCED_LATE = 300
 OPEN_AGAIN_MS = 50.0
+OWN_UP_RETRY_MS = 500.0
 SETTINGS = Settings(
     lag_ms_max=900.0,
     fetch_wait_ms=60.0,
@@ -100,9 +101,6 @@ class Links:
     def delay_ms(self) -> float:
         stall_ms, self.stall_ms = self.stall_ms, 0.0
         return stall_ms + self._world.delay_ms()
-
-
-OWN_UP_RETRY_MS = 500.0
 
 
 class Process:
