@@ -367,7 +367,7 @@ class Replicas:
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
-            let_go(log)
+            self._let_go(log)
             if isinstance(error, Refusal):
                 self._refused(partition, replica, error)
             else:
@@ -554,19 +554,25 @@ class Replicas:
                 self._held[wish.partition] = end
                 self._entered(wish)
             else:
-                let_go(log)
+                self._let_go(log)
                 self._moved(wish.partition)
 
         def failed(error: Exception) -> None:
             """The ledger may take it later; a log that cannot be read, nobody can truncate."""
             if isinstance(error, StorageFault) and f"{error.path}/".startswith(f"{log.directory}/"):
                 self.fail(wish.partition, error)
-            let_go(log)
+            self._let_go(log)
             self._moved(wish.partition)  # it may have been elected meanwhile, and wait for that
             again(error)
 
         work = partial(_enter_around_damage, log, found.cutting.lost_from)
         self._in_files(work, entered, failed, what, log.directory)
+
+    def _let_go(self, log: PartitionLog) -> None:
+        """Go on as before it was held; a sync that was wanted meanwhile was none."""
+        let_go(log)
+        if log.state.synced.offset < log.log_end_offset:
+            self._broker.effects.sync(log)
 
     def _is_wanted(self, wish: Enter) -> bool:
         found = self._member.partitions.get(wish.partition)
@@ -621,7 +627,7 @@ class Replicas:
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
-            let_go(log)
+            self._let_go(log)
             self._take_offline(log, error)
             self._moved(partition)
             return Reply(None)

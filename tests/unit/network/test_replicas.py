@@ -245,6 +245,19 @@ def test_a_ledger_that_takes_nothing_holds_nothing(board: Board, monkeypatch: py
     assert board.member.told == ["moved", "entered 7"]
 
 
+def test_what_is_not_synced_when_a_log_is_held_is_synced_once_it_goes_on(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be elected meanwhile, and nobody may ever append to it."""
+    replica = board.following()
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    refuse_once(monkeypatch, "enter")
+    board.cuts()
+    monkeypatch.setattr(board.replicas, "_later", lambda *_: None)  # it is wanted no more
+    board.after(0)
+    assert (replica.busy, replica.log_end_offset, replica.acknowledged_offset) == (False, 3, 3)
+
+
 @pytest.mark.parametrize("bug", [False, True])
 def test_a_log_that_nobody_can_truncate_is_offline_and_held_no_more(
     board: Board, bug: bool, monkeypatch: pytest.MonkeyPatch
