@@ -169,6 +169,7 @@ class RealLog:
                 raise
             return  # it stays as it is until the next start
         log.go_on_as(found.log)
+        self._under_way = Writing(None)  # what was under way when it went offline has ended, and was of no use
         self.is_made_anew = False
         replica.led_from, left = None, self._without_lacks(self.records[:end])
         self.cut |= set(self.records[end:]) - {GONE}
