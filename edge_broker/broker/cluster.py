@@ -27,6 +27,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from drupelet.addresses import is_loopback
+from edge_broker.broker.closed_ports import ClosedPorts
 from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.leaders import NOBODY, Node
 from edge_broker.broker.ledger_entries import LedgerEntries
@@ -89,6 +90,7 @@ class Cluster:
         self.listener = listener
         self.fetches = FollowerFetches()
         self.entries = LedgerEntries()
+        self.closed = ClosedPorts()
         self._now_ms = now_ms
         self._carry_out = carry_out
         self.contradiction = ""  # why this broker can never be a member as it is; it is about to end then
@@ -247,6 +249,13 @@ class Cluster:
         if state is None or self.member.is_gone(state.entry(state.leader)):
             return NO_LEADER
         return state.leader
+
+    def leader_to_ask(self, topic: str, partition: int) -> int:
+        """Who leads and is there, as clients are told: not one whose port was found closed; NO_LEADER."""
+        leader = self.leader(topic, partition)
+        registration = self.member.registrations.get(leader)
+        closed = registration is not None and self.closed.has(leader, registration.epoch, self._now_ms())
+        return NO_LEADER if closed else leader
 
     def is_there(self, state: PartitionState, broker: int) -> bool:
         """Whether a broker of the in-sync set is there under the registration that the set names, and can serve."""

@@ -4,7 +4,7 @@ Whoever asks a broker that does not lead is told who does, in Produce and Fetch 
 
 | of a partition of the cluster | is told |
 |---|---|
-| leader | who leads and is there; else -1, and LEADER_NOT_AVAILABLE |
+| leader | who leads, is there, and has no closed port (closed_ports.py); else -1, and LEADER_NOT_AVAILABLE |
 | one that has no listener of the name by which the client came | -1, LISTENER_NOT_FOUND |
 | in-sync replicas | those of the in-sync set that are there, with a log that is not offline |
 | eligible leaders (KIP-966) | those of the set that are not: whoever of them comes back may lead |
@@ -74,7 +74,7 @@ def partitions(
     for number in range(first, end):
         replicas = topic.partitions[number]
         state = cluster.state(topic.name, number)
-        leader = cluster.leader(topic.name, number)
+        leader = cluster.leader_to_ask(topic.name, number)
         error = ErrorCode.NONE
         if leader not in there:
             error = ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.LISTENER_NOT_FOUND
@@ -112,6 +112,6 @@ def next_leader(broker: Broker, session: Session, topic: str, partition: int) ->
     state = cluster.state(topic, partition) if cluster is not None else None
     if cluster is None or state is None or state.leader == broker.node_id:
         return None
-    leader = cluster.leader(topic, partition)
+    leader = cluster.leader_to_ask(topic, partition)
     found = next((each for each in cluster.brokers(session.listener) if each.broker == leader), None)
     return NextLeader(state.leader_epoch, found) if found is not None else None

@@ -41,7 +41,7 @@ from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
-from edge_broker.cluster.member import ClusterMember
+from edge_broker.cluster.member import FORMER_LIFE, ClusterMember
 from edge_broker.cluster.messages import EntriesTaken, Message
 from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId, Registration
@@ -115,6 +115,7 @@ class ClusterShell:
         self._unreachable: set[tuple[int, int]] = set()  # brokers by their registrations, which are said to be so
         self._gone_since: dict[int, float] = {}  # brokers with a link that are not registered
         self._fetchers = config.integer("num.replica.fetchers")
+        self._session_ms = config.integer("zookeeper.session.timeout.ms")
         self._security = link_security(config, self._listener)
         self._bounds = Bounds(config.integer("replica.fetch.max.bytes"), config.integer("replica.fetch.wait.max.ms"))
         self._log = LimitedLog(loop.time)
@@ -131,7 +132,7 @@ class ClusterShell:
             check_nothing_is_secured(config, broker.listeners.values())
         self._zookeeper = KazooSession(
             config.text("zookeeper.connect"),
-            config.integer("zookeeper.session.timeout.ms"),
+            self._session_ms,
             self,
             loop.call_soon_threadsafe,
             self._credentials,
@@ -313,13 +314,18 @@ class ClusterShell:
         def told(message: Message) -> None:
             self.turn(lambda at_ms: member.received(message, at_ms))
 
+        def connected() -> None:
+            self.cluster.closed.reached(other)
+            self.turn(partial(member.connected_to, other))
+
+        def refused() -> None:
+            registration = member.registrations.get(other)
+            if registration is not None:
+                until_ms = self._now_ms() + FORMER_LIFE * self._session_ms
+                self.cluster.closed.refused(other, registration.epoch, until_ms)
+
         return Owner(
-            self._broker.node_id,
-            lambda: member.identity.directory,
-            endpoint,
-            topic_id,
-            told,
-            lambda: self.turn(partial(member.connected_to, other)),
+            self._broker.node_id, lambda: member.identity.directory, endpoint, topic_id, told, connected, refused
         )
 
     def _note_unreachable(self, other: Registration) -> None:

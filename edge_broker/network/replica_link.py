@@ -66,7 +66,7 @@ from edge_broker.protocol.messages.produce import (
 )
 from edge_broker.storage.topics import id_of, id_text
 from kafka_wire.connection import Connection
-from kafka_wire.errors import WireError
+from kafka_wire.errors import NobodyListens, WireError
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -86,6 +86,7 @@ ANSWER_S = 10.0  # beyond what a leader may wait
 FORWARD_S = 25.0  # a leader may wait for replicas, and the forwarder waits longer
 SILENT_S_MAX = 5.0
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
+OF_USE_S = 2.0  # behind which what a connection's end says is not that it was good for nothing
 ANY_EPOCH = -1
 SESSION_EPOCH_MAX = (1 << 31) - 1
 Order = tuple[int, int, int, bool]  # leader epoch, fetch offset, last fetched epoch, whether it keeps out
@@ -108,6 +109,8 @@ class Owner(NamedTuple):
     topic_id: Callable[[str], str | None]
     told: Callable[[Message], None]
     connected: Callable[[], None]
+    refused: Callable[[], None]
+    """Hears of a port that is closed."""
 
 
 class ReplicaLink:
@@ -164,8 +167,14 @@ class ReplicaLink:
             try:
                 endpoint = self._owner.endpoint()
                 if endpoint is not None:
+                    begin_s = self._loop.time()
                     await self._serve(endpoint)
                     backoff.reset()
+                    if self._loop.time() - begin_s > OF_USE_S:
+                        continue  # at once: whether its port is closed is what clients want to know
+            except NobodyListens as error:
+                self._owner.refused()
+                self._log.line("warning", "replica-link", broker=self.to, error=error)
             except WireError as error:
                 self._log.line("warning", "replica-link", broker=self.to, error=error)
             except Exception as error:  # noqa: BLE001 - an address that is none, or a bug: without a link none follows

@@ -154,6 +154,23 @@ def test_a_board_dies_and_its_clients_go_on(cluster: BoardCluster, topic: str) -
     assert_each_once(cluster, topic, written.offsets)
 
 
+def test_the_dead_are_no_leaders_while_they_are_registered(cluster: BoardCluster, topic: str) -> None:
+    dead = cluster.leader(topic)
+    number, alive = cluster.boards.index(dead) + 1, next(board for board in cluster.boards if board is not dead)
+    admin = AdminClient({"bootstrap.servers": alive.bootstrap})
+
+    def told() -> tuple[bool, int]:
+        found = admin.list_topics(topic, timeout=CALL_S)
+        return number in found.brokers, found.topics[topic].partitions[0].leader
+
+    assert told() == (True, number)
+    dead.kill()
+    wait_until(lambda: told() == (True, -1), WAIT_S, "clients are told to ask again", seen=told)
+    wait_until(lambda: told()[1] not in (-1, number), WAIT_S, "another leads", seen=told)
+    dead.start()
+    cluster.wait_in_sync(topic)
+
+
 def test_what_was_answered_lies_on_each_disk(cluster: BoardCluster, topic: str) -> None:
     written = Written(cluster, topic)
     written.write(100, "all")

@@ -125,6 +125,12 @@ DIFFERENCES = (
         "who is away is not in sync (KIP-966)",
     ),
     (
+        "Metadata, of a leader that was killed, while its session lasts",
+        "that it leads",
+        "leader -1, LEADER_NOT_AVAILABLE, as its port is closed",
+        "clients ask again soon, and records without a key go elsewhere meanwhile",
+    ),
+    (
         "AlterPartitionReassignments to other replicas",
         "they are moved",
         "UNSUPPORTED_VERSION, in words",

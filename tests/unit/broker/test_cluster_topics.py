@@ -186,6 +186,46 @@ def test_a_broker_that_goes_is_an_offline_replica_and_leads_nothing(three: InClu
     assert (alone.replica_nodes, alone.isr_nodes, alone.offline_replicas) == ([3], [], [3])
 
 
+def test_a_leader_whose_port_is_closed_is_told_to_be_none(three: InCluster) -> None:
+    assert create(three, 1, new("t", assigned=[[3, 1, 2]])) == [NONE]
+    three.settle()
+    here, now_ms = three.boards[1].facade, three.boards[1].facade.now_ms
+    registration = here.member.registrations[3].epoch
+    assert topic(three, 1).partitions[0].leader_id == 3
+
+    here.closed.refused(3, registration, now_ms + 100)
+    shut = topic(three, 1).partitions[0]
+    assert (shut.error_code, shut.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert (shut.isr_nodes, shut.offline_replicas) == ([3, 1, 2], []), "nothing else goes by it"
+    assert here.leader("t", 0) == 3
+    assert next_leader(three.boards[1].broker, Session("127.0.0.1:1"), "t", 0) is None
+    assert topic(three, 2).partitions[0].leader_id == 3, "the others tell what they have found"
+
+    here.closed.reached(3)
+    assert topic(three, 1).partitions[0].leader_id == 3
+    found = next_leader(three.boards[1].broker, Session("127.0.0.1:1"), "t", 0)
+    assert found is not None
+    assert found.node.broker == 3
+
+
+def test_a_closed_port_is_told_for_so_long_as_the_dead_are_registered(three: InCluster) -> None:
+    assert create(three, 1, new("t", assigned=[[3, 1, 2]])) == [NONE]
+    three.settle()
+    here = three.boards[1].facade
+    registration, until_ms = here.member.registrations[3].epoch, here.now_ms + 500
+    here.closed.refused(3, registration, until_ms)
+    three.pass_for(400)
+    here.closed.refused(3, registration, here.now_ms + 500)
+    assert topic(three, 1).partitions[0].leader_id == -1
+    three.pass_for(200)
+    here.closed.refused(3, registration, here.now_ms + 500)
+    assert topic(three, 1).partitions[0].leader_id == 3, (
+        "it is registered still: it lives, behind a port that is closed"
+    )
+    here.closed.refused(3, registration + 1, here.now_ms + 500)
+    assert topic(three, 1).partitions[0].leader_id == 3, "what was found of another life"
+
+
 def test_the_door_knows_who_leads(three: InCluster) -> None:
     assert create(three, 1, new("t", assigned=[[2, 1]])) == [NONE]
     three.settle()

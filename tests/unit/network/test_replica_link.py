@@ -30,7 +30,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from edge_broker.storage.topics import id_text
-from kafka_wire.errors import VersionUnknown
+from kafka_wire.errors import ConnectionLost, NobodyListens, VersionUnknown
 
 P = PartitionId("t", 0)
 ME = InSyncReplica(2, "disk-2", 9)
@@ -166,6 +166,7 @@ class Here(Told):
     def __init__(self) -> None:
         super().__init__()
         self.topic_id: UUID | None = OLD
+        self.heard: list[str] = []
 
     def as_owner(self) -> Owner:
         return Owner(
@@ -174,7 +175,8 @@ class Here(Told):
             lambda: SimpleNamespace(host="h", port=1),  # type: ignore[arg-type, return-value]
             lambda _name: None if self.topic_id is None else id_text(self.topic_id),
             self.told,
-            lambda: None,
+            lambda: self.heard.append("connected"),
+            lambda: self.heard.append("refused"),
         )
 
 
@@ -294,6 +296,51 @@ async def test_a_link_goes_on_behind_what_it_cannot_use(monkeypatch: pytest.Monk
         await enough.wait()
     link.close()
     assert [wire.closed for wire in wires[:3]] == [1, 0, 1], "what is of no use is closed"
+
+
+async def test_a_port_that_is_closed_is_told_and_is_tried_at_once_behind_a_connection_that_was_of_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = Here()
+    monkeypatch.setattr(replica_link, "OF_USE_S", -1.0)
+    monkeypatch.setattr(replica_link.Connection, "open", opened := Openings([None, NobodyListens("closed")]))
+    monkeypatch.setattr(replica_link.Backoff, "next_s", lambda _: 3600.0)  # it is not waited for before the second
+    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
+    await turns(10)
+    link.close()
+    assert (opened.count, here.heard) == (2, ["connected", "refused"])
+
+
+async def test_a_connection_that_was_of_no_use_is_not_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Here()
+    monkeypatch.setattr(replica_link.Connection, "open", opened := Openings([None, None]))
+    monkeypatch.setattr(replica_link.Backoff, "next_s", lambda _: 3600.0)
+    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
+    await turns(10)
+    link.close()
+    assert (opened.count, here.heard) == (1, ["connected"])
+
+
+class Openings:
+    """Connections that end at once, or errors, one after another."""
+
+    def __init__(self, found: list[Exception | None]) -> None:
+        self.count, self._found = 0, found
+
+    async def __call__(self, *_: object, **__: object) -> Any:
+        found = self._found[self.count]
+        self.count += 1
+        if found is not None:
+            raise found
+        return Ended()
+
+
+class Ended(Wire):
+    def version(self, _what: object) -> int:
+        return 17
+
+    async def wait_closed(self) -> Exception:
+        return ConnectionLost("the other closed it")
 
 
 def test_who_keeps_out_wants_no_bytes_and_orders_anew_behind_that() -> None:

@@ -1,0 +1,45 @@
+"""Brokers whose port was found closed: they have a session with ZooKeeper, and nobody is there to talk to.
+
+A broker that was killed is registered until its session ends, six seconds as a rule, and leads until then, by
+ZooKeeper. Clients are told that nobody leads its partitions: they ask again soon, in place of trying a port that
+refuses them, and records without a key go to other partitions meanwhile.
+
+| of a broker | is told |
+|---|---|
+| its port was found closed, under this registration | that it leads nothing, while a dead one may be registered |
+| a connection to it was made since | what ZooKeeper says |
+| the time is over, and it is still registered, so that it lives | what ZooKeeper says |
+
+Lives here: which those are. Must never come in: decisions, of which none goes by this: a closed port proves nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class _Closed(NamedTuple):
+    registration: int  # its epoch
+    until_ms: float
+
+
+class ClosedPorts:
+    """Which they are; a time begins once for each registration and each connection that was made."""
+
+    def __init__(self) -> None:
+        self._closed: dict[int, _Closed] = {}
+
+    def refused(self, broker: int, registration: int, until_ms: float) -> None:
+        """The port of a broker, registered under this epoch, was found closed; it would have no session by then."""
+        known = self._closed.get(broker)
+        if known is None or known.registration != registration:
+            self._closed[broker] = _Closed(registration, until_ms)
+
+    def reached(self, broker: int) -> None:
+        """A connection to a broker was made."""
+        self._closed.pop(broker, None)
+
+    def has(self, broker: int, registration: int, now_ms: float) -> bool:
+        """Whether a broker that is registered under this epoch is told to lead nothing."""
+        known = self._closed.get(broker)
+        return known is not None and known.registration == registration and now_ms < known.until_ms
