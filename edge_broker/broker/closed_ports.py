@@ -10,7 +10,10 @@ refuses them, and records without a key go to other partitions meanwhile.
 | a connection to it was made since | what ZooKeeper says |
 | the time is over, and it is still registered, so that it lives | what ZooKeeper says |
 
-Lives here: which those are. Must never come in: decisions, of which none goes by this: a closed port proves nothing.
+Leaders let it leave their in-sync sets meanwhile (cluster/leading.py), as any leader may, down to min.insync.replicas:
+acks=all waits for it no more. Nobody is elected by this: a closed port proves nothing.
+
+Lives here: which those are. Must never come in: decisions.
 """
 
 from __future__ import annotations
@@ -29,11 +32,16 @@ class ClosedPorts:
     def __init__(self) -> None:
         self._closed: dict[int, _Closed] = {}
 
-    def refused(self, broker: int, registration: int, until_ms: float) -> None:
-        """The port of a broker, registered under this epoch, was found closed; it would have no session by then."""
+    def refused(self, broker: int, registration: int, until_ms: float) -> bool:
+        """The port of a broker, registered under this epoch, was found closed; it would have no session by then.
+
+        Whether that is news.
+        """
         known = self._closed.get(broker)
-        if known is None or known.registration != registration:
-            self._closed[broker] = _Closed(registration, until_ms)
+        if known is not None and known.registration == registration:
+            return False
+        self._closed[broker] = _Closed(registration, until_ms)
+        return True
 
     def reached(self, broker: int) -> None:
         """A connection to a broker was made."""

@@ -31,6 +31,8 @@ from edge_broker.cluster.state import InSyncReplica, PartitionState, Topic
 from edge_broker.errors import ErrorCode
 from edge_broker.storage.epochs import NONE
 
+UNDER_WAY_MS = 500.0  # for which what a broker said before it died may still come
+
 
 class Follower:
     """What one follower has acknowledged in this epoch."""
@@ -92,12 +94,15 @@ class Leading:
     def __init__(self, me: InSyncReplica, epoch: int, epoch_start: int, now_ms: float) -> None:
         self.me, self.epoch, self.epoch_start, self.began_ms = me, epoch, epoch_start, now_ms
         self.followers: dict[int, Follower] = {}
+        self.closed: dict[InSyncReplica, float] = {}  # whose port was found closed, and when; until they fetch
 
     def fetched(self, fetch: ReplicaFetch, log: ReplicaLog, now_ms: float, *, in_sync: bool) -> EpochEnd | None:
         """Take a fetch of this epoch in; where the follower's log diverges, if it does.
 
         `in_sync`: whether the set names the follower, or may.
         """
+        if now_ms >= self.closed.get(fetch.replica, now_ms) + UNDER_WAY_MS:
+            self.closed.pop(fetch.replica, None)
         diverging = divergence(log, self.epoch, fetch.last_fetched_epoch, fetch.fetch_offset, in_sync=in_sync)
         if diverging is None and not is_removed(log, fetch.last_fetched_epoch, fetch.fetch_offset):
             follower = self._follower(fetch.replica, now_ms)
@@ -139,13 +144,14 @@ class Leading:
                 and registered.replica == follower.replica
                 and not follower.keeps_out
                 and not follower.has_left
+                and follower.replica not in self.closed
                 and may_join(follower.end, mark, self.epoch_start)
             ):
                 found.append(follower.replica)
         return tuple(found)
 
     def gone(self, state: PartitionState, registrations: Registrations) -> InSync:
-        """Members whose registration has ended, or whose log is offline."""
+        """Members whose registration has ended, whose port is closed, or whose log is offline."""
         return tuple(
             each
             for each in state.in_sync
@@ -153,6 +159,7 @@ class Leading:
             and (
                 (now := registrations.get(each.broker)) is None
                 or now.epoch != each.epoch
+                or each in self.closed
                 or is_offline(state, each.broker, registrations)
             )
         )

@@ -577,6 +577,12 @@ class ClusterMember:
         for partition in list(self.partitions.values()):
             self._guarded(partition, partition.fetch_again, leader)
 
+    def port_closed(self, broker: int, epoch: int, now_ms: float) -> None:
+        """The port of a broker with this registration was found closed: it leaves in-sync sets until it fetches."""
+        self.now_ms = now_ms
+        for partition in list(self.partitions.values()):
+            self._guarded(partition, partition.port_closed, broker, epoch)
+
     # the log
 
     def log_moved(self, partition: PartitionId, now_ms: float) -> None:

@@ -405,6 +405,13 @@ class Partition:
         if wished != state.in_sync:
             self._write.begin(state.naming(wished), self.version)
 
+    def port_closed(self, broker: int, epoch: int) -> None:
+        """The port of a broker with this registration is closed: most likely it is dead, and is not waited for."""
+        if self.leading is not None and self.state is not None:
+            members = (each for each in self.state.in_sync if (each.broker, each.epoch) == (broker, epoch))
+            self.leading.closed.update(dict.fromkeys(members, self._around.now_ms))
+            self.keep_in_sync()
+
     def append_error(self, *, all_in_sync: bool) -> ErrorCode:
         """Whether a produce may be appended; `all_in_sync`: acks=all."""
         if self.role is not Role.LEADING or self.leading is None or self.state is None:

@@ -322,7 +322,8 @@ class ClusterShell:
             registration = member.registrations.get(other)
             if registration is not None:
                 until_ms = self._now_ms() + FORMER_LIFE * self._session_ms
-                self.cluster.closed.refused(other, registration.epoch, until_ms)
+                if self.cluster.closed.refused(other, registration.epoch, until_ms):
+                    self.turn(partial(member.port_closed, other, registration.epoch))
 
         return Owner(
             self._broker.node_id, lambda: member.identity.directory, endpoint, topic_id, told, connected, refused

@@ -154,18 +154,23 @@ def test_a_board_dies_and_its_clients_go_on(cluster: BoardCluster, topic: str) -
     assert_each_once(cluster, topic, written.offsets)
 
 
-def test_the_dead_are_no_leaders_while_they_are_registered(cluster: BoardCluster, topic: str) -> None:
+def test_the_dead_lead_nothing_and_are_not_waited_for_while_they_are_registered(
+    cluster: BoardCluster, topic: str
+) -> None:
     dead = cluster.leader(topic)
     number, alive = cluster.boards.index(dead) + 1, next(board for board in cluster.boards if board is not dead)
     admin = AdminClient({"bootstrap.servers": alive.bootstrap})
 
-    def told() -> tuple[bool, int]:
+    def told() -> tuple[bool, int, set[int]]:
+        """Whether it is registered, who leads its partition, and which partitions it is in sync of."""
         found = admin.list_topics(topic, timeout=CALL_S)
-        return number in found.brokers, found.topics[topic].partitions[0].leader
+        partitions = found.topics[topic].partitions.values()
+        leader = next(one.leader for one in partitions if one.id == 0)
+        return number in found.brokers, leader, {one.id for one in partitions if number in one.isrs}
 
-    assert told() == (True, number)
+    assert told() == (True, number, {0, 1, 2})
     dead.kill()
-    wait_until(lambda: told() == (True, -1), WAIT_S, "clients are told to ask again", seen=told)
+    wait_until(lambda: told() == (True, -1, {0}), WAIT_S, "its leaving is known, and its session lasts", seen=told)
     wait_until(lambda: told()[1] not in (-1, number), WAIT_S, "another leads", seen=told)
     dead.start()
     cluster.wait_in_sync(topic)

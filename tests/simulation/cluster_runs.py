@@ -537,6 +537,7 @@ def stop_and_continue(schedule: Schedule) -> None:
 def cut_one_way(schedule: Schedule) -> None:
     one, other = schedule.dice.sample(schedule.world.boards, 2)
     schedule.world.blocked.add((one.number, other.number))
+    schedule.world.tell_closed(one, other)  # by a firewall, though it lives
 
 
 def isolate(schedule: Schedule) -> None:

@@ -37,6 +37,7 @@ FEW_RECORDS = 5
 WRITTEN_AT_ONCE = 0.7
 UNSYNCED_LATE = 300
 OPEN_AGAIN_MS = 50.0
+FOUND_MS, FINDS_NOT = 20.0, 0.3  # a port that is closed
 OWN_UP_RETRY_MS = 500.0
 SETTINGS = Settings(
     lag_ms_max=900.0,
@@ -571,6 +572,8 @@ class Board:
             self.process.alive = False
             self.world.drop_session(self.process)
             self.process = None
+            for other in self.world.boards:
+                self.world.tell_closed(other, self)
 
     def refused(self, sentence: str) -> None:
         """Its process ends: the session of the card that was here before has not; it is started again."""
@@ -604,6 +607,7 @@ class World:
         self.synced = True  # False: the topic's answers wait for no sync
         self.disturbed = False  # real disks: the power may go amid an act
         self.dice = Random(f"cluster {seed}")
+        self.ports = Random(f"ports {seed}")  # which are found closed
         self.loop = Loop()
         self.trace: list[str] = []
         self.ended: set[int] = set()  # sessions that an act has ended
@@ -687,6 +691,19 @@ class World:
         client.closed = True
         if client.connection is not None:
             client.connection.close()
+
+    def tell_closed(self, to: Board, of: Board) -> None:
+        """A board finds the port of another one closed, as one that has died, or one that cannot be reached."""
+        process = to.process
+        if process is None or to is of or self.ports.random() < FINDS_NOT:
+            return
+
+        def found() -> None:
+            registration = process.member.registrations.get(of.number)
+            if registration is not None:
+                process.member.port_closed(of.number, registration.epoch, process.now_ms)
+
+        self.later(self.ports.random() * FOUND_MS, lambda: process.run(found))
 
     def has_session(self, process: Process) -> bool:
         """Whether the ensemble has not ended it, or an act has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.following import Following
-from edge_broker.cluster.leading import Leading, epoch_error
+from edge_broker.cluster.leading import UNDER_WAY_MS, Leading, epoch_error
 from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
 from edge_broker.errors import ErrorCode
@@ -80,6 +80,20 @@ def test_slow_and_gone_members_are_not_healthy() -> None:
     assert leading.healthy(state, registrations, 150.0, 100.0) == 2
     assert leading.healthy(state, registrations, 250.0, 100.0) == 1
     assert leading.healthy(state, {}, 150.0, 100.0) == 1
+
+
+def test_who_has_a_closed_port_is_gone_until_its_next_fetch() -> None:
+    leading, log, state = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4), PartitionState(1, 4, (ME, B))
+    there = {1: Registration(1, 5, "one"), 2: Registration(2, 6, "two")}
+    leading.fetched(fetch(offset=3, synced=3), log, 1.0, in_sync=True)
+    leading.closed[B] = 2.0
+    for at_ms in (2.0, 1.0 + UNDER_WAY_MS):  # what was under way when it died says nothing
+        leading.fetched(fetch(offset=3, synced=3), log, at_ms, in_sync=True)
+        assert (leading.gone(state, there), leading.healthy(state, there, at_ms, 1000.0)) == ((B,), 1)
+        assert leading.joining(TOPIC, 0, there, 3) == (ME,)
+    leading.fetched(fetch(offset=3, synced=3), log, 2.0 + UNDER_WAY_MS, in_sync=True)
+    assert (leading.gone(state, there), leading.healthy(state, there, 600.0, 1000.0)) == ((), 2)
+    assert leading.joining(TOPIC, 0, there, 3) == (ME, B)
 
 
 def test_who_keeps_out_counts_for_what_it_has_and_is_not_to_be_in_sync() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from edge_broker.cluster.effects import Ask, Broke, Effect, OpenLog, RemoveLog, Send
-from edge_broker.cluster.layout import decode_state, deleted_path
+from edge_broker.cluster.layout import decode_state, deleted_path, state_path
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.messages import ReplicaFetch
 from edge_broker.cluster.partition import Partition, Settings
 from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.zookeeper import Connected, Done, Exists, Expired, Multi, Node, Stat, Sync
+from edge_broker.cluster.zookeeper import Connected, Done, Exists, Expired, Multi, Node, SetData, Stat, Sync
 from tests.simulation.cluster_disk import SimLog
 
 P = PartitionId("t", 0)
@@ -274,6 +274,24 @@ def test_what_is_told_is_followed_by_a_tick(what: str, monkeypatch: pytest.Monke
             idle.member.state_read(PartitionId("t", number), state, 2)
     idle.pass_ticks(1)
     assert {0, 1} <= set(idle.ticked)
+
+
+def test_a_broker_whose_port_is_closed_leaves_the_in_sync_sets_of_what_is_led_here_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    idle = Idle([1, 3, 1], monkeypatch)
+    idle.member.effects.clear()
+    idle.member.port_closed(2, OTHERS[2].epoch + 1, idle.now_ms)
+    assert not idle.member.effects, "what was found of another life"
+    idle.member.port_closed(2, OTHERS[2].epoch, idle.now_ms)
+    asked = [each.request for each in idle.took() if isinstance(each, Ask)]
+    written = [each.operations[-1] for each in asked if isinstance(each, Multi)]
+    assert len(written) == 2
+    for each, partition in zip(written, (PartitionId("t", 0), PartitionId("t", 2)), strict=True):
+        assert isinstance(each, SetData)
+        assert each.path == state_path(partition)
+        state = decode_state(partition, Node(each.data, Stat(1, 1, 1, 0)))
+        assert state == PartitionState(1, 4, (ME, OTHERS[3]))
 
 
 @pytest.mark.parametrize("at", range(0, SHARE, 7))
