@@ -47,6 +47,7 @@ from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId, Registration
 from edge_broker.cluster.zookeeper import Answer, Event, Expired
 from edge_broker.errors import ErrorCode
+from edge_broker.network.former_session import Session, end_session, forget_session, read_session, write_session
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.replica_link import Bounds, Owner, ReplicaLink
 from edge_broker.network.replicas import Replicas
@@ -137,6 +138,8 @@ class ClusterShell:
             loop.call_soon_threadsafe,
             self._credentials,
         )
+        self._kept_session = 0
+        self._end_former_session()
         self.replicas.found()
         self._ticking = loop.create_task(self._tick())
 
@@ -268,7 +271,25 @@ class ClusterShell:
         """As Listener."""
         if type(event).__name__ != "Watched":
             log_line("info", "zookeeper", what=type(event).__name__)
+        if type(event).__name__ == "Connected":
+            self._keep_session()
         self.turn(lambda at_ms: self.member.happened(event, at_ms))
+
+    def _end_former_session(self) -> None:
+        """Beside this life's own, which waits for it where it has to."""
+        former = read_session(self._broker.store.fs, self._broker.store.data_dir)
+        if former is not None and former.boot_id == self._broker.time.now().boot_id:
+            connect = self._broker.config.text("zookeeper.connect")
+            self._loop.run_in_executor(None, end_session, connect, self._session_ms, former)
+
+    def _keep_session(self) -> None:
+        session_id, password = self._zookeeper.key
+        if session_id == self._kept_session:
+            return
+        self._kept_session = session_id
+        session = Session(self._broker.time.now().boot_id, session_id, password)
+        work = partial(write_session, self._broker.store.fs, self._broker.store.data_dir, session)
+        self._broker.effects.start(Do(work, lambda _: Reply(None), lambda _: Reply(None)))
 
     # effects that are no log's
 
@@ -439,7 +460,11 @@ class ClusterShell:
         self._ticking.cancel()
         for link in self._links.values():
             link.close()
-        await self._loop.run_in_executor(None, self._zookeeper.close)
+        await self._loop.run_in_executor(None, self._end_session)
+
+    def _end_session(self) -> None:
+        self._zookeeper.close()
+        forget_session(self._broker.store.fs, self._broker.store.data_dir)
 
 
 def member_settings(config: BrokerConfig) -> Settings:

@@ -100,6 +100,11 @@ class KazooSession:
         self._client.stop()
         self._client.close()
 
+    @property
+    def key(self) -> tuple[int, bytes]:
+        """The session's id and password: who has them can go on with it, and close it."""
+        return self._client.client_id or (0, b"")
+
     def _learn_timeout(self) -> None:
         """The ensemble may agree to a shorter timeout than was asked for, and kazoo tells nobody."""
         connection = self._client._connection
@@ -158,7 +163,7 @@ class KazooSession:
 
     def _state_changed(self, state: str) -> None:
         """In kazoo's thread: order among answers does not matter, as what is unanswered is answered here."""
-        session_id, timeout_ms = (self._client.client_id or (0, b""))[0], self._agreed_ms
+        session_id, timeout_ms = self.key[0], self._agreed_ms
         self._deliver(partial(self._change, state, session_id, timeout_ms))
 
     def _change(self, state: str, session_id: int, timeout_ms: int) -> None:

@@ -4,11 +4,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from edge_broker.errors import ErrorCode
+from edge_broker.network.former_session import FILE, Session, end_session, read_session, write_session
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.protocol.record_batch import build_batch
+from edge_broker.storage.filesystem import Disk
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import EdgeBroker
 from tests.support.raw_client import connected
@@ -67,3 +70,45 @@ def test_a_member_that_starts_without_the_ensemble_answers_for_no_partition(tmp_
         knocking.join()
         broker.kill()
     assert (knocking.leads, knocking.appended) == ([], [])
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("boot", ["this", "another"])
+def test_a_broker_that_was_killed_ends_its_former_session_in_the_same_boot_alone(boot: str, tmp_path: Path) -> None:
+    """In another boot its id may be a copy of the card's, and the session a living board's."""
+    settings: dict[str, str | int] = {"zookeeper.session.timeout.ms": 10_000}
+    with ZooKeeperEnsemble(tmp_path) as ensemble:
+        broker = EdgeBroker(tmp_path, settings={**settings, "zookeeper.connect": ensemble.connect})
+        with broker:
+            create_topic(broker.bootstrap, "t")
+            broker.kill()
+            file = broker.data_dir / FILE
+            kept = read_session(Disk(), str(broker.data_dir))
+            assert kept is not None
+            if boot == "another":
+                write_session(Disk(), str(broker.data_dir), kept._replace(boot_id="another"))
+            broker.start()
+            create_topic(broker.bootstrap, "u")
+            ended = f"former-session-ended session={kept.session_id:x}" in broker.log_path.read_text()
+            assert ended == (boot == "this")
+            broker.stop()
+        assert not file.exists(), "a clean stop has closed it"
+
+
+@pytest.mark.timeout(120)
+def test_a_session_that_has_expired_or_has_another_password_is_not_ended(tmp_path: Path) -> None:
+    with ZooKeeperEnsemble(tmp_path) as ensemble:
+        other = KazooClient(hosts=ensemble.connect, timeout=10)
+        other.start()
+        try:
+            other.create("/alive", ephemeral=True)
+            session_id, _ = other.client_id
+            end_session(f"{ensemble.connect}/chroot", 10_000, Session("b", session_id, bytes(16)))
+            end_session(ensemble.connect, 10_000, Session("b", session_id + 1, bytes(16)))
+            assert other.exists("/alive")
+            end_session(f"{ensemble.connect}/chroot", 10_000, Session("b", *other.client_id))
+            wait_until(lambda: (other.client_id or (0,))[0] != session_id, 20, "its session is over")
+        finally:
+            other.stop()
+            other.close()
+    end_session(ensemble.connect, 10_000, Session("b", 1, bytes(16)))  # nobody answers

@@ -152,13 +152,15 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends()
     shell._ticking = SimpleNamespace(cancel=lambda: told.append("ticks end"))
     shell._links = {}
     shell._zookeeper = SimpleNamespace(close=lambda: told.append("session ends"))
+    fs = SimpleNamespace(remove=lambda path: told.append(f"{path} goes"))
+    shell._broker.store = SimpleNamespace(fs=fs, data_dir="/data")
 
     async def close() -> None:
         shell._loop = asyncio.get_running_loop()
         await shell.close()
 
     asyncio.run(close())
-    assert told == ["Expired", "ticks end", "session ends"]
+    assert told == ["Expired", "ticks end", "session ends", "/data/zookeeper-session goes"]
 
 
 def test_links_to_a_broker_that_is_gone_for_good_go_once_their_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,94 @@
+"""The ZooKeeper session of a broker's former life: a start ends it, in place of waiting until it expires.
+
+A broker that was killed is registered until its session ends: what it led has no leader, and it cannot register anew.
+Where it is started again before that, the lock of its data directory says that the former process is dead, and the
+file `zookeeper-session` (0600) has the session's id and password, by which ZooKeeper lets anybody go on with it.
+
+| the file | then |
+|---|---|
+| is of this boot | the session is gone on with, and closed; one that has expired is none |
+| is of another boot, as behind a power cut, or on a copy of the card | nothing: another board may have that session |
+| is missing, as behind a clean stop, or damaged | nothing: the session expires |
+
+Lives here: that file, and the closing. Must never come in: what a session is for, this life's own session.
+Source: ZooKeeper Programmer's Guide, sessions.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_broker.errors import StorageFault
+from edge_broker.network.log_lines import log_line
+from edge_broker.runs_in import runs_in
+from edge_broker.storage.state_files import encode_state, read_state, replace
+
+if TYPE_CHECKING:
+    from edge_broker.storage.filesystem import FileSystem
+
+FILE = KIND = "zookeeper-session"
+TRY_S = 5.0
+
+
+class Session(NamedTuple):
+    """A session, and the boot in which its process ran."""
+
+    boot_id: str
+    session_id: int
+    password: bytes
+
+
+def read_session(fs: FileSystem, data_dir: str) -> Session | None:
+    """What the file says; None: there is none, or it cannot be read."""
+    try:
+        ((boot_id, session_id, password),) = read_state(fs, f"{data_dir}/{FILE}", KIND)
+        return Session(boot_id, int(session_id, 16), bytes.fromhex(password))
+    except FileNotFoundError:
+        return None
+    except (StorageFault, OSError, ValueError) as error:
+        log_line("warning", "former-session-unknown", error=error)
+        return None
+
+
+@runs_in("files")
+def write_session(fs: FileSystem, data_dir: str, session: Session) -> None:
+    """Replace the file; without it the next start waits."""
+    line = f"{session.boot_id} {session.session_id:x} {session.password.hex()}"
+    try:
+        replace(fs, data_dir, FILE, encode_state(KIND, 1, [line]), private=True)
+    except OSError as error:
+        log_line("warning", "session-not-kept", error=error)
+
+
+@runs_in("files")
+def forget_session(fs: FileSystem, data_dir: str) -> None:
+    """Remove the file: the session is closed."""
+    with suppress(OSError):  # what stays names a session that is none
+        fs.remove(f"{data_dir}/{FILE}")
+
+
+def end_session(connect: str, timeout_ms: int, session: Session) -> None:
+    """Close it, if there still is one; an ensemble that does not answer lets it expire. For a thread: TRY_S at most."""
+    from kazoo.client import KazooClient  # noqa: PLC0415
+    from kazoo.handlers.threading import KazooTimeoutError  # noqa: PLC0415
+
+    silent = logging.getLogger("kazoo.former")
+    silent.setLevel(logging.CRITICAL)  # that one has expired is as good
+    client = KazooClient(
+        hosts=connect.partition("/")[0],
+        timeout=timeout_ms / 1000,
+        client_id=(session.session_id, session.password),
+        logger=silent,
+    )
+    try:
+        client.start(TRY_S)
+        ended = client.client_id is not None and client.client_id[0] == session.session_id
+        client.stop()
+    except KazooTimeoutError:
+        ended = False
+    finally:
+        client.close()
+    if ended:
+        log_line("info", "former-session-ended", session=f"{session.session_id:x}")

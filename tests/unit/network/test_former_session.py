@@ -1,0 +1,53 @@
+"""The file that has the session of a broker's former life."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from edge_broker.network.former_session import FILE, Session, forget_session, read_session, write_session
+from edge_broker.storage.filesystem import Disk
+
+SESSION = Session("0b49cbf5-7d0e-4d8a-8d2b-2a7a4f7c1e55", -(1 << 62) + 7, bytes(range(16)))
+
+
+def test_what_is_kept_is_read_by_the_owner_alone(tmp_path: Path) -> None:
+    write_session(Disk(), str(tmp_path), Session("x", 1, b""))
+    write_session(Disk(), str(tmp_path), SESSION)
+    assert read_session(Disk(), str(tmp_path)) == SESSION
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == [FILE]
+
+
+def test_where_there_is_none_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forget_session(Disk(), str(tmp_path))
+    write_session(Disk(), str(tmp_path), SESSION)
+    forget_session(Disk(), str(tmp_path))
+    assert read_session(Disk(), str(tmp_path)) is None
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff" * 100,
+        b"drupelet store 1 00000000\n",
+        b"drupelet zookeeper-session 1 00000000\na 1 00\n",
+        b"drupelet zookeeper-session 1 7a2a5e44\na b\n",
+    ],
+)
+def test_a_damaged_file_is_said_and_costs_nothing(
+    data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / FILE).write_bytes(data)
+    assert read_session(Disk(), str(tmp_path)) is None
+    assert "former-session-unknown" in capsys.readouterr().err
+
+
+def test_a_disk_that_takes_nothing_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_session(Disk(), str(tmp_path / "away"), SESSION)
+    assert "session-not-kept" in capsys.readouterr().err
