@@ -107,6 +107,14 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
+def known_error(code: int) -> ErrorCode:
+    """What another broker says, UNKNOWN_SERVER_ERROR where it says what is not known here."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class Refusal(Exception):
     """An answer: `code` goes into the response of the one partition, topic or group it is about."""
 

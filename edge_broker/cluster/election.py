@@ -4,13 +4,14 @@
 |---|---|
 | when is a leader gone | the registration that the state names for it has ended |
 | who may follow it | a member of the in-sync set that is registered, with the disk that the set names, and has not said that its log is offline |
-| who of them does | the first in the order of the topic's replicas; if nobody leads a while later, the next |
+| who of them does | the first in the order of the topic's replicas, those that have not started again since they were caught up before the others; if nobody leads a while later, the next |
 | how | it writes itself, by the state's version |
 | what it writes | itself, the next epoch, and the set without those that are gone, of whom `needed` in all stay |
 | nobody of the set may | nobody leads; where the topic allows an unclean election, who has most does |
 
-The first may know that its disk is not the one that is named: then another's turn comes. Only one of two who claim the
-same version succeeds, so it does not matter that views differ.
+Who has started again comes behind the others: clients wait for longer and longer between two tries of a port that was
+closed. The first may know that its disk is not the one that is named: then another's turn comes. Only one of two who
+claim the same version succeeds, so it does not matter that views differ.
 
 A member whose log is offline stays named where the set would become smaller than is needed: what counts is on its disk,
 and may be readable again. It says so in the state itself, under its registration. So who elects uncleanly replaces the
@@ -67,7 +68,9 @@ def may_take_over(state: PartitionState, broker: int, known: Known) -> bool:
 def candidates(state: PartitionState, replicas: Sequence[int], registrations: Registrations) -> tuple[int, ...]:
     """Who may lead next, in the order in which they should claim."""
     entries = [entry for broker in replicas if (entry := state.entry(broker)) is not None]
-    return tuple(entry.broker for entry in entries if may_serve(state, entry, registrations))
+    may = [entry for entry in entries if may_serve(state, entry, registrations)]
+    may.sort(key=lambda entry: registrations[entry.broker].epoch != entry.epoch)
+    return tuple(entry.broker for entry in may)
 
 
 def claimed(state: PartitionState, me: InSyncReplica, registrations: Registrations, needed: int) -> PartitionState:

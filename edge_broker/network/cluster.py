@@ -6,13 +6,13 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 | effect | who carries it out |
 |---|---|
 | Ask | zookeeper.py |
-| Send | replica_link.py, one for each broker that is spoken to |
+| Send | replica_link.py and asking_link.py, for each broker that is spoken to |
 | Record | the worker `files` |
 | Contradicts | the sentence is logged, and the process ends |
 | of logs | replicas.py |
 | Leads, Resigned | group coordinators, who waits |
 | Broke | its trace is written down, its log goes offline |
-| Forward, Forget | the journal, broker/cluster_ledger.py; replica_link.py to another leader |
+| Forward, Forget | the journal, broker/cluster_ledger.py; asking_link.py to another leader |
 
 A bug in one of these, or in what a partition decides, costs its own partition here, which goes offline, so that another
 replica may lead it; one in what the member decides, or in what a follower is answered, costs that step. Each leaves its
@@ -42,14 +42,16 @@ from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import FORMER_LIFE, ClusterMember
-from edge_broker.cluster.messages import EntriesTaken, Message
+from edge_broker.cluster.messages import EntriesTaken, Message, ReplicaFetch
 from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId, Registration
 from edge_broker.cluster.zookeeper import Answer, Event, Expired
 from edge_broker.errors import ErrorCode
+from edge_broker.network.asking_link import AskingLink
+from edge_broker.network.broker_link import BrokerLink, Owner
 from edge_broker.network.former_session import Session, end_session, forget_session, read_session, write_session
 from edge_broker.network.log_lines import LimitedLog, log_line
-from edge_broker.network.replica_link import Bounds, Owner, ReplicaLink
+from edge_broker.network.replica_link import Bounds, ReplicaLink
 from edge_broker.network.replicas import Replicas
 from edge_broker.network.zookeeper import Credentials, KazooSession
 from edge_broker.protocol.crc import crc32c
@@ -70,6 +72,7 @@ TICKS_OF_CALM = 60
 CALM_MS = 1.5 * TICKS_OF_CALM * TICK_S * 1000  # what is soon, also where ticks come late
 TICKS_OF_FETCHES = 5
 LEAVE_S = 1.0
+ASKING = -1  # the number of the connection that is none of the fetchers'
 GONE_S = 60.0  # behind which a broker is not expected back: its links end
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
 NEVER_MS = 1e15
@@ -112,7 +115,7 @@ class ClusterShell:
         self.member = ClusterMember(identity, member_settings(config), rack, endpoints, new_cluster=store.cluster_id)
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
-        self._links: dict[tuple[int, int], ReplicaLink] = {}  # by broker, and number of the connection to it
+        self._links: dict[tuple[int, int], BrokerLink] = {}  # by broker, and number of the connection
         self._unreachable: set[tuple[int, int]] = set()  # brokers by their registrations, which are said to be so
         self._gone_since: dict[int, float] = {}  # brokers with a link that are not registered
         self._fetchers = config.integer("num.replica.fetchers")
@@ -294,15 +297,29 @@ class ClusterShell:
     # effects that are no log's
 
     def _send(self, effect: effects.Send) -> None:
-        partition = effect.message.partition
-        many = self._fetchers > 1
-        number = (crc32c(partition.topic.encode()) + partition.partition) % self._fetchers if many else 0
-        which = effect.to, number
-        link = self._links.get(which)
-        if link is None:
-            owner = self._owner(effect.to)
-            link = self._links[which] = ReplicaLink(owner, self._security, self._bounds, self._log, effect.to)
-        link.send(effect.message)
+        self._link(effect.to, self._number(effect.message)).send(effect.message)
+
+    def _number(self, message: Message) -> int:
+        """Of the connection that a message goes by; a partition's fetches always go by the same."""
+        if not isinstance(message, ReplicaFetch):
+            return ASKING
+        partition, many = message.partition, self._fetchers > 1
+        return (crc32c(partition.topic.encode()) + partition.partition) % self._fetchers if many else 0
+
+    def _link(self, to: int, number: int) -> BrokerLink:
+        link = self._links.get((to, number))
+        if link is not None:
+            return link
+        owner = self._owner(to)
+        if number == ASKING:
+            link = AskingLink(
+                owner._replace(connected=lambda: self.cluster.closed.reached(to)), self._security, self._log, to
+            )
+        else:
+            link = ReplicaLink(owner, self._security, self._bounds, self._log, to)
+            self._link(to, ASKING)  # what is said before it is connected is lost
+        self._links[to, number] = link
+        return link
 
     def _drop_links(self) -> None:
         """Those without a connection to brokers that are not registered any more for GONE_S; who comes gets others."""

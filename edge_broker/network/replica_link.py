@@ -1,4 +1,4 @@
-"""One connection to another broker of the cluster: a follower's fetches, and what else brokers ask each other.
+"""The connection on which a follower fetches from another broker.
 
 | a fetch that the member wants | on the wire |
 |---|---|
@@ -9,39 +9,24 @@ A request is under way while anything is ordered, so that the leader has somethi
 as there is something to say, UNDER_WAY_MAX at most. What was ordered on a connection that is lost is ordered again on
 the next one. What is wanted of a topic that was made anew meanwhile is not sent: it says nothing of the new one.
 
-Lives here: that, and its reconnecting. Must never come in: what answers mean (edge_broker.cluster). Source: KIP-227.
+Lives here: that. Must never come in: what answers mean (edge_broker.cluster), requests whose answers wait for
+anything else (asking_link.py). Source: KIP-227.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from drupelet.backoff import Backoff
-from edge_broker.cluster.following import NEWEST_EPOCH
-from edge_broker.cluster.messages import (
-    AskEnd,
-    EpochEnd,
-    ForwardEntries,
-    HandOver,
-    Message,
-    ReplicaFetch,
-    ReplicaFetched,
-    TellEnd,
-)
+from edge_broker.cluster.messages import EpochEnd, Message, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import PartitionId
-from edge_broker.errors import ErrorCode, error_name
-from edge_broker.handlers.elect_leaders import PREFERRED
+from edge_broker.errors import ErrorCode, error_name, known_error
+from edge_broker.network.broker_link import BrokerLink, Owner
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol import api
-from edge_broker.protocol.api import Asked, asked
-from edge_broker.protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    TopicPartitions,
-)
+from edge_broker.protocol.api import asked
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -52,45 +37,20 @@ from edge_broker.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from edge_broker.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from edge_broker.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from edge_broker.storage.topics import id_of, id_text
-from kafka_wire.connection import Connection
-from kafka_wire.errors import NobodyListens, WireError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from drupelet.kafka_security import Security
-    from edge_broker.config import Endpoint
-    from edge_broker.protocol import message
+    from kafka_wire.connection import Connection
 
 FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 17, 17)
-ELECT = asked(api.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, 2, 2)
-PRODUCE = asked(api.PRODUCE, ProduceRequest, ProduceResponse, 12, 12)
-EPOCH_ENDS = asked(api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 4, 4)
 
 UNDER_WAY_MAX = 4
-CONNECT_S = 5.0
 ANSWER_S = 10.0  # beyond what a leader may wait
-FORWARD_S = 25.0  # a leader may wait for replicas, and the forwarder waits longer
-SILENT_S_MAX = 5.0
-RETRY_S, RETRY_S_MAX = 0.1, 2.0
-OF_USE_S = 2.0  # behind which what a connection's end says is not that it was good for nothing
-ANY_EPOCH = -1
 SESSION_EPOCH_MAX = (1 << 31) - 1
 Order = tuple[int, int, int, bool]  # leader epoch, fetch offset, last fetched epoch, whether it keeps out
-R = TypeVar("R", bound="message.Message")
 
 
 class Bounds(NamedTuple):
@@ -100,27 +60,12 @@ class Bounds(NamedTuple):
     wait_ms: int
 
 
-class Owner(NamedTuple):
-    """Who has a link: where the other broker is, which topics there are, and who is told."""
-
-    broker: int
-    directory: Callable[[], str]
-    endpoint: Callable[[], Endpoint | None]
-    topic_id: Callable[[str], str | None]
-    told: Callable[[Message], None]
-    connected: Callable[[], None]
-    refused: Callable[[], None]
-    """Hears of a port that is closed."""
-
-
-class ReplicaLink:
+class ReplicaLink(BrokerLink):
     """The link to one broker."""
 
     def __init__(self, owner: Owner, security: Security, bounds: Bounds, log: LimitedLog, to: int) -> None:
-        self.to = to
-        self._owner, self._security, self._bounds, self._log = owner, security, bounds, log
-        self._loop = asyncio.get_running_loop()
-        self._connection: Connection | None = None
+        super().__init__(owner, security, log, to, name="replica-link", needs=FETCH)
+        self._bounds = bounds
         self._wanted: dict[PartitionId, tuple[str, ReplicaFetch]] = {}  # with the topic's id
         self._ids: dict[PartitionId, str] = {}  # of the topics as they were asked for last, on this connection
         self._names: dict[UUID, str] = {}  # of topics that were asked for
@@ -128,84 +73,21 @@ class ReplicaLink:
         self._under_way = 0
         self._session_epoch = 0
         self._sending = False
-        self._task = self._loop.create_task(self._run())
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection now."""
-        return self._connection is not None
-
-    def close(self) -> None:
-        """End it."""
-        self._task.cancel()
-        if self._connection is not None:
-            self._connection.close()
 
     def send(self, message: Message) -> None:
-        """Say something, if the other can be reached; what it answers is told to the owner."""
-        if self._connection is None:
-            if isinstance(message, ForwardEntries):
-                self._loop.call_soon(self._owner.told, message.answer(ErrorCode.LEADER_NOT_AVAILABLE))
-            return  # the member asks again
-        if isinstance(message, ReplicaFetch):
-            topic_id = self._owner.topic_id(message.partition.topic)
-            if topic_id is not None:
-                self._wanted[message.partition] = topic_id, message
-                self._send_soon()
-        elif isinstance(message, HandOver):
-            self._hand_over(message)
-        elif isinstance(message, AskEnd):
-            self._ask_end(message)
-        elif isinstance(message, ForwardEntries):
-            self._forward(message)
+        """Want this, if the other can be reached; what it answers is told to the owner."""
+        assert isinstance(message, ReplicaFetch), "all else may wait, and is asked"
+        topic_id = self._owner.topic_id(message.partition.topic)
+        if self._connection is not None and topic_id is not None:
+            self._wanted[message.partition] = topic_id, message
+            self._send_soon()
 
-    # the connection
-
-    async def _run(self) -> None:
-        backoff = Backoff(RETRY_S, RETRY_S_MAX)
-        while True:
-            try:
-                endpoint = self._owner.endpoint()
-                if endpoint is not None:
-                    begin_s = self._loop.time()
-                    await self._serve(endpoint)
-                    backoff.reset()
-                    if self._loop.time() - begin_s > OF_USE_S:
-                        continue  # at once: whether its port is closed is what clients want to know
-            except NobodyListens as error:
-                self._owner.refused()
-                self._log.line("warning", "replica-link", broker=self.to, error=error)
-            except WireError as error:
-                self._log.line("warning", "replica-link", broker=self.to, error=error)
-            except Exception as error:  # noqa: BLE001 - an address that is none, or a bug: without a link none follows
-                self._log.line("error", "replica-link-failed", broker=self.to, error=repr(error))
-            await asyncio.sleep(backoff.next_s())
-
-    async def _serve(self, endpoint: Endpoint) -> None:
-        """Connect, and be of use until the connection ends. WireError: it could not be made."""
-        connection = await Connection.open(
-            self._security,
-            endpoint.host,
-            endpoint.port,
-            f"broker-{self._owner.broker}-replica",
-            timeout_s=CONNECT_S,
-            silent_s_max=SILENT_S_MAX,
-        )
-        try:
-            connection.version(FETCH)
-            self._connection, self._session_epoch = connection, 0
-            self._owner.connected()
-            why = await connection.wait_closed()
-            self._log.line("info", "replica-link-lost", broker=self.to, error=why)
-        finally:
-            connection.close()
-            self._connection = None
-            self._wanted.clear()
-            self._ordered.clear()
-            self._ids.clear()
-            self._names.clear()
-
-    # fetches
+    def _lost(self) -> None:
+        self._session_epoch = 0
+        self._wanted.clear()
+        self._ordered.clear()
+        self._ids.clear()
+        self._names.clear()
 
     def _send_soon(self) -> None:
         if not self._sending:
@@ -334,62 +216,6 @@ class ReplicaLink:
             )
         )
 
-    # what else brokers ask each other
-
-    def _ask(self, what: Asked[R], request: message.Message, then: Callable[[R], None]) -> None:
-        assert self._connection is not None
-        answer = self._connection.send(what, request, timeout_s=ANSWER_S)
-
-        def answered(done: asyncio.Future[R]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                then(done.result())
-
-        answer.add_done_callback(answered)
-
-    def _hand_over(self, wish: HandOver) -> None:
-        """Wish that the preferred replica leads; whoever leads finds out whether it can."""
-        topic = TopicPartitions(topic=wish.partition.topic, partitions=[wish.partition.partition])
-        request = ElectLeadersRequest(
-            election_type=PREFERRED, topic_partitions=[topic], timeout_ms=int(ANSWER_S * 1000)
-        )
-        self._ask(ELECT, request, lambda _: None)
-
-    def _ask_end(self, question: AskEnd) -> None:
-        partition = question.partition
-        wanted = OffsetForLeaderPartition(
-            partition=partition.partition, current_leader_epoch=ANY_EPOCH, leader_epoch=NEWEST_EPOCH
-        )
-        topic = OffsetForLeaderTopic(topic=partition.topic, partitions=[wanted])
-
-        def told(answer: OffsetForLeaderEpochResponse) -> None:
-            for found in (each for topic in answer.topics for each in topic.partitions):
-                if found.error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
-                    end, online = (found.leader_epoch, found.end_offset), found.error_code == ErrorCode.NONE
-                    self._owner.told(TellEnd(partition, question.version, self.to, *end, online=online))
-
-        self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), told)
-
-    def _forward(self, entries: ForwardEntries) -> None:
-        """Forward entries of the journal; of a lost answer is told that nobody knows."""
-        data = PartitionProduceData(index=entries.partition.partition, records=memoryview(entries.records))
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=int(ANSWER_S * 1000),
-            topic_data=[TopicProduceData(name=entries.partition.topic, partition_data=[data])],
-            forwarder=entries.sender,
-        )
-        assert self._connection is not None
-
-        def told(done: asyncio.Future[ProduceResponse]) -> None:
-            if done.cancelled() or done.exception() is not None:
-                error = ErrorCode.REQUEST_TIMED_OUT
-            else:
-                found = [each for topic in done.result().responses for each in topic.partition_responses]
-                error = known_error(found[0].error_code) if found else ErrorCode.UNKNOWN_SERVER_ERROR
-            self._owner.told(entries.answer(error))
-
-        self._connection.send(PRODUCE, request, timeout_s=FORWARD_S).add_done_callback(told)
-
 
 def _answers(data: PartitionData, fetch: ReplicaFetch) -> bool:
     """Whether this answers that order, and no earlier one of the same partition; an unknown topic answers all."""
@@ -397,14 +223,6 @@ def _answers(data: PartitionData, fetch: ReplicaFetch) -> bool:
     if leader is None:
         return True
     return (data.answers_offset, leader.leader_epoch) == (fetch.fetch_offset, fetch.leader_epoch)
-
-
-def known_error(code: int) -> ErrorCode:
-    """What another broker says, UNKNOWN_SERVER_ERROR where it says what is not known here."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _order(fetch: ReplicaFetch) -> Order:

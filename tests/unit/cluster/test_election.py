@@ -25,7 +25,9 @@ def registered(*replicas: InSyncReplica) -> dict[int, Registration]:
 
 def test_members_that_are_there_with_their_disk_may_lead_in_the_replicas_order() -> None:
     assert candidates(STATE, (3, 1, 2), registered(B, C)) == (3, 2)
-    assert candidates(STATE, (3, 1, 2), registered(B, C._replace(epoch=99))) == (3, 2), "restarted, with its disk"
+    assert candidates(STATE, (3, 1, 2), registered(B, C._replace(epoch=99))) == (2, 3), "restarted, with its disk"
+    again = registered(A._replace(epoch=98), B._replace(epoch=97), C._replace(epoch=99))
+    assert candidates(STATE, (3, 1, 2), again) == (3, 1, 2), "as all were"
     assert candidates(STATE, (3, 1, 2), registered(B, C._replace(directory="empty"))) == (2,)
 
 
@@ -54,7 +56,7 @@ def test_leaving_and_resigning() -> None:
 def test_who_says_that_its_log_is_offline_is_passed_over_under_that_registration_alone() -> None:
     state = PartitionState(2, 4, (A, B, C), (OfflineLog(2, 12),))
     assert candidates(state, (3, 2, 1), registered(A, B, C)) == (3, 1)
-    assert candidates(state, (3, 2, 1), registered(A, B._replace(epoch=50), C)) == (3, 2, 1), "it has started again"
+    assert candidates(state, (3, 2, 1), registered(A, B._replace(epoch=50), C)) == (3, 1, 2), "it has started again"
     assert claimed(state, A, registered(A, B, C), 2) == PartitionState(1, 5, (A, C)), "what it said goes with it"
     assert claimed(state, A, registered(A, B), 2) == PartitionState(1, 5, (A, C)), "it is the first to go"
     assert claimed(state, A, registered(A, B, C), 3) == PartitionState(1, 5, (A, B, C), (OfflineLog(2, 12),))

@@ -228,8 +228,9 @@ def test_who_was_caught_up_since_the_cut_may_lead() -> None:
 
 
 def test_what_is_synced_is_there_behind_a_cut() -> None:
-    _, around = behind_a_cut(ME._replace(epoch=4), B, synced=True)
-    assert written(around) == [PartitionState(1, 5, (ME, B))]
+    again = B._replace(epoch=5)
+    _, around = behind_a_cut(ME._replace(epoch=4), again, synced=True)
+    assert written(around) == [PartitionState(1, 5, (ME, again))]
 
 
 def test_the_last_one_that_is_named_leads_with_what_it_has() -> None:

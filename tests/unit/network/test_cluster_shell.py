@@ -14,9 +14,9 @@ import pytest
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.broker.follower_fetches import FetchSession, FollowerFetches, Waiting
 from edge_broker.cluster.effects import Advance, Broke, Left, Send, StartAnew, Stray
-from edge_broker.cluster.messages import HandOver
+from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, ReplicaFetch
 from edge_broker.cluster.partition import Settings
-from edge_broker.cluster.state import PartitionId, Registration
+from edge_broker.cluster.state import InSyncReplica, PartitionId, Registration
 from edge_broker.config import read_config
 from edge_broker.errors import ErrorCode
 from edge_broker.network import cluster
@@ -165,18 +165,18 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends()
 
 def test_links_to_a_broker_that_is_gone_for_good_go_once_their_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     shell, closed, now = a_shell(), list[int](), [0.0]
-    shell._fetchers, shell._security, shell._bounds, shell._owner = 1, None, None, lambda other: other
+    shell._fetchers, shell._security, shell._bounds, shell._owner = 1, None, None, a_owner
     shell._loop = SimpleNamespace(time=lambda: now[0])
 
-    def link(owner: int, *_: object) -> Any:
-        return SimpleNamespace(connected=True, send=lambda _: None, close=lambda: closed.append(owner))
+    def link(owner: SimpleNamespace, *_: object) -> Any:
+        return SimpleNamespace(connected=True, send=lambda _: None, close=lambda: closed.append(owner.other))
 
     def drop(at_s: float) -> list[int]:
         now[0] = at_s
         shell._drop_links()
         return sorted(broker for broker, _ in shell._links)
 
-    monkeypatch.setattr(cluster, "ReplicaLink", link)
+    monkeypatch.setattr(cluster, "AskingLink", link)
     shell.member.registrations = {2: "there", 3: "there"}
     for to in (2, 3):
         shell._send(Send(to, HandOver(P1, to)))
@@ -208,7 +208,7 @@ def test_partitions_are_spread_over_so_many_connections_each_on_the_same_one_alw
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shell, said = a_shell(), list[tuple[int, PartitionId]]()
-    shell._fetchers, shell._security, shell._bounds, shell._owner = 3, None, None, lambda other: other
+    shell._fetchers, shell._security, shell._bounds, shell._owner = 3, None, None, a_owner
     links = count()
 
     def link(*_: object) -> Any:
@@ -216,12 +216,43 @@ def test_partitions_are_spread_over_so_many_connections_each_on_the_same_one_alw
         return SimpleNamespace(connected=True, send=lambda message: said.append((number, message.partition)))
 
     monkeypatch.setattr(cluster, "ReplicaLink", link)
+    monkeypatch.setattr(cluster, "AskingLink", lambda *_: None)
     for _ in range(2):
         for number in range(30):
-            shell._send(Send(2, HandOver(PartitionId("t", number), 2)))
+            shell._send(Send(2, a_fetch(PartitionId("t", number))))
     assert said[:30] == said[30:]
     assert sorted(Counter(number for number, _ in said[:30]).values()) == [10, 10, 10]
-    assert len(shell._links) == 3
+    assert len(shell._links) == 4, "and one for what may wait"
+
+
+def test_what_may_wait_goes_by_another_connection_than_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers keep the order of their requests: entries wait for replicas, of which this broker may be one."""
+    shell, said = a_shell(), list[tuple[str, str]]()
+    shell._fetchers, shell._security, shell._bounds, shell._owner = 1, None, None, a_owner
+
+    def link(name: str) -> Any:
+        send = lambda message: said.append((name, type(message).__name__))  # noqa: E731
+        return lambda *_: SimpleNamespace(connected=True, send=send)
+
+    monkeypatch.setattr(cluster, "ReplicaLink", link("replica"))
+    monkeypatch.setattr(cluster, "AskingLink", link("asking"))
+    shell._send(Send(2, a_fetch(P0)))
+    assert len(shell._links) == 2, "it is there before anything is asked"
+    for message in (HandOver(P0, 2), AskEnd(P0, 1, ME), ForwardEntries(P0, 1, 1, 1, b"")):
+        shell._send(Send(2, message))
+    asked = [("asking", name) for name in ("HandOver", "AskEnd", "ForwardEntries")]
+    assert said == [("replica", "ReplicaFetch"), *asked]
+
+
+ME = InSyncReplica(1, "one", 5)
+
+
+def a_fetch(partition: PartitionId) -> ReplicaFetch:
+    return ReplicaFetch(partition, ME, 4, 0, 4, 0)
+
+
+def a_owner(other: int) -> Any:
+    return SimpleNamespace(other=other, _replace=lambda **_: SimpleNamespace(other=other))
 
 
 def test_members_go_by_what_is_configured() -> None:

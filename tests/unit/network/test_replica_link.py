@@ -12,10 +12,12 @@ import pytest
 from drupelet.kafka_security import Security
 from edge_broker.cluster.messages import AskEnd, EpochEnd, Message, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.state import InSyncReplica, PartitionId
-from edge_broker.errors import ErrorCode
-from edge_broker.network import replica_link
+from edge_broker.errors import ErrorCode, known_error
+from edge_broker.network import broker_link
+from edge_broker.network.asking_link import AskingLink
+from edge_broker.network.broker_link import Owner
 from edge_broker.network.log_lines import LimitedLog
-from edge_broker.network.replica_link import SESSION_EPOCH_MAX, Bounds, Owner, ReplicaLink, known_error
+from edge_broker.network.replica_link import SESSION_EPOCH_MAX, Bounds, ReplicaLink
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -276,8 +278,8 @@ async def test_who_may_not_fetch_says_why_and_that_it_waits_is_no_error(
 
 
 async def test_a_link_goes_on_behind_what_it_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_link, "RETRY_S", 0.0)
-    monkeypatch.setattr(replica_link, "RETRY_S_MAX", 0.0)
+    monkeypatch.setattr(broker_link, "RETRY_S", 0.0)
+    monkeypatch.setattr(broker_link, "RETRY_S_MAX", 0.0)
     wires: list[Wire] = []
     enough = asyncio.Event()
 
@@ -290,7 +292,7 @@ async def test_a_link_goes_on_behind_what_it_cannot_use(monkeypatch: pytest.Monk
         wires.append(Wire())
         return wires[-1]
 
-    monkeypatch.setattr(replica_link.Connection, "open", opened)
+    monkeypatch.setattr(broker_link.Connection, "open", opened)
     link = ReplicaLink(Here().as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
     async with asyncio.timeout(10):
         await enough.wait()
@@ -302,9 +304,9 @@ async def test_a_port_that_is_closed_is_told_and_is_tried_at_once_behind_a_conne
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = Here()
-    monkeypatch.setattr(replica_link, "OF_USE_S", -1.0)
-    monkeypatch.setattr(replica_link.Connection, "open", opened := Openings([None, NobodyListens("closed")]))
-    monkeypatch.setattr(replica_link.Backoff, "next_s", lambda _: 3600.0)  # it is not waited for before the second
+    monkeypatch.setattr(broker_link, "OF_USE_S", -1.0)
+    monkeypatch.setattr(broker_link.Connection, "open", opened := Openings([None, NobodyListens("closed")]))
+    monkeypatch.setattr(broker_link.Backoff, "next_s", lambda _: 3600.0)  # it is not waited for before the second
     link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
     await turns(10)
     link.close()
@@ -313,8 +315,8 @@ async def test_a_port_that_is_closed_is_told_and_is_tried_at_once_behind_a_conne
 
 async def test_a_connection_that_was_of_no_use_is_not_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     here = Here()
-    monkeypatch.setattr(replica_link.Connection, "open", opened := Openings([None, None]))
-    monkeypatch.setattr(replica_link.Backoff, "next_s", lambda _: 3600.0)
+    monkeypatch.setattr(broker_link.Connection, "open", opened := Openings([None, None]))
+    monkeypatch.setattr(broker_link.Backoff, "next_s", lambda _: 3600.0)
     link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
     await turns(10)
     link.close()
@@ -363,7 +365,10 @@ def test_who_keeps_out_wants_no_bytes_and_orders_anew_behind_that() -> None:
 async def test_how_much_another_has_is_told_or_that_its_log_is_offline(
     answer: EpochEndOffset, told: list[TellEnd]
 ) -> None:
-    link, here, wire = await a_connected_link()
+    here, wire = Here(), Wire()
+    link = AskingLink(here.as_owner(), Security(), LimitedLog(lambda: 0.0), 1)
+    link._task.cancel()
+    link._connection = wire  # type: ignore[assignment]
     link.send(AskEnd(P, 7, 2))
     found = OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[answer])])
     wire.answers[0].set_result(found)  # type: ignore[arg-type]

@@ -1,0 +1,127 @@
+"""The connection on which brokers ask each other for what may take a while: wishes, questions, entries of the journal.
+
+| message | on the wire | its answer |
+|---|---|---|
+| HandOver | ElectLeaders | nobody waits for it |
+| AskEnd | OffsetForLeaderEpoch | TellEnd |
+| ForwardEntries | Produce, acks=all, with a tag of ours | EntriesTaken |
+
+What is said while there is no connection is lost, and entries are told so: the member asks again.
+
+Lives here: those messages on the wire. Must never come in: fetches (replica_link.py), what answers mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from edge_broker.cluster.following import NEWEST_EPOCH
+from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, Message, TellEnd
+from edge_broker.errors import ErrorCode, known_error
+from edge_broker.handlers.elect_leaders import PREFERRED
+from edge_broker.network.broker_link import BrokerLink, Owner
+from edge_broker.network.log_lines import LimitedLog
+from edge_broker.protocol import api
+from edge_broker.protocol.api import Asked, asked
+from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from edge_broker.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+if TYPE_CHECKING:
+    from drupelet.kafka_security import Security
+    from edge_broker.protocol import message
+
+ELECT = asked(api.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, 2, 2)
+PRODUCE = asked(api.PRODUCE, ProduceRequest, ProduceResponse, 12, 12)
+EPOCH_ENDS = asked(api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 4, 4)
+
+ANSWER_S = 10.0
+FORWARD_S = 25.0  # a leader may wait for replicas, and the forwarder waits longer
+ANY_EPOCH = -1
+R = TypeVar("R", bound="message.Message")
+
+
+class AskingLink(BrokerLink):
+    """The link to one broker."""
+
+    def __init__(self, owner: Owner, security: Security, log: LimitedLog, to: int) -> None:
+        super().__init__(owner, security, log, to, name="asking-link", needs=PRODUCE)
+
+    def send(self, message: Message) -> None:
+        """Say something, if the other can be reached; what it answers is told to the owner."""
+        if self._connection is None:
+            if isinstance(message, ForwardEntries):
+                self._loop.call_soon(self._owner.told, message.answer(ErrorCode.LEADER_NOT_AVAILABLE))
+        elif isinstance(message, HandOver):
+            self._hand_over(message)
+        elif isinstance(message, AskEnd):
+            self._ask_end(message)
+        else:
+            assert isinstance(message, ForwardEntries), "all else is fetched, or an answer"
+            self._forward(message)
+
+    def _ask(self, what: Asked[R], request: message.Message, then: Callable[[R], None]) -> None:
+        assert self._connection is not None
+        answer = self._connection.send(what, request, timeout_s=ANSWER_S)
+
+        def answered(done: asyncio.Future[R]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                then(done.result())
+
+        answer.add_done_callback(answered)
+
+    def _hand_over(self, wish: HandOver) -> None:
+        """Wish that the preferred replica leads; whoever leads finds out whether it can."""
+        topic = TopicPartitions(topic=wish.partition.topic, partitions=[wish.partition.partition])
+        request = ElectLeadersRequest(
+            election_type=PREFERRED, topic_partitions=[topic], timeout_ms=int(ANSWER_S * 1000)
+        )
+        self._ask(ELECT, request, lambda _: None)
+
+    def _ask_end(self, question: AskEnd) -> None:
+        partition = question.partition
+        wanted = OffsetForLeaderPartition(
+            partition=partition.partition, current_leader_epoch=ANY_EPOCH, leader_epoch=NEWEST_EPOCH
+        )
+        topic = OffsetForLeaderTopic(topic=partition.topic, partitions=[wanted])
+
+        def told(answer: OffsetForLeaderEpochResponse) -> None:
+            for found in (each for topic in answer.topics for each in topic.partitions):
+                if found.error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
+                    end, online = (found.leader_epoch, found.end_offset), found.error_code == ErrorCode.NONE
+                    self._owner.told(TellEnd(partition, question.version, self.to, *end, online=online))
+
+        self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), told)
+
+    def _forward(self, entries: ForwardEntries) -> None:
+        """Forward entries of the journal; of a lost answer is told that nobody knows."""
+        data = PartitionProduceData(index=entries.partition.partition, records=memoryview(entries.records))
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=int(ANSWER_S * 1000),
+            topic_data=[TopicProduceData(name=entries.partition.topic, partition_data=[data])],
+            forwarder=entries.sender,
+        )
+        assert self._connection is not None
+
+        def told(done: asyncio.Future[ProduceResponse]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                error = ErrorCode.REQUEST_TIMED_OUT
+            else:
+                found = [each for topic in done.result().responses for each in topic.partition_responses]
+                error = known_error(found[0].error_code) if found else ErrorCode.UNKNOWN_SERVER_ERROR
+            self._owner.told(entries.answer(error))
+
+        self._connection.send(PRODUCE, request, timeout_s=FORWARD_S).add_done_callback(told)
