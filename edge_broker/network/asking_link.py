@@ -59,6 +59,9 @@ class AskingLink(BrokerLink):
     def __init__(self, owner: Owner, security: Security, log: LimitedLog, to: int) -> None:
         super().__init__(owner, security, log, to, name="asking-link", needs=PRODUCE)
 
+    def _say(self, level: str, what: str, error: object) -> None:
+        """The replica link says the same of the same broker, in better words: this connection has mostly no answer."""
+
     def send(self, message: Message) -> None:
         """Say something, if the other can be reached; what it answers is told to the owner."""
         if self._connection is None:

@@ -78,6 +78,9 @@ class BrokerLink(ABC):
     def _lost(self) -> None:  # noqa: B027 - there may be nothing to forget
         """What was said on a connection that is gone is forgotten."""
 
+    def _say(self, level: str, what: str, error: object) -> None:
+        self._log.line(level, f"{self._name}-{what}".rstrip("-"), broker=self.to, error=error)
+
     async def _run(self) -> None:
         backoff = Backoff(RETRY_S, RETRY_S_MAX)
         while True:
@@ -89,13 +92,12 @@ class BrokerLink(ABC):
                     backoff.reset()
                     if self._loop.time() - begin_s > OF_USE_S:
                         continue  # at once: whether its port is closed is what clients want to know
-            except NobodyListens as error:
-                self._owner.refused()
-                self._log.line("warning", self._name, broker=self.to, error=error)
             except WireError as error:
-                self._log.line("warning", self._name, broker=self.to, error=error)
+                if isinstance(error, NobodyListens):
+                    self._owner.refused()
+                self._say("warning", "", error)
             except Exception as error:  # noqa: BLE001 - an address that is none, or a bug: without a link none follows
-                self._log.line("error", f"{self._name}-failed", broker=self.to, error=repr(error))
+                self._say("error", "failed", repr(error))
             await asyncio.sleep(backoff.next_s())
 
     async def _serve(self, endpoint: Endpoint) -> None:
@@ -113,7 +115,7 @@ class BrokerLink(ABC):
             self._connection = connection
             self._owner.connected()
             why = await connection.wait_closed()
-            self._log.line("info", f"{self._name}-lost", broker=self.to, error=why)
+            self._say("info", "lost", why)
         finally:
             connection.close()
             self._connection = None
