@@ -27,7 +27,7 @@ from edge_broker.cluster.election import Registrations, is_offline
 from edge_broker.cluster.in_sync import InSync, may_join
 from edge_broker.cluster.log import ReplicaLog
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch
-from edge_broker.cluster.state import InSyncReplica, PartitionState, Topic
+from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionState, Topic
 from edge_broker.errors import ErrorCode
 from edge_broker.storage.epochs import NONE
 
@@ -126,12 +126,17 @@ class Leading:
 
     # who is in, who should be
 
-    def leaves(self, before: InSync, now: InSync) -> None:
-        """Another in-sync set holds: who is not named any more joins again by a fetch alone."""
-        named = {each.broker for each in now}
-        for each in before:
-            if each.broker in self.followers and each.broker not in named:
-                self.followers[each.broker].has_left = True
+    def leaves(self, before: PartitionState, now: PartitionState) -> None:
+        """Another in-sync set holds: who is not named any more joins again by a fetch alone.
+
+        Not so who has said more since under a later registration than the one that left, unless its log is offline.
+        """
+        for each in before.in_sync:
+            follower = self.followers.get(each.broker)
+            if follower is None or now.entry(each.broker) is not None:
+                continue
+            if follower.replica == each or OfflineLog(each.broker, follower.replica.epoch) in now.offline:
+                follower.has_left = True
 
     def joining(self, topic: Topic, partition: int, registrations: Registrations, mark: int) -> InSync:
         """Replicas that have all that counts, under the registration that they have now; this one first."""

@@ -196,7 +196,7 @@ class Partition:
         """A state that was read or written; older ones than that of now are ignored."""
         if version > self.version:
             if self.leading is not None and self.state is not None:
-                self.leading.leaves(self.state.in_sync, state.in_sync)
+                self.leading.leaves(self.state, state)
             self.state, self.version = state, version
             self._around.hurry(self.partition)
             self.reconcile()

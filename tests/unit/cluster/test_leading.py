@@ -7,7 +7,7 @@ import pytest
 from edge_broker.cluster.following import Following
 from edge_broker.cluster.leading import UNDER_WAY_MS, Leading, epoch_error
 from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
-from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionId, PartitionState, Registration, Topic
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
 
@@ -80,6 +80,19 @@ def test_slow_and_gone_members_are_not_healthy() -> None:
     assert leading.healthy(state, registrations, 150.0, 100.0) == 2
     assert leading.healthy(state, registrations, 250.0, 100.0) == 1
     assert leading.healthy(state, {}, 150.0, 100.0) == 1
+
+
+def test_who_leaves_joins_again_by_a_fetch_alone_unless_it_has_come_under_a_later_registration() -> None:
+    log, both, alone = log_of(4, 4, 4), PartitionState(1, 4, (ME, B)), PartitionState(1, 4, (ME,))
+    again = B._replace(epoch=9)
+    for replica, offline, joins in ((B, (), False), (again, (), True), (again, (OfflineLog(2, 9),), False)):
+        leading = Leading(ME, 4, 0, 0.0)
+        leading.fetched(fetch(replica, offset=3, synced=3), log, 1.0, in_sync=True)
+        leading.leaves(both, alone._replace(offline=offline))
+        there = {2: Registration(2, replica.epoch, "two")}
+        assert (replica in leading.joining(TOPIC, 0, there, 3)) == joins
+        leading.fetched(fetch(replica, offset=3, synced=3), log, 2.0, in_sync=True)
+        assert replica in leading.joining(TOPIC, 0, there, 3)
 
 
 def test_who_has_a_closed_port_is_gone_until_its_next_fetch() -> None:
