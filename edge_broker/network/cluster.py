@@ -49,7 +49,14 @@ from edge_broker.cluster.zookeeper import Answer, Event, Expired
 from edge_broker.errors import ErrorCode
 from edge_broker.network.asking_link import AskingLink
 from edge_broker.network.broker_link import BrokerLink, Owner
-from edge_broker.network.former_session import Session, end_session, forget_session, read_session, write_session
+from edge_broker.network.former_session import (
+    Session,
+    end_session,
+    forget_session,
+    place_of,
+    read_session,
+    write_session,
+)
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.replica_link import Bounds, ReplicaLink
 from edge_broker.network.replicas import Replicas
@@ -141,7 +148,7 @@ class ClusterShell:
             loop.call_soon_threadsafe,
             self._credentials,
         )
-        self._kept_session = 0
+        self._kept_session, self._place = 0, place_of(store.data_dir, broker.time.now().boot_id)
         self._end_former_session()
         self.replicas.found()
         self._ticking = loop.create_task(self._tick())
@@ -281,7 +288,7 @@ class ClusterShell:
     def _end_former_session(self) -> None:
         """Beside this life's own, which waits for it where it has to."""
         former = read_session(self._broker.store.fs, self._broker.store.data_dir)
-        if former is not None and former.boot_id == self._broker.time.now().boot_id:
+        if former is not None and former.place == self._place:
             connect = self._broker.config.text("zookeeper.connect")
             self._loop.run_in_executor(None, end_session, connect, self._session_ms, former)
 
@@ -290,7 +297,7 @@ class ClusterShell:
         if session_id == self._kept_session:
             return
         self._kept_session = session_id
-        session = Session(self._broker.time.now().boot_id, session_id, password)
+        session = Session(self._place, session_id, password)
         work = partial(write_session, self._broker.store.fs, self._broker.store.data_dir, session)
         self._broker.effects.start(Do(work, lambda _: Reply(None), lambda _: Reply(None)))
 

@@ -6,8 +6,8 @@ file `zookeeper-session` (0600) has the session's id and password, by which ZooK
 
 | the file | then |
 |---|---|
-| is of this boot | the session is gone on with, and closed; one that has expired is none |
-| is of another boot, as behind a power cut, or on a copy of the card | nothing: another board may have that session |
+| is of this boot and this directory | the session is gone on with, and closed; one that has expired is none |
+| is of another boot or directory, as behind a power cut, or on a copy | nothing: another broker may have that session |
 | is missing, as behind a clean stop, or damaged | nothing: the session expires |
 
 Lives here: that file, and the closing. Must never come in: what a session is for, this life's own session.
@@ -17,6 +17,7 @@ Source: ZooKeeper Programmer's Guide, sessions.
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,18 +34,24 @@ TRY_S = 5.0
 
 
 class Session(NamedTuple):
-    """A session, and the boot in which its process ran."""
+    """A session, and the place where its process ran."""
 
-    boot_id: str
+    place: str
     session_id: int
     password: bytes
+
+
+def place_of(data_dir: str, boot_id: str) -> str:
+    """The boot, and the directory by device and inode: a copy has others, and its lock says nothing of the first."""
+    found = os.stat(data_dir)
+    return f"{boot_id}/{found.st_dev:x}/{found.st_ino:x}"
 
 
 def read_session(fs: FileSystem, data_dir: str) -> Session | None:
     """What the file says; None: there is none, or it cannot be read."""
     try:
-        ((boot_id, session_id, password),) = read_state(fs, f"{data_dir}/{FILE}", KIND)
-        return Session(boot_id, int(session_id, 16), bytes.fromhex(password))
+        ((place, session_id, password),) = read_state(fs, f"{data_dir}/{FILE}", KIND)
+        return Session(place, int(session_id, 16), bytes.fromhex(password))
     except FileNotFoundError:
         return None
     except (StorageFault, OSError, ValueError) as error:
@@ -55,7 +62,7 @@ def read_session(fs: FileSystem, data_dir: str) -> Session | None:
 @runs_in("files")
 def write_session(fs: FileSystem, data_dir: str, session: Session) -> None:
     """Replace the file; without it the next start waits."""
-    line = f"{session.boot_id} {session.session_id:x} {session.password.hex()}"
+    line = f"{session.place} {session.session_id:x} {session.password.hex()}"
     try:
         replace(fs, data_dir, FILE, encode_state(KIND, 1, [line]), private=True)
     except OSError as error:

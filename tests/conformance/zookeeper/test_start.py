@@ -1,5 +1,6 @@
 """A member of a cluster that starts answers nobody before it knows whose its partitions are."""
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -73,9 +74,9 @@ def test_a_member_that_starts_without_the_ensemble_answers_for_no_partition(tmp_
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("boot", ["this", "another"])
-def test_a_broker_that_was_killed_ends_its_former_session_in_the_same_boot_alone(boot: str, tmp_path: Path) -> None:
-    """In another boot its id may be a copy of the card's, and the session a living board's."""
+@pytest.mark.parametrize("place", ["this", "another"])
+def test_a_broker_that_was_killed_ends_its_former_session_in_the_same_place_alone(place: str, tmp_path: Path) -> None:
+    """In another one its directory may be a copy, and the session a living broker's."""
     settings: dict[str, str | int] = {"zookeeper.session.timeout.ms": 10_000}
     with ZooKeeperEnsemble(tmp_path) as ensemble:
         broker = EdgeBroker(tmp_path, settings={**settings, "zookeeper.connect": ensemble.connect})
@@ -85,12 +86,12 @@ def test_a_broker_that_was_killed_ends_its_former_session_in_the_same_boot_alone
             file = broker.data_dir / FILE
             kept = read_session(Disk(), str(broker.data_dir))
             assert kept is not None
-            if boot == "another":
-                write_session(Disk(), str(broker.data_dir), kept._replace(boot_id="another"))
+            if place == "another":
+                write_session(Disk(), str(broker.data_dir), kept._replace(place="another"))
             broker.start()
             create_topic(broker.bootstrap, "u")
             ended = f"former-session-ended session={kept.session_id:x}" in broker.log_path.read_text()
-            assert ended == (boot == "this")
+            assert ended == (place == "this")
             broker.stop()
         assert not file.exists(), "a clean stop has closed it"
 
@@ -112,3 +113,25 @@ def test_a_session_that_has_expired_or_has_another_password_is_not_ended(tmp_pat
             other.stop()
             other.close()
     end_session(ensemble.connect, 10_000, Session("b", 1, bytes(16)))  # nobody answers
+
+
+@pytest.mark.timeout(120)
+def test_a_copy_of_a_living_brokers_directory_ends_nothing(tmp_path: Path) -> None:
+    """On one machine, in one boot, with the copy of its session."""
+    settings: dict[str, str | int] = {"zookeeper.session.timeout.ms": 2000, "broker.id": 1}
+    with ZooKeeperEnsemble(tmp_path) as ensemble:
+        settings["zookeeper.connect"] = ensemble.connect
+        with EdgeBroker(tmp_path, settings=settings) as broker:
+            create_topic(broker.bootstrap, "t")
+            twin = EdgeBroker(tmp_path, name="twin", settings=settings)
+            shutil.copytree(broker.data_dir, twin.data_dir)
+            assert read_session(Disk(), str(twin.data_dir)) is not None
+            twin.spawn()
+            try:
+                waits = lambda: "most likely its former life" in twin.log_path.read_text()  # noqa: E731
+                wait_until(waits, 60, "it says that it waits", seen=twin.log_path.read_text)
+            finally:
+                twin.kill()
+            assert "former-session-ended" not in twin.log_path.read_text()
+            assert "what=Expired" not in broker.log_path.read_text()
+            create_topic(broker.bootstrap, "u")

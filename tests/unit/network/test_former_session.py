@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
-from edge_broker.network.former_session import FILE, Session, forget_session, read_session, write_session
+from edge_broker.network.former_session import FILE, Session, forget_session, place_of, read_session, write_session
 from edge_broker.storage.filesystem import Disk
 
-SESSION = Session("0b49cbf5-7d0e-4d8a-8d2b-2a7a4f7c1e55", -(1 << 62) + 7, bytes(range(16)))
+SESSION = Session("0b49cbf5-7d0e-4d8a-8d2b-2a7a4f7c1e55/b302/7", -(1 << 62) + 7, bytes(range(16)))
 
 
 def test_what_is_kept_is_read_by_the_owner_alone(tmp_path: Path) -> None:
@@ -51,3 +52,13 @@ def test_a_damaged_file_is_said_and_costs_nothing(
 def test_a_disk_that_takes_nothing_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_session(Disk(), str(tmp_path / "away"), SESSION)
     assert "session-not-kept" in capsys.readouterr().err
+
+
+def test_a_copy_is_another_place_and_a_directory_that_was_moved_is_not(tmp_path: Path) -> None:
+    first = tmp_path / "data"
+    first.mkdir()
+    place = place_of(str(first), "boot")
+    shutil.copytree(first, tmp_path / "copy")
+    first.rename(tmp_path / "moved")
+    assert place_of(str(tmp_path / "copy"), "boot") != place == place_of(str(tmp_path / "moved"), "boot")
+    assert place_of(str(tmp_path / "moved"), "next boot") != place
