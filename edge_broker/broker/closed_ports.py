@@ -32,6 +32,10 @@ class ClosedPorts:
     def __init__(self) -> None:
         self._closed: dict[int, _Closed] = {}
 
+    def __len__(self) -> int:
+        """How many brokers were found so; none, as a rule."""
+        return len(self._closed)
+
     def refused(self, broker: int, registration: int, until_ms: float) -> bool:
         """The port of a broker, registered under this epoch, was found closed; it would have no session by then.
 

@@ -253,6 +253,8 @@ class Cluster:
     def leader_to_ask(self, topic: str, partition: int) -> int:
         """Who leads and is there, as clients are told: not one whose port was found closed; NO_LEADER."""
         leader = self.leader(topic, partition)
+        if not self.closed:
+            return leader
         registration = self.member.registrations.get(leader)
         closed = registration is not None and self.closed.has(leader, registration.epoch, self._now_ms())
         return NO_LEADER if closed else leader

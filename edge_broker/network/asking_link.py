@@ -60,7 +60,9 @@ class AskingLink(BrokerLink):
         super().__init__(owner, security, log, to, name="asking-link", needs=PRODUCE)
 
     def _say(self, level: str, what: str, error: object) -> None:
-        """The replica link says the same of the same broker, in better words: this connection has mostly no answer."""
+        """Bugs alone: the rest the replica link says of the same broker, and here mostly nothing was answered."""
+        if level == "error":
+            super()._say(level, what, error)
 
     def send(self, message: Message) -> None:
         """Say something, if the other can be reached; what it answers is told to the owner."""

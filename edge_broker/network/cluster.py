@@ -45,7 +45,7 @@ from edge_broker.cluster.member import FORMER_LIFE, ClusterMember
 from edge_broker.cluster.messages import EntriesTaken, Message, ReplicaFetch
 from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId, Registration
-from edge_broker.cluster.zookeeper import Answer, Event, Expired
+from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired
 from edge_broker.errors import ErrorCode
 from edge_broker.network.asking_link import AskingLink
 from edge_broker.network.broker_link import BrokerLink, Owner
@@ -281,7 +281,7 @@ class ClusterShell:
         """As Listener."""
         if type(event).__name__ != "Watched":
             log_line("info", "zookeeper", what=type(event).__name__)
-        if type(event).__name__ == "Connected":
+        if isinstance(event, Connected):
             self._keep_session()
         self.turn(lambda at_ms: self.member.happened(event, at_ms))
 

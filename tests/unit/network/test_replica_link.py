@@ -323,6 +323,19 @@ async def test_a_connection_that_was_of_no_use_is_not_tried_again_at_once(monkey
     assert (opened.count, here.heard) == (1, ["connected"])
 
 
+async def test_of_the_two_links_one_says_what_becomes_of_connections_and_both_say_bugs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(broker_link.Connection, "open", Openings([NobodyListens("closed"), ValueError("a bug")]))
+    monkeypatch.setattr(broker_link.Backoff, "next_s", lambda _: 0.0)
+    here = Here()
+    link = AskingLink(here.as_owner(), Security(), LimitedLog(lambda: 0.0), 1)
+    await turns(10)
+    link.close()
+    said = capsys.readouterr().err
+    assert (here.heard, "closed" in said, "asking-link-failed" in said) == (["refused"], False, True)
+
+
 class Openings:
     """Connections that end at once, or errors, one after another."""
 
