@@ -556,6 +556,8 @@ class Sender:
         finally:
             lane.settles = False
         lane.is_unsure = False
+        if lane.is_drained and self._failures.pop(lane, None) is not None:  # no answer will tell that it is well
+            self.host.tell(lane.name, "")
         self.consider(lane)
 
     async def _find_out(self, lane: Lane) -> None:

@@ -567,6 +567,28 @@ async def test_a_topic_of_the_target_that_is_deleted_while_nobody_knows_what_arr
     assert made
 
 
+async def test_a_partition_that_has_nothing_to_send_any_more_is_in_no_trouble():
+    """Its records arrived, the answers did not: no later answer can tell that it is well again."""
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    run, asked, refused, look = Run(source, target), set(), [], target.look
+
+    async def refused_at_first(wanted, steps_max):
+        if len(target.got) == 40 and len(refused) < 3:
+            refused.append("FENCED_LEADER_EPOCH")
+            return dict.fromkeys(wanted, refused[-1])
+        return await look(wanted, steps_max)
+
+    def fail():
+        if target.requests in asked:
+            return None  # not one of Produce
+        asked.add(target.requests)
+        return "answer lost"
+
+    target.look, target.fail = refused_at_first, fail
+    await run.until(lambda: len(refused) == 3 and run.acked == 40 and not run.replicator.trouble())
+    assert run.offsets == list(range(40))
+
+
 async def test_what_was_deleted_before_it_was_mirrored_is_in_the_ledger_where_the_target_was_made_anew_too():
     source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
     target.fail = lambda: "lost" if target.requests else None
