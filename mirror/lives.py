@@ -169,7 +169,7 @@ class Lives:
         """Have the head of a life written with the first step of its first batch, or alone when none comes soon."""
 
         def note() -> None:
-            if lane.state is state:
+            if lane.state is state and not lane.is_gone:  # a topic made anew: its lane has the state now, and is told
                 self.note(lane)
 
         asyncio.get_running_loop().call_later(HEAD_S, note)

@@ -85,6 +85,7 @@ class TransactionalSender(Sender):
         self._lanes.discard(lane)
         self._asking.pop(lane, None)
         super().drop(lane)
+        self._well_if_idle()
         self._step.set()
 
     # -- what goes into a transaction
@@ -317,7 +318,17 @@ class TransactionalSender(Sender):
     async def _settled(self, lane: Lane) -> None:
         """Settle; where a record was put aside, nothing else may tell that nothing is packed any more."""
         await super()._settled(lane)
+        self._well_if_idle()
         self._step.set()
+
+    async def _ensure(self, lane: Lane) -> None:
+        await super()._ensure(lane)
+        self._well_if_idle()
+
+    def _well_if_idle(self) -> None:
+        """Tell it where nothing is left to be sent: no commit will."""
+        if not self._why and all(one.is_drained and not one.is_unsure for one in self._lanes):
+            self.host.tell(TROUBLE, "")
 
     async def _begin_life(self, lane: Lane, backoff: Backoff, *, is_there: bool) -> None:
         if not self._is_stale(lane):

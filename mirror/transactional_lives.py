@@ -174,6 +174,7 @@ class TransactionalLives(Lives):
                 await self.target.pauses.wait(self._asking_again.next_s())
                 continue
             self._asking_again.reset()
+            self.host.tell(TROUBLE, "")
             if code:
                 raise NotCommittedError(f"the commit is refused ({error_name(code)})")
             return

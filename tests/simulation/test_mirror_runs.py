@@ -16,12 +16,16 @@ FOUND = {
     1000208: "a state topic fenced anew by the older of two mirrors, which wrote its older state over the newer",
     1000669: "the same, before anything else was stored",
     3006588: "a source that lost what had been passed over: of which epoch that was stood in no state",
+    5998: "a partition with nothing left to send stayed in trouble until its next record",
+    29624: "a topic made anew at once: its record waited for a write that the lane before it was told of",
 }
 """Seeds that have failed, and what was wrong."""
 FOUND_WITH_TRANSACTIONS = {
     143: "a commit that was asked for again came late, and ended what was begun behind it under the same epoch",
     675: "a transaction whose last record was put aside was not committed until another one came",
     789: "where a source that lost its end was gone back to, forgotten with the transaction that broke off",
+    7130: "a transaction that timed out stayed a trouble though nothing of it was left to be sent",
+    29334: "a commit that was not answered at once stayed a trouble until the next one",
     4770: "a lane that asked for a transaction while another had all begin anew was left behind until its next record",
 }
 
