@@ -511,6 +511,7 @@ class Lives:
             self.host.tell("state topic", str(error))
         else:
             self._fenced_at = asyncio.get_running_loop().time()
+            self.host.tell("state topic", "")
 
 
 def _at(lane: Lane) -> Partition:

@@ -122,6 +122,7 @@ class Replicator:
         self._rests: dict[TopicPartition, Backoff] = {}  # of partitions in trouble of their own
         self._turn = 0
         self._nothing_selected = False
+        self._unnamed: set[str] = set()  # topics that can have no name at the target
         self._have_begun = False  # lives of lanes, whose positions are to be judged
         self._troubles = Troubles()
         for side in ("source", "target"):
@@ -309,6 +310,9 @@ class Replicator:
         names = self.config.selection.of(found)
         self._note_near_miss(self.config.selection.near_miss(found))
         wanted = {TopicPartition(name, number): found[name] for name in names for number in found[name].leaders}
+        for gone in self._unnamed - {partition.topic for partition in wanted}:
+            self._unnamed.discard(gone)
+            self._set_trouble(gone, "")
         for partition, lane in list(self._lanes.items()):
             if partition not in wanted:
                 self._drop(lane, "topic_gone")
@@ -370,6 +374,7 @@ class Replicator:
             name = topics.target_name(partition.topic, self.config.name_policy, self.config.site or None)
         except topics.TopicNameError as error:
             self._set_trouble(partition.topic, str(error))
+            self._unnamed.add(partition.topic)
             return None
         lane, own = Lane(partition, name, settings, self._memory), self.config.of_topic(partition.topic)
         lane.urgent, lane.codec = own.urgent, codec_number(own.compression or self.config.compression)

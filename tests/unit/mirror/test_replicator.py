@@ -14,7 +14,7 @@ from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, build_batch, records_of
 from kafka_wire.cluster import Leader
 from kafka_wire.errors import ConnectionLost
-from mirror import replicator, sending
+from mirror import lives, replicator, sending
 from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.metrics import Metrics
@@ -22,7 +22,7 @@ from mirror.offsets import Commit, read_commit
 from mirror.replicator import Replicator
 from mirror.topic_rules import rules_from
 from tests.support.waiting import CALL_S
-from tests.unit.mirror.ends import FENCED, TP, AlwaysWrites, MemorySource, MemoryTarget, record
+from tests.unit.mirror.ends import FENCED, TP, AlwaysWrites, MemoryFencing, MemorySource, MemoryTarget, record
 
 CONFIG = Config(
     source="s:1", target="t:2", topics="readings", site="lab", backoff_max_ms=2, commit_interval_ms=5,
@@ -587,6 +587,43 @@ async def test_a_partition_that_has_nothing_to_send_any_more_is_in_no_trouble():
     target.look, target.fail = refused_at_first, fail
     await run.until(lambda: len(refused) == 3 and run.acked == 40 and not run.replicator.trouble())
     assert run.offsets == list(range(40))
+
+
+async def test_a_topic_that_can_have_no_name_at_the_target_is_no_trouble_once_it_is_gone():
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    run, topics, long, told = Run(source, target, config=replace(CONFIG, topics=".*")), source.topics, "x" * 249, []
+
+    async def with_another(names=None):
+        found = await topics(names)
+        return found if told else {**found, long: found[TP.topic]}
+
+    def gone():
+        if long in run.replicator.trouble() and run.acked == 40:
+            told.append(run.replicator.trouble())
+        return told and not run.replicator.trouble()
+
+    source.topics = with_another
+    await run.until(gone)
+
+
+async def test_a_transactional_id_that_could_not_be_kept_known_is_no_trouble_once_it_is(monkeypatch):
+    monkeypatch.setattr(lives, "LOOK_S", 0.01)
+    monkeypatch.setattr(lives, "RENEW_S", 0.0)
+    source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
+    run, extend, told = Run(source, target), MemoryFencing.extend, []
+
+    async def fails_at_first(fencing, partitions):
+        if not told:
+            raise ConnectionLost("the coordinator's connection was lost")
+        return await extend(fencing, partitions)
+
+    def well_again():
+        if "coordinator" in run.replicator.trouble() and run.acked == 40:
+            told.append(run.replicator.trouble())
+        return told and not run.replicator.trouble()
+
+    monkeypatch.setattr(MemoryFencing, "extend", fails_at_first)
+    await run.until(well_again)
 
 
 async def test_what_was_deleted_before_it_was_mirrored_is_in_the_ledger_where_the_target_was_made_anew_too():
