@@ -220,7 +220,8 @@ class Publisher:
     def problem(self) -> str | None:
         """Say in one line why records are not getting through, or None."""
         waited_s = time.monotonic() - self._last_progress_s
-        troubles = (self._trouble, self._lost, *(lane.trouble for lane in self._lanes.values()))
+        waits = [lane for lane in self._lanes.values() if lane.waiting or lane.sent]
+        troubles = (self._trouble, self._lost, *(lane.trouble for lane in waits))
         trouble = next(filter(None, troubles), None)
         if trouble is not None:
             return f"{trouble}; {self._pending_records} records wait"

@@ -181,6 +181,19 @@ async def test_while_the_broker_is_away_nothing_is_acknowledged_and_nothing_drop
     assert acked == list(range(50))
 
 
+async def test_a_topic_for_which_nothing_waits_any_more_is_no_problem() -> None:
+    """Its record was refused at last: no acknowledgement will tell that the topic takes records again."""
+    broker = FakeBroker()
+    broker.unknown_topics = {"t"}
+    async with running(broker) as publisher:
+        publisher.offer(record(b"huge record"), lambda: None)
+        await until(lambda: publisher.problem() is not None)
+        assert "topic t takes no records" in str(publisher.problem())
+        broker.unknown_topics = set()
+        await asyncio.wait_for(publisher.drained(), 30)
+        assert publisher.problem() is None
+
+
 async def test_a_lost_connection_is_told_once_though_nothing_waits_and_so_is_the_next_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
