@@ -182,9 +182,11 @@ class RealLog:
         return self.replica.damaged
 
     def _batch_at(self, offset: int) -> BatchHeader:
-        """Of the batch that holds an offset."""
+        """Of the batch that holds an offset, which may be damaged behind its header."""
+        segment = next(one for one in reversed(self.replica.log.segments) if one.base_offset <= offset)
         with at("reader"):
-            return read_header(self.replica.read(offset, 1, blocking=True) or b"")
+            position = segment.locate(offset, segment.size, blocking=True)
+            return read_header(segment.read(HEADER_SIZE, position, blocking=True))
 
     def lost_with(self, offset: int) -> Sequence[Record]:
         """What goes where a byte of the record there changes: its batch."""
