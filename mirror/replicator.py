@@ -179,11 +179,12 @@ class Replicator:
         reading.cancel()
         if not self._reign:
             return
-        try:
-            async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
-                await self._sender.finish()
-        except TimeoutError:
-            _log.warning("stop_without_ack", bytes=self._link.under_way_bytes)
+        if not self._overtaken_by:  # else nothing of it is answered any more
+            try:
+                async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
+                    await self._sender.finish()
+            except TimeoutError:
+                _log.warning("stop_without_ack", bytes=self._link.under_way_bytes)
         await self._end_reign()
 
     async def _last_commit(self) -> None:
