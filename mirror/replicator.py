@@ -615,6 +615,9 @@ class Replicator:
             _log.warning("topic_made_anew", **lane.fields(), acked=lane.offsets.acked, topic_id=lane.topic_id)
             if lane.offsets.topic_id is not None and lane.offsets.topic_id == lane.topic_id:
                 return lane.offsets.acked  # of this very log: where it begins now may be higher, which is then a gap
+            told = (await self.source.commits([lane.partition])).get(lane.partition)
+            if told is not None and told.topic_id is not None and told.topic_id == lane.topic_id:
+                return told.offset  # another mirror has begun it meanwhile
         if resumed.verdict != "position":
             starts, _ = await self.source.bounds([lane.partition])
             is_known = lane.state is not None or lane.commit is not None
