@@ -76,6 +76,7 @@ FENCED = (
     ErrorCode.INCONSISTENT_TOPIC_ID,
 )
 """The partition is led by another, or under another epoch, than its position was judged under; or is of a new topic."""
+OF_A_REIGN = ("state topic", "transaction", "target broker")  # troubles of what ends with it
 STEADY_S = 30.0  # of reading without trouble, after which the back-off starts again from its shortest
 SILENT_S = 5.0  # without an answer, after which a side counts as away
 SOURCE_SILENT_REOPEN_S = 60.0
@@ -174,6 +175,8 @@ class Replicator:
             task.cancel()
         await self._sender.close()
         self._reign = []
+        for name in [one for one in self._troubles if one.startswith(OF_A_REIGN)]:
+            self._set_trouble(name, "")
 
     async def _wind_up(self, reading: asyncio.Task[None]) -> None:
         reading.cancel()

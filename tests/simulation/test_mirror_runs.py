@@ -27,6 +27,7 @@ FOUND_WITH_TRANSACTIONS = {
     7130: "a transaction that timed out stayed a trouble though nothing of it was left to be sent",
     29334: "a commit that was not answered at once stayed a trouble until the next one",
     502534: "a topic that was made anew and begun by another mirror meanwhile began again where its log began by then",
+    601415: "a broker that was not reached stayed a trouble once another mirror had the word",
     4770: "a lane that asked for a transaction while another had all begin anew was left behind until its next record",
 }
 
