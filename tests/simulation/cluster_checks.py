@@ -143,9 +143,11 @@ class Checks:
         """A leader's retention takes these, which were shown."""
         self.expired |= {record.value for record in records}
 
-    def follows(self, process: Process, partition: PartitionId, records: Sequence[Record]) -> None:
-        """A follower removes these, as the leader has."""
-        more = {record.value for record in records if record != GONE} - self.expired
+    def follows(self, process: Process, partition: PartitionId, start: int, records: Sequence[Record]) -> None:
+        """A follower removes these, from `start` on, as the leader has, which had nothing where all have lost it."""
+        where = Where(process.topic_id(partition), partition)
+        held = {offset: record.value for offset, record in enumerate(records, start) if record != GONE}
+        more = {value for offset, value in held.items() if (where, offset) not in self.lost_everywhere} - self.expired
         if more:
             raise Violation(f"board {process.board.number} removes {more} of {partition}, which no leader has removed")
 

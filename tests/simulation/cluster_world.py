@@ -392,7 +392,7 @@ class Process:
         def remove() -> None:
             start = log.log_start_offset
             if log.online and not log.busy and start < offset <= log.acknowledged_offset:
-                self.world.checks.follows(self, partition, log.records[start:offset])
+                self.world.checks.follows(self, partition, start, log.records[start:offset])
                 self.world.note(f"board {self.board.number}: removes {partition.partition} up to {offset}, too")
                 log.follow_start(offset)
 
