@@ -83,7 +83,7 @@ class StateTopic:
         self.name = name
         self.partition: Partition = (name, 0)
         self.topic_id: str | None = None
-        self.written_from = 0  # where the last batch went
+        self.written_from = -1  # where the first batch of the last `write` went
         self.marked_by: tuple[int, int] | None = None
         """Producer and epoch of the last marker that `read` has seen: nobody older writes behind it."""
         self._cluster = cluster
@@ -211,6 +211,7 @@ class StateTopic:
         """
         assert self._producer[0] >= 0, "there is no producer yet"
         connection = await self._connection()
+        self.written_from = -1
         under_way = []
         for batch in self._batches(groups):
             data = [TopicProduceData(name=self.name, partition_data=[PartitionProduceData(index=0, records=batch)])]
@@ -252,7 +253,8 @@ class StateTopic:
         if answer.error_code in _FENCED:
             raise Overtaken(f"topic {self.name} is another mirror's now: {error_name(answer.error_code)}")
         self._check(answer.error_code, "cannot be written to")
-        self.written_from = answer.base_offset
+        if self.written_from < 0:
+            self.written_from = answer.base_offset
 
     def _check(self, code: int, what: str) -> None:
         if code:

@@ -51,6 +51,7 @@ class TransactionalSender(Sender):
         self.idle.set()
         self._lives = lives
         self._lanes: set[Lane] = set()
+        self._committed_records: dict[Lane, int] = {}  # of a life, up to the last commit
         self._asking: dict[Lane, None] = {}  # that have something to send
         self._transaction: Transaction | None = None
         self._in: set[Lane] = set()  # the lanes of that
@@ -83,6 +84,7 @@ class TransactionalSender(Sender):
             self._break(f"{lane.name} is mirrored no more")
         self._in.discard(lane)
         self._lanes.discard(lane)
+        self._committed_records.pop(lane, None)
         self._asking.pop(lane, None)
         super().drop(lane)
         self._well_if_idle()
@@ -254,6 +256,8 @@ class TransactionalSender(Sender):
             batches, lane.uncommitted = lane.uncommitted, []
             for batch in batches:
                 self._safe(lane, batch)
+                assert batch.sent is not None
+                self._committed_records[lane] = batch.sent.records_before + batch.sent.size
         self.idle.set()
         for lane in lanes:
             self.consider(lane)
@@ -343,7 +347,15 @@ class TransactionalSender(Sender):
         That the source lost its end since then is told by the lane alone: the state was read anew.
         """
         first = lane.flight[0].sent if lane.flight else None
-        super()._go_on(lane, begun if first is None else begun._replace(records_before=first.records_before))
+        if first is not None:
+            before = first.records_before
+        else:
+            before = self._committed_records.get(lane, begun.records_before)
+        self._committed_records.pop(lane, None)
+        resumed, lost = begun.resumed, before - begun.resumed.records
+        if lost > 0 and resumed.verdict in ("found", "position"):  # a commit was answered, and does not hold
+            resumed = resumed._replace(lost=max(lost, resumed.lost))
+        super()._go_on(lane, begun._replace(resumed=resumed, records_before=before))
         acked, state = lane.offsets.acked, lane.state
         assert state is not None
         if acked < state.map.end.source_offset:

@@ -33,7 +33,7 @@ from mirror.lane import Lane
 from mirror.lives import Begun, Host, Lives, mapped
 from mirror.resuming import Resumed
 from mirror.state import PartitionState, Write
-from mirror.state_records import Reading, Stored
+from mirror.state_records import Reading, Record, Stored
 from mirror.target import Target
 from mirror.transaction import Broken, Producer, Verdict, judged
 
@@ -82,6 +82,7 @@ class TransactionalLives(Lives):
         self._asking_again = Backoff(*backoff)
         self._was_asked_again = False  # under this epoch, for a commit
         self._read: tuple[str | None, Reading, int] | None = None  # the topic's id, what is committed, up to where
+        self._answered: list[Record] = []  # of the last commit: the topic itself has to tell that it holds
 
     @property
     def timeout_s(self) -> float:
@@ -115,9 +116,12 @@ class TransactionalLives(Lives):
         return fence
 
     async def _read_state(self) -> dict[Partition, Stored]:
-        """What the state topic tells of each partition: what was read or committed before is not read again."""
+        """What the state topic tells of each partition: what was read, or committed before the last commit, is not read
+        again. That one is: a coordinator that was killed behind its answer may end it without its markers (Apache Kafka
+        4.3.1, where it starts before it knows who leads), and what comes next aborts it.
+        """
         topic_id, reading, offset = self._read or (None, Reading(), 0)
-        self._read = None
+        self._read, self._answered = None, []
         if topic_id != self._topic.topic_id:  # made anew
             reading, offset = Reading(), 0
         end = await self._topic.read(reading, offset)
@@ -200,11 +204,12 @@ class TransactionalLives(Lives):
         """Note what was stored in a transaction that is committed."""
         for state, write in writes:
             state.stored(write)
-        if self._read is not None:
+        if self._read is not None and writes:
             topic_id, reading, _ = self._read
-            for key, value in (record for _, write in writes for record in write.records):
+            for key, value in self._answered:
                 reading.take(key, value)
-            self._read = topic_id, reading, self._topic.written_from
+            self._answered = [record for _, write in writes for record in write.records]
+            self._read = (topic_id, reading, self._topic.written_from) if self._topic.written_from >= 0 else None
 
     async def _write_all(self) -> None:
         while True:

@@ -215,6 +215,42 @@ async def test_a_commit_whose_answer_is_lost_is_told_again_and_nothing_is_sent_a
     assert not target.aborted
 
 
+async def test_a_commit_that_was_answered_and_does_not_hold_is_sent_again(caplog):
+    """Its coordinator was killed behind the answer, and ended it without markers: what came next aborted it.
+
+    Seen of Apache Kafka 4.3.1.
+    """
+    answered = []
+
+    class Forgets(MemoryTransactions):
+        async def add(self, partitions):
+            if len(answered) == 1:
+                answered.append("the next one")
+                raise ConnectionLost("the coordinator's connection was lost")
+            return await super().add(partitions)
+
+        async def commit(self):
+            target = self.target
+            if not answered and target.open_from is not None:
+                answered.append("this one")
+                return 0
+            return await super().commit()
+
+    source, target = source_of(RECORDS // 2), TransactionalTarget()
+    target.transactions = lambda name, timeout_ms: Forgets(target, timeout_ms)
+    run = run_of(source, target)
+
+    def all_there():
+        if len(answered) == 1 and source.end < RECORDS:
+            source.log, source.end = [record(offset) for offset in range(RECORDS)], RECORDS
+        return len(answered) == 2 and len(target.committed) >= RECORDS
+
+    await run.until(all_there)
+    assert target.committed == list(range(RECORDS))
+    assert run.metrics.target_lost._value.get() > 0
+    assert [one.message for one in caplog.records if one.message == "target_lost"]
+
+
 @pytest.mark.parametrize("describes", [True, False])
 async def test_one_that_timed_out_is_told_as_that_and_sent_again(caplog, describes):
     source, target = source_of(), TransactionalTarget()
