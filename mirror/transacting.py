@@ -347,11 +347,8 @@ class TransactionalSender(Sender):
         That the source lost its end since then is told by the lane alone: the state was read anew.
         """
         first = lane.flight[0].sent if lane.flight else None
-        if first is not None:
-            before = first.records_before
-        else:
-            before = self._committed_records.get(lane, begun.records_before)
-        self._committed_records.pop(lane, None)
+        committed = self._committed_records.pop(lane, begun.records_before)
+        before = committed if first is None else first.records_before
         resumed, lost = begun.resumed, before - begun.resumed.records
         if lost > 0 and resumed.verdict in ("found", "position"):  # a commit was answered, and does not hold
             resumed = resumed._replace(lost=max(lost, resumed.lost))

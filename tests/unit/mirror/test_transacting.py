@@ -251,6 +251,27 @@ async def test_a_commit_that_was_answered_and_does_not_hold_is_sent_again(caplog
     assert [one.message for one in caplog.records if one.message == "target_lost"]
 
 
+async def test_a_commit_that_does_not_hold_is_sent_again_by_the_next_process_too():
+    answered = []
+
+    class Forgets(MemoryTransactions):
+        async def commit(self):
+            if self.target.open_from is None:
+                return await super().commit()
+            answered.append("all that come")
+            return 0
+
+    source, target = source_of(RECORDS // 2), TransactionalTarget()
+    target.transactions = lambda name, timeout_ms: Forgets(target, timeout_ms)
+    run = run_of(source, target)
+    await run.until(lambda: run.acked == RECORDS // 2 and TP in source.group and source.group[TP].offset == run.acked)
+    assert target.committed == []
+    del target.transactions
+    run = run_of(source, target)
+    await run.until(lambda: len(target.committed) >= RECORDS // 2)
+    assert target.committed == list(range(RECORDS // 2))
+
+
 @pytest.mark.parametrize("describes", [True, False])
 async def test_one_that_timed_out_is_told_as_that_and_sent_again(caplog, describes):
     source, target = source_of(), TransactionalTarget()
