@@ -222,7 +222,7 @@ class Schedule:
                 self.world.later(MADE_AGAIN_MS * self.dice.random(), lambda: self.make_again(times - 1))
             return
         member, world, topic_id = process.member, self.world, self.world.new_topic_id()
-        wanted = (self.dice.randint(1, len(world.partitions)), self.shape.factor, world.config)
+        wanted = (self.dice.randint(1, max(1, len(world.partitions))), self.shape.factor, world.config)
         try:
             topic = placed(topic_id, *wanted, member.registrations, member.image.topics)
         except ValueError:  # there are too few
