@@ -211,6 +211,10 @@ class SimLog:
         self._same = min(self._same, end_offset)
         self.durable_starts = tuple(each for each in self.durable_starts if each[1] < end_offset)
 
+    def removable(self, high_watermark: int) -> int:
+        """How far retention may go; here are no batches."""
+        return high_watermark
+
     def remove_front(self, offset: int) -> None:
         """As retention does; the account of it is synced, and so is all before."""
         for records in (self.records, self.durable):

@@ -435,6 +435,13 @@ class RealLog:
         with at("files"):
             self._entered = enter(self.replica.log, end_offset)
 
+    def removable(self, high_watermark: int) -> int:
+        """How far retention may go: to the end of the last batch that is shown whole."""
+        if self.replica.log.high_watermark >= high_watermark:
+            return high_watermark
+        batch = self._batch_at(high_watermark - 1)
+        return high_watermark if batch.next_offset <= high_watermark else batch.base_offset
+
     def remove_front(self, offset: int) -> None:
         """Delete what was shown before an offset, as a leader's retention does."""
         self.disk.may_be_cut(CUT_AMID * 10)

@@ -411,6 +411,7 @@ class Process:
         offset = log.log_start_offset + int((found.high_watermark - log.log_start_offset) * part)
         if log.online and not log.busy and offset > log.log_start_offset:
             log.shown(found.high_watermark)
+            offset = max(log.log_start_offset, min(offset, log.removable(found.high_watermark)))
             self.world.checks.removed(log.records[log.log_start_offset : offset])
             self.world.note(f"board {self.board.number}: removes {partition.partition} up to {offset}")
             log.remove_front(offset)
