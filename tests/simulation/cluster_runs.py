@@ -384,6 +384,8 @@ class Schedule:
         for each in following:
             state, now_ms = self.world.state(each), self.world.now_ms
             assert state is not None
+            if len(state.in_sync) <= self.shape.needed:
+                continue  # it leaves once another one is back that has just been lost
             if now_ms > named.setdefault((each, state.leader_epoch), now_ms) + LEAVES_MS:
                 raise Violation(f"{each} named a full replica for longer than {LEAVES_MS:.0f} ms; {self._picture()}")
         return not following
