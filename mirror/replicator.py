@@ -54,7 +54,7 @@ from mirror.state_records import topic_name
 from mirror.taking_over import mirrored_up_to
 from mirror.target import Target
 from mirror.transacting import TransactionalSender
-from mirror.transactional_lives import TransactionalLives
+from mirror.transactional_lives import TROUBLE, TransactionalLives
 from mirror.troubles import Troubles
 
 _log = Log("mirror")
@@ -76,7 +76,6 @@ FENCED = (
     ErrorCode.INCONSISTENT_TOPIC_ID,
 )
 """The partition is led by another, or under another epoch, than its position was judged under; or is of a new topic."""
-OF_A_REIGN = ("state topic", "transaction", "target broker")  # troubles of what ends with it
 STEADY_S = 30.0  # of reading without trouble, after which the back-off starts again from its shortest
 SILENT_S = 5.0  # without an answer, after which a side counts as away
 SOURCE_SILENT_REOPEN_S = 60.0
@@ -175,7 +174,7 @@ class Replicator:
             task.cancel()
         await self._sender.close()
         self._reign = []
-        for name in [one for one in self._troubles if one.startswith(OF_A_REIGN)]:
+        for name in ["state topic", TROUBLE, *(one for one in self._troubles if one.startswith("target broker "))]:
             self._set_trouble(name, "")
 
     async def _wind_up(self, reading: asyncio.Task[None]) -> None:
@@ -785,7 +784,7 @@ class Replicator:
             self.metrics.fenced.set(not self._lives.is_weak)
             self.metrics.under_way.set(self._link.under_way_bytes)
             self.metrics.buffered.set(self._memory.bytes)
-            self._sender.dealing.grow()
+            self._sender.tick()
             self._tell_silence("source fetch", "no answer", self.source.reader.silent_s - WAIT_ALL_S)
             self._tell_silence("target ack", "none", self._sender.oldest_s(asyncio.get_running_loop().time()))
 

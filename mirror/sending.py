@@ -192,6 +192,10 @@ class Sender:
         """Return for how long the oldest request has not been answered."""
         return max((now - mark.sent_at for mark in self._under_way), default=0.0)
 
+    def tick(self) -> None:
+        """Look after what changes slowly; about each second."""
+        self.dealing.grow()
+
     def begin_anew(self, lane: Lane) -> None:
         """Begin a life with the source's log, of a lane of which nothing is left to be sent."""
         lane.starts_anew = lane.is_unsure = True

@@ -87,7 +87,6 @@ class TransactionalSender(Sender):
         self._committed_records.pop(lane, None)
         self._asking.pop(lane, None)
         super().drop(lane)
-        self._well_if_idle()
         self._step.set()
 
     # -- what goes into a transaction
@@ -251,7 +250,6 @@ class TransactionalSender(Sender):
     def _committed(self) -> None:
         lanes, self._in, self._transaction = self._in, set(), None
         self.host.transaction_ended("committed")
-        self.host.tell(TROUBLE, "")
         for lane in lanes:
             batches, lane.uncommitted = lane.uncommitted, []
             for batch in batches:
@@ -322,16 +320,12 @@ class TransactionalSender(Sender):
     async def _settled(self, lane: Lane) -> None:
         """Settle; where a record was put aside, nothing else may tell that nothing is packed any more."""
         await super()._settled(lane)
-        self._well_if_idle()
         self._step.set()
 
-    async def _ensure(self, lane: Lane) -> None:
-        await super()._ensure(lane)
-        self._well_if_idle()
-
-    def _well_if_idle(self) -> None:
-        """Tell it where nothing is left to be sent: no commit will."""
-        if not self._why and all(one.is_drained and not one.is_unsure for one in self._lanes):
+    def tick(self) -> None:
+        """Tell that all is well, too, where nothing is left to be sent: no commit will."""
+        super().tick()
+        if not self._why and all(lane.is_drained and not lane.is_unsure for lane in self._lanes):
             self.host.tell(TROUBLE, "")
 
     async def _begin_life(self, lane: Lane, backoff: Backoff, *, is_there: bool) -> None:

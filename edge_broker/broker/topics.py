@@ -155,10 +155,7 @@ class Topics:
         partitions = topic.partitions
         if not 0 <= index < len(partitions):
             raise _out_of_range(topic, index)
-        log = partitions[index]
-        state = log.state  # hot: what `_usable` would find
-        is_fine = state.fault is None and leader_epoch in (-1, state.leader_epoch)
-        return log if is_fine else _usable(log, leader_epoch)
+        return _usable(partitions[index], leader_epoch)
 
     def _led(
         self,

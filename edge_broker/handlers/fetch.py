@@ -89,7 +89,7 @@ class _Gathered:
 
     def node_endpoints(self) -> list[FetchNodeEndpoint]:
         """Where those listen that lead what was not read."""
-        return as_endpoints(self.leaders.values(), FetchNodeEndpoint) if self.leaders else []
+        return as_endpoints(self.leaders.values(), FetchNodeEndpoint)
 
     def reply(self) -> Reply | Steps:
         """The answer; one of many partitions is looked at in steps, so that it is also written in steps."""

@@ -146,8 +146,12 @@ class Checks:
     def follows(self, process: Process, partition: PartitionId, start: int, records: Sequence[Record]) -> None:
         """A follower removes these, from `start` on, as the leader has, which had nothing where all have lost it."""
         where = Where(process.topic_id(partition), partition)
-        held = {offset: record.value for offset, record in enumerate(records, start) if record != GONE}
-        more = {value for offset, value in held.items() if (where, offset) not in self.lost_everywhere} - self.expired
+        held = (
+            record.value
+            for offset, record in enumerate(records, start)
+            if record != GONE and (where, offset) not in self.lost_everywhere
+        )
+        more = set(held) - self.expired
         if more:
             raise Violation(f"board {process.board.number} removes {more} of {partition}, which no leader has removed")
 
