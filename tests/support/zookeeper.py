@@ -22,6 +22,7 @@ LOOPBACK = "127.0.0.1"
 _JAVA = (
     f"-Xmx{HEAP}",
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # the second compiler takes processor time and memory from the brokers beside it
     "-Dzookeeper.admin.enableServer=false",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
