@@ -79,6 +79,7 @@ TICKS_OF_CALM = 60
 CALM_MS = 1.5 * TICKS_OF_CALM * TICK_S * 1000  # what is soon, also where ticks come late
 TICKS_OF_FETCHES = 5
 LEAVE_S = 1.0
+TICKS_A_SESSION = 12  # of ZooKeeper's, one of which it may be late: 6 s at tickTime=500
 ASKING = -1  # the number of the connection that is none of the fetchers'
 GONE_S = 60.0  # behind which a broker is not expected back: its links end
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
@@ -99,6 +100,11 @@ OF_LOGS = (
 """Behind one of these that failed nobody knows what the log is."""
 EARLY_PER_FETCH = 4  # so that the fetches of idle partitions come together
 UNDER_WAY_PER_LAG = 2.5  # of an idle partition's fetches within replica.lag.time.max.ms
+
+
+def asked_session_ms(silent_ms: int) -> int:
+    """The session to ask for, so that ZooKeeper, which looks once a tick, has ended it behind so long a silence."""
+    return silent_ms - silent_ms // TICKS_A_SESSION
 
 
 class ClusterShell:
@@ -126,7 +132,7 @@ class ClusterShell:
         self._unreachable: set[tuple[int, int]] = set()  # brokers by their registrations, which are said to be so
         self._gone_since: dict[int, float] = {}  # brokers with a link that are not registered
         self._fetchers = config.integer("num.replica.fetchers")
-        self._session_ms = config.integer("zookeeper.session.timeout.ms")
+        self._session_ms = asked_session_ms(config.integer("zookeeper.session.timeout.ms"))
         self._security = link_security(config, self._listener)
         self._bounds = Bounds(config.integer("replica.fetch.max.bytes"), config.integer("replica.fetch.wait.max.ms"))
         self._log = LimitedLog(loop.time)

@@ -25,6 +25,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -287,6 +288,21 @@ def measure_stalls(directory: Path, report: Callable[[str], None]) -> Figures:
     }
 
 
+def catch_up_alone(directory: Path) -> int:
+    """The row `catching up` of the edge brokers, of the network that this process is in."""
+    with edge(directory) as side:
+        found = measure_catching_up(side, directory)["catching up"]
+        print(json.dumps({**found, "disk_mb_per_s": measure_disk(directory)}))
+    return 0
+
+
+def catch_up_over(link: str) -> int:
+    """The same in a network namespace whose loopback carries so much, in tc's words; root."""
+    shaped = 'ip link set lo up && tc qdisc add dev lo root tbf rate "$0" burst 256kb latency 50ms && exec "$@"'
+    again = [sys.executable, "-m", "tests.benchmarks.cluster", "--catching-up"]
+    return subprocess.run(["unshare", "--net", "--", "sh", "-c", shaped, link, *again], check=False).returncode
+
+
 SIDES: dict[str, Callable[[Path], Any]] = {EDGE: edge, KRAFT: kraft, ON_ZOOKEEPER: on_zookeeper}
 
 
@@ -296,10 +312,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds whose median is shown")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of records")
     parser.add_argument("--side", action="append", choices=list(SIDES), help="that one alone; may be repeated")
+    parser.add_argument("--catching-up", action="store_true", help="that row alone, of this checkout and its disk")
+    parser.add_argument("--link", metavar="RATE", help="the same by a link of so much, as tc has it: 1gbit; needs root")
     options = parser.parse_args()
+    if options.link:
+        return catch_up_over(options.link)
     names = options.side or list(SIDES)
     with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=ROOT) as name:
         directory = Path(name)
+        if options.catching_up:
+            return catch_up_alone(directory)
         python = install_wheel(directory / "here", extra="[cluster]")
         sides = {**SIDES, EDGE: lambda place: edge(place, python)}
         rounds: dict[str, list[Figures]] = {each: [] for each in names}

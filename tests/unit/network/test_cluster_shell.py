@@ -20,7 +20,7 @@ from edge_broker.cluster.state import InSyncReplica, PartitionId, Registration
 from edge_broker.config import read_config
 from edge_broker.errors import ErrorCode
 from edge_broker.network import cluster
-from edge_broker.network.cluster import NEVER_MS, ClusterShell, leave_ms_max, member_settings
+from edge_broker.network.cluster import NEVER_MS, ClusterShell, asked_session_ms, leave_ms_max, member_settings
 from edge_broker.network.log_lines import LimitedLog
 
 P0, P1 = PartitionId("t", 0), PartitionId("t", 1)
@@ -253,6 +253,13 @@ def a_fetch(partition: PartitionId) -> ReplicaFetch:
 
 def a_owner(other: int) -> Any:
     return SimpleNamespace(other=other, _replace=lambda **_: SimpleNamespace(other=other))
+
+
+@pytest.mark.parametrize(("silent_ms", "tick_ms"), [(1000, 50), (6000, 500), (30_000, 2000)])
+def test_a_session_and_the_tick_that_zookeeper_is_late_are_over_behind_the_silence_that_is_configured(
+    silent_ms: int, tick_ms: int
+) -> None:
+    assert silent_ms * 0.9 < asked_session_ms(silent_ms) <= silent_ms - tick_ms
 
 
 def test_members_go_by_what_is_configured() -> None:
