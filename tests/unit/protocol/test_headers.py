@@ -209,4 +209,14 @@ def test_importing_the_messages_brings_in_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "edge_broker.protocol.messages.fetch" in loaded
-    assert not loaded & {"dataclasses", "inspect", "cramjam", "asyncio", "json", "logging", "ctypes", "decimal"}
+    assert not loaded & {
+        "dataclasses",
+        "inspect",
+        "cramjam",
+        "asyncio",
+        "json",
+        "logging",
+        "ctypes",
+        "decimal",
+        "email",
+    }

@@ -13,7 +13,7 @@ from kafka.record._crc32c import crc as kafka_python_crc32c
 from kafka.record.default_records import DefaultRecordBatch
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
-from edge_broker.protocol import record_batch
+from edge_broker.protocol import crc, record_batch
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import (
     CODEC_NAMES,
@@ -52,11 +52,18 @@ def _i(size: int, value: int) -> bytes:
     return value.to_bytes(size, "big", signed=True)
 
 
-def test_crc_is_castagnoli_and_the_same_in_pieces() -> None:
+def test_crc_is_castagnoli_of_whatever_holds_bytes() -> None:
     assert crc32c(b"123456789") == 0xE3069283
-    content = memoryview(bytearray(range(251)) * 600)
-    assert len(content) > 128 * 1024  # so it is summed in pieces
-    assert crc32c(content) == kafka_python_crc32c(content)
+    content = bytearray(range(251)) * 600
+    for each in (b"", bytes(content), content, memoryview(content), memoryview(content)[3:40_000]):
+        assert crc32c(each) == kafka_python_crc32c(each)
+
+
+def test_crc_comes_from_the_package_where_its_extension_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crc, "find_spec", lambda _: None)
+    package = crc._extension()
+    assert package.__name__ == "crc32c" != crc._sum.__self__.__name__
+    assert package.crc32c(b"123456789", 0, 0) == 0xE3069283
 
 
 def test_a_good_batch_is_one_header() -> None:
