@@ -17,7 +17,7 @@ _KEEP_THE_GIL = 0  # 1 MB takes 50 µs; whoever gives the interpreter away may w
 
 def _extension() -> Any:
     package = find_spec("crc32c")
-    found = PathFinder.find_spec("_crc32c", None if package is None else package.submodule_search_locations)
+    found = PathFinder.find_spec("_crc32c", (package and package.submodule_search_locations) or [])  # nowhere else
     if found is None or found.loader is None:
         import crc32c  # noqa: PLC0415 - a release whose extension has another name, or none is installed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import cramjam
 import lz4.frame
@@ -59,7 +60,11 @@ def test_crc_is_castagnoli_of_whatever_holds_bytes() -> None:
         assert crc32c(each) == kafka_python_crc32c(each)
 
 
-def test_crc_comes_from_the_package_where_its_extension_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crc_comes_from_the_package_where_its_extension_has_another_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "_crc32c.py").write_text("raise AssertionError('a stranger beside it is none of its own')")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(crc, "find_spec", lambda _: None)
     package = crc._extension()
     assert package.__name__ == "crc32c" != crc._sum.__self__.__name__
