@@ -20,6 +20,7 @@ from collections import deque
 
 from tests.abuse.cases import cases
 from tests.abuse.frames import HIDDEN, Case, Talk
+from tests.abuse.strangers import CLOSING
 
 RECEIVED_AT_ONCE = 1 << 18
 TALKED_MIN = 10
@@ -60,7 +61,7 @@ class Crowd:
         }
 
     def run(self, seconds: float) -> dict[str, int]:
-        """Abuse for so long, up to PATIENCE times as long where there is talk or a log-in, until there was some."""
+        """Abuse for so long, up to PATIENCE times as long where the broker talks or closes, until it did."""
         begin = time.monotonic()
         allowed = float(self.case.connections)
         while (now := time.monotonic()) - begin < seconds * (PATIENCE if self._still_begins() else 1):
@@ -76,7 +77,9 @@ class Crowd:
     def _still_begins(self) -> bool:
         if self.case.talk is not None:
             return self.counts["talked"] < TALKED_MIN
-        return bool(self.case.first) and self.counts["received_bytes"] < RECEIVED_BYTES_MIN
+        if self.case.first:
+            return self.counts["received_bytes"] < RECEIVED_BYTES_MIN
+        return self.case.grows in CLOSING and not self.counts["closed"]
 
     def _connect(self) -> None:
         sock = socket.socket()

@@ -36,6 +36,7 @@ FAILED, SUCCESSFUL, DENIED = (
     "authorization_denied_total",
 )
 CLOSED = "protocol_violations_total"
+CLOSING = (FAILED, CLOSED)  # where these grow the broker closes the connection
 
 
 def trusting() -> ssl.SSLContext:
