@@ -61,6 +61,9 @@ MOVED = frozenset(
 
 
 def nothing_arrived(flight: Sequence[Batch]) -> bool:
-    """Whether the answers tell so: the first was refused, those behind it had to be, or were not sent at all."""
+    """Whether the answers tell so: the first was refused, those behind it had to be, or were not sent at all.
+
+    Of what was sent before without an answer they tell nothing.
+    """
     refused = {*NOT_APPENDED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, None}
-    return flight[0].outcome in NOT_APPENDED and all(batch.outcome in refused for batch in flight)
+    return flight[0].outcome in NOT_APPENDED and all(batch.outcome in refused and not batch.lost for batch in flight)

@@ -49,9 +49,11 @@ class Batch:
     | None | None    | is to be sent, the same bytes as before if it was sent |
     | set  | None    | is under way |
     | None | a code  | was answered so, or LOST: without an answer |
+
+    `lost` tells how often it was sent without an answer, and `posted_s` when that was first, since boot.
     """
 
-    __slots__ = ("end_offset", "lane", "mark", "outcome", "packed", "pieces", "said", "sent")
+    __slots__ = ("end_offset", "lane", "lost", "mark", "outcome", "packed", "pieces", "posted_s", "said", "sent")
 
     def __init__(self, lane: Lane, pieces: list[Piece], packed: Packed, sent: Sent | None) -> None:
         self.lane, self.pieces, self.packed = lane, pieces, packed
@@ -60,6 +62,7 @@ class Batch:
         self.mark: Mark | None = None
         self.outcome: int | None = None
         self.said = ""  # by the target, of a refusal
+        self.lost, self.posted_s = 0, 0.0
 
     @property
     def size(self) -> int:

@@ -115,6 +115,11 @@ class Lives:
         self._fenced_at = 0.0
         self._tells = True  # a line for each
 
+    @property
+    def target_ms(self) -> int | None:
+        """What the target's clock shows at the most, None while that is unknown, or nothing is fenced."""
+        return None if self.is_weak else self._topic.clock.now_ms
+
     # -- life
 
     async def run(self) -> None:

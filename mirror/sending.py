@@ -9,6 +9,7 @@ they mean. What becomes of it:
 | an error, or no answer because the connection is gone | its lane is unsure: nothing more of it is sent |
 | the last one that an unsure lane has under way | the next rows |
 | too large, or a record is refused, and nothing has arrived | they are taken apart; of a single record the host says |
+| none, and the target surely knows them again (repeating.py) | the same batches are sent again |
 | any other by which nothing has arrived | the same batches are sent again, after a wait that grows |
 | all else | a new life of the lane begins (lives.py): the target's log tells what is safe, the rest is packed anew |
 | the producer's epoch is an old one | another mirror has taken over: the host |
@@ -55,8 +56,10 @@ from mirror.link import Link, Mark
 from mirror.lives import Begun, Lives
 from mirror.packing import Job, learn, next_job, pack_all
 from mirror.pipe import Pipe
+from mirror.repeating import YOUNG_S, may_be_sent_again
 from mirror.state import Contradiction
 from mirror.target import Target
+from mirror.target_clock import boot_s
 
 _log = Log("mirror")
 
@@ -265,11 +268,11 @@ class Sender:
 
     async def moved(self, pipe: Pipe) -> None:
         """Look whether others lead now what a pipe carries, as its broker does not answer."""
-        lanes = [lane for lane in pipe.lanes if not lane.flight and not lane.packing]
+        lanes = [lane for lane in pipe.lanes if _is_still(lane)]
         with suppress(TargetError):  # the pipe itself has told what is wrong
             await self.target.topics(sorted({lane.target_topic for lane in lanes}))
             for lane in lanes:
-                if lane.pipe is pipe and not (lane.flight or lane.packing or lane.rests or lane.is_gone):
+                if lane.pipe is pipe and _is_still(lane) and not (lane.is_unsure or lane.rests or lane.is_gone):
                     await self._join(lane)
                     self.consider(lane)
 
@@ -427,6 +430,7 @@ class Sender:
         mark = self.link.sent(loop.time(), sum(batch.size for batch in sent))
         for batch in sent:
             batch.mark, batch.outcome = mark, None
+            batch.posted_s = batch.posted_s or boot_s()
         self._under_way.add(mark)
         self.quiet.clear()
         future = connection.send(PRODUCE, request, timeout_s=self._answer_s())
@@ -445,6 +449,7 @@ class Sender:
         """Whether a batch may go; one that was just packed is under way from now on."""
         lane = batch.lane
         if batch in lane.flight:
+            self._look_if_old(lane)
             return batch.mark is None and not lane.is_unsure
         if lane.is_gone:
             return False
@@ -504,6 +509,7 @@ class Sender:
         if lane.is_gone or batch not in lane.flight:
             return
         code = LOST if answer is None else answer.error_code
+        batch.lost += code == LOST
         if code == ErrorCode.NONE and batch is lane.flight[0] and not lane.is_unsure and self._took(lane, answer):
             lane.flight.pop(0)
             self._taken(lane, batch)
@@ -549,7 +555,7 @@ class Sender:
 
     def _settle(self, lane: Lane) -> None:
         """Once nothing of an unsure lane is under way, find out what has arrived."""
-        if not lane.is_unsure or lane.settles or lane.packing or any(batch.mark is not None for batch in lane.flight):
+        if not lane.is_unsure or lane.settles or not _is_still(lane):
             return
         lane.settles = True
         self.spawn(lane, self._settled(lane))
@@ -579,11 +585,37 @@ class Sender:
                 batch.outcome = None
             await self._again(lane, code, backoff)
             return
+        await asyncio.sleep(RESEND_S if code == LOST else backoff.next_s())
+        if set(codes) == {LOST} and await self._may_repeat(lane):
+            return
         lane.resend_from = _first_refused(lane.flight)
         if code in MOVED:
             self.target.forget(lane.target_topic)
-        await asyncio.sleep(RESEND_S if code == LOST else backoff.next_s())
         await self._begin_life(lane, backoff, is_there=True)
+
+    async def _may_repeat(self, lane: Lane) -> bool:
+        """Have what is without an answer go once more as it is, as long as the target surely knows it again."""
+        is_other = lane.contradicts or lane.starts_anew or lane.answered_below
+        if is_other or not any(batch.lost for batch in lane.flight) or not self._knows_again(lane):
+            return False
+        try:
+            await self._join(lane)
+        except TargetError:
+            return False
+        for batch in lane.flight:
+            batch.outcome = None
+        asyncio.get_running_loop().call_later(YOUNG_S, self._look_if_old, lane)
+        return True
+
+    def _knows_again(self, lane: Lane) -> bool:
+        waiting = (batch for batch in lane.flight if batch.mark is None)
+        return may_be_sent_again(waiting, self.lives.target_ms, boot_s())
+
+    def _look_if_old(self, lane: Lane) -> None:
+        """Have what was to be sent again be looked for where it has waited for so long that it may be forgotten."""
+        if not (lane.is_unsure or lane.is_gone or self._knows_again(lane)):
+            lane.is_unsure = True
+            self._settle(lane)
 
     async def _again(self, lane: Lane, code: int, backoff: Backoff) -> None:
         """Send again what was refused, in parts where it was too large."""
@@ -653,6 +685,11 @@ class Sender:
             await self._begin_life(lane, backoff, is_there=False)
 
 
+def _is_still(lane: Lane) -> bool:
+    """Whether nothing of a lane is under way or in the worker."""
+    return not lane.packing and all(batch.mark is None for batch in lane.flight)
+
+
 def _first_refused(flight: Sequence[Batch]) -> tuple[int, int] | None:
     """The records before the first batch that was refused while one behind it was, or may have been, taken; its offset.
 
@@ -660,7 +697,7 @@ def _first_refused(flight: Sequence[Batch]) -> tuple[int, int] | None:
     """
     for number, batch in enumerate(flight):
         later = {each.outcome for each in flight[number + 1 :]}
-        is_refused = batch.outcome not in (*APPENDED, LOST, None)
+        is_refused = not batch.lost and batch.outcome not in (*APPENDED, LOST, None)
         if is_refused and (later & APPENDED or (batch.outcome in NOT_APPENDED and LOST in later)):
             assert batch.sent is not None
             return batch.sent.records_before, batch.packed.runs[0][0]

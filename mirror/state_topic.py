@@ -50,6 +50,7 @@ from kafka_wire.errors import WireError
 from kafka_wire.fencing import Overtaken
 from mirror.errors import TopicRefusedError
 from mirror.state_records import Partition, Reading, Record, StateError
+from mirror.target_clock import TargetClock, boot_s
 
 ANSWER_BYTES_MAX = 1024 * 1024  # of one fetch
 BATCH_BYTES_MAX = 256 * 1024  # before compression, but for a partition that needs more
@@ -86,6 +87,7 @@ class StateTopic:
         self.written_from = -1  # where the first batch of the last `write` went
         self.marked_by: tuple[int, int] | None = None
         """Producer and epoch of the last marker that `read` has seen: nobody older writes behind it."""
+        self.clock = TargetClock()
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._codec = codec
@@ -212,7 +214,7 @@ class StateTopic:
         assert self._producer[0] >= 0, "there is no producer yet"
         connection = await self._connection()
         self.written_from = -1
-        under_way = []
+        under_way, asked_s = [], boot_s()
         for batch in self._batches(groups):
             data = [TopicProduceData(name=self.name, partition_data=[PartitionProduceData(index=0, records=batch)])]
             request = ProduceRequest(
@@ -223,9 +225,9 @@ class StateTopic:
             )
             under_way.append(connection.send(PRODUCE, request, timeout_s=self._timeout_s))
             if len(under_way) == UNDER_WAY_MAX:
-                self._take(_answered(await under_way.pop(0)))
+                self._take(_answered(await under_way.pop(0)), asked_s)
         for one in under_way:
-            self._take(_answered(await one))
+            self._take(_answered(await one), asked_s)
 
     def _batches(self, groups: Iterable[Sequence[Record]]) -> Iterator[memoryview]:
         some: list[Record] = []
@@ -249,10 +251,11 @@ class StateTopic:
         self._sequence = (self._sequence + len(records)) % SEQUENCES
         return memoryview(batch)
 
-    def _take(self, answer: PartitionProduceResponse) -> None:
+    def _take(self, answer: PartitionProduceResponse, asked_s: float) -> None:
         if answer.error_code in _FENCED:
             raise Overtaken(f"topic {self.name} is another mirror's now: {error_name(answer.error_code)}")
         self._check(answer.error_code, "cannot be written to")
+        self.clock.tell(answer.log_append_time_ms, asked_s)
         if self.written_from < 0:
             self.written_from = answer.base_offset
 

@@ -293,7 +293,10 @@ class Side:
         if code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
             refused, base = world.append(at, bytes(topic.partition_data[0].records or b""))
             code = refused or code
-        one = PartitionProduceResponse(index=0, error_code=int(code), base_offset=-1 if code else base)
+        at_ms = -1 if code else world.now_ms()
+        one = PartitionProduceResponse(
+            index=0, error_code=int(code), base_offset=-1 if code else base, log_append_time_ms=at_ms
+        )
         return ProduceResponse(responses=[TopicProduceResponse(name=at[0], partition_responses=[one])])
 
 

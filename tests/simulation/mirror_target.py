@@ -34,6 +34,7 @@ from mirror.pauses import Pauses
 from mirror.state_records import Reading, Record
 from mirror.state_topic import StateTopic
 from mirror.target import Target
+from mirror.target_clock import TargetClock, boot_s
 from tests.simulation.mirror_coordinator import FENCED, SideCluster
 from tests.simulation.mirror_source import content, serial_of
 
@@ -434,6 +435,7 @@ class SimulatedStateTopic:
         self._world, self._life, self.partition = world, life, (name, 0)
         self._epoch = -1
         self.marked_by: tuple[int, int] | None = None
+        self.clock = TargetClock()
 
     async def open(self, replicas: int = 0) -> bool:
         async with self._world.call(self._life, ConnectionLost):
@@ -458,6 +460,7 @@ class SimulatedStateTopic:
             if world.fenced and epoch < world.state_epoch:
                 raise Overtaken("the state topic is another's now")
             arrive()
+            self.clock.tell(world.now_ms(), boot_s())
 
 
 class _Request(NamedTuple):

@@ -74,11 +74,11 @@ def virtual_time(failed: Callable[[str], None]) -> Iterator[VirtualLoop]:
 
     loop = VirtualLoop()
     loop.set_exception_handler(handle)
-    clocks = time.monotonic, time.time
+    clocks = time.monotonic, time.time, time.clock_gettime
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     asyncio.set_event_loop(loop)
-    time.monotonic, time.time = loop.time, lambda: WALL_S + loop.now
+    time.monotonic, time.time, time.clock_gettime = loop.time, lambda: WALL_S + loop.now, lambda _: loop.now
     try:
         yield loop
         left = asyncio.all_tasks(loop)
@@ -86,7 +86,7 @@ def virtual_time(failed: Callable[[str], None]) -> Iterator[VirtualLoop]:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
     finally:
-        time.monotonic, time.time = clocks
+        time.monotonic, time.time, time.clock_gettime = clocks
         asyncio.set_event_loop(None)
         loop.close()
         logging.disable(disabled)

@@ -173,6 +173,7 @@ class MemoryTarget(Target):
     def __init__(self, *, refuse_bytes=10**9, fail=lambda: None):
         self.log, self.written, self.bases, self.put_aside = [], [], {}, []
         self.refuse_bytes, self.fail = refuse_bytes, fail
+        self.clock_ms = None  # what the state topic's timestamps have told of its clock
         self.refused = self.configs = self.open = None
         self.remembered, self.forgetful = {}, False
         self.fences = True
@@ -342,6 +343,10 @@ class MemoryStateTopic:
 
     def __init__(self, target, name):
         self.target, self.partition, self.marked_by = target, (name, 0), None
+
+    @property
+    def clock(self):
+        return SimpleNamespace(now_ms=self.target.clock_ms)
 
     async def open(self, replicas=0):
         return False

@@ -19,6 +19,7 @@ from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.metrics import Metrics
 from mirror.offsets import Commit, read_commit
+from mirror.repeating import YOUNG_S
 from mirror.replicator import Replicator
 from mirror.topic_rules import rules_from
 from tests.support.waiting import CALL_S
@@ -297,18 +298,73 @@ async def test_a_refused_record_stops_its_partition_unless_it_is_said_otherwise_
     assert run.replicator._lanes[TP].batch_bytes_max == CONFIG.batch_bytes_max
 
 
+YOUNG_MS = int(YOUNG_S * 1000)
 CHANCES = [None] * 4 + ["lost", "answer lost", int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.REQUEST_TIMED_OUT)]
 
 
+@pytest.mark.parametrize("clock_ms", [None, 200])
 @pytest.mark.parametrize("seed", range(20))
-async def test_any_run_of_failures_loses_nothing_keeps_order_and_doubles_nothing(seed):
+async def test_any_run_of_failures_loses_nothing_keeps_order_and_doubles_nothing(seed, clock_ms):
     chance = random.Random(seed)
     target = MemoryTarget(fail=lambda: chance.choice(CHANCES))
+    target.clock_ms = clock_ms
     run = Run(MemorySource([record(o) for o in range(200)]), target)
     await run.until_safe(200)
     assert run.offsets == list(range(200))
     assert run.metrics.duplicates._value.get() == 0
     assert run.ledger.written == []
+
+
+@pytest.mark.parametrize(
+    ("clock_ms", "outcomes", "lives"),
+    [
+        (40, ["answer lost"], 1),
+        (40, ["lost"], 1),
+        (40, ["answer lost", "answer lost"], 2),
+        (40, ["answer lost", int(ErrorCode.NOT_LEADER_OR_FOLLOWER)], 2),
+        (40, ["answer lost", int(ErrorCode.MESSAGE_TOO_LARGE)], 2),
+        (None, ["answer lost"], 2),
+        (YOUNG_MS + 40, ["answer lost"], 2),
+    ],
+)
+async def test_what_the_target_surely_knows_again_is_sent_again_as_it_is(clock_ms, outcomes, lives):
+    """All else is looked for, under another epoch, and nothing is taken apart that may be there."""
+    left = list(outcomes)
+    target = MemoryTarget(fail=lambda: left.pop(0) if left and target.requests > 1 else None)
+    target.clock_ms = clock_ms
+    rules = rules_from({"readings": {"on_refused": "dead_letter"}})
+    source = MemorySource([record(o) for o in range(40)])
+    run = Run(source, target, config=replace(CONFIG, batch_bytes_max=1, rules=rules))
+    await run.until_safe(40)
+    assert left == []
+    assert run.offsets == list(range(40))
+    assert target.epoch == lives - 1
+    assert run.ledger.put_aside == []
+
+
+async def test_what_has_waited_to_be_sent_again_until_it_is_old_is_looked_for(monkeypatch):
+    target = MemoryTarget()
+    left, away = ["answer lost"], []
+    monkeypatch.setattr(sending, "YOUNG_S", 0.01)
+
+    def fail():
+        return left.pop() if left and target.requests > 1 else None
+
+    connection = target.connection
+
+    async def away_until_it_is_old(node, number=0):
+        if not left and target.clock_ms == 40:
+            away.append(node)
+            if len(away) > 3:
+                target.clock_ms = YOUNG_MS + 40
+            raise ConnectionLost("nobody answers")
+        return await connection(node, number)
+
+    target.fail, target.clock_ms, target.connection = fail, 40, away_until_it_is_old
+    run = Run(MemorySource([record(o) for o in range(40)]), target, config=replace(CONFIG, batch_bytes_max=600))
+    await run.until_safe(40)
+    assert run.offsets == list(range(40))
+    assert target.epoch == 1
 
 
 @pytest.mark.parametrize("is_old", [True, False])
