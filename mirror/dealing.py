@@ -176,7 +176,7 @@ class Dealing:
             pipe.pace.tick(share, is_busy=pipe.under_way_bytes > 0 and not pipe.is_free)
         for pipe in pipes:
             lane = next((lane for lane in waiting[pipe] if not (lane.urgent or lane.rests)), None)
-            if lane is not None and pipe.pace.is_slow:
+            if lane is not None and (pipe.pace.is_slow or len(waiting[pipe]) > 1):
                 first, end = self._dealt(lane)
                 others = (one for one in pipes if one.node == pipe.node and first <= one.number < end)
                 lane.leaves = any(one.is_free for one in others)

@@ -22,7 +22,7 @@ from edge_broker.protocol.record_batch import BatchHeader
 from mirror.lane import Batch
 
 YOUNG_S = 120.0
-"""For so long Kafka's own producers send again (delivery.timeout.ms), which producer.id.expiration.ms has to exceed."""
+"""For so long Kafka's own producers send again (delivery.timeout.ms): the expiration should be no less, by its docs."""
 
 
 def may_be_sent_again(batches: Iterable[Batch], target_ms: int | None, boot_s: float) -> bool:

@@ -174,6 +174,26 @@ async def test_older_lives_are_refused_and_readers_see_nothing_of_it(kafka):
             assert [(at, value[0]) for at, value in read] == expected
 
 
+async def test_what_is_young_and_sent_again_as_it_is_is_known_again(kafka):
+    """Five batches of a producer are; of older ones, and of those before a start but for the last, it says that."""
+    async with target_at(kafka.bootstrap) as target:
+        fence = await target.fence.begin(target.all)
+        sent = [await target.send(fence, 3 * number) for number in range(6)]
+        assert sent == [(NONE, 1 + 3 * number) for number in range(6)]
+        again = [await target.send(fence, 3 * number) for number in range(6)]
+        assert again == [(OUT_OF_ORDER, -1), *sent[1:]]
+        assert await target.send(fence, 18, 4) == (NONE, 19)
+        assert await target.ends() == [23, 23]
+        target.cluster.close()
+        await asyncio.to_thread(kafka.stop)
+        await asyncio.to_thread(kafka.start)
+        target.cluster = Cluster(ClientSettings(kafka.bootstrap, "fence-test", int(CALL_S * 1000)))
+        assert await target.send(fence, 15) == (OUT_OF_ORDER, -1)
+        assert await target.send(fence, 18, 4) == (NONE, 19)
+        assert await target.send(fence, 22, 1) == (NONE, 23)
+        assert await target.ends() == [24, 24]
+
+
 async def test_more_partitions_are_fenced_while_others_go_on(kafka):
     async with target_at(kafka.bootstrap, 3) as target:
         one, other, third = target.all

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.support.kafka_faults import AnswerThief
 from tests.support.mirror_road import (
     FAST,
     EdgeMirror,
@@ -34,6 +35,7 @@ from tests.support.mirror_road import (
 from tests.support.processes import ApacheKafka, EdgeBroker, TcpProxy, free_port, wait_until
 
 KILLS = 5
+LOSSES = 6
 PARTITIONS = 3
 
 
@@ -56,6 +58,10 @@ def target(broker_class, tmp_path):
 
 def content(records):
     return [(record.timestamp, record.key, record.value, record.headers) for record in records]
+
+
+def acked(mirror):
+    return mirror.metric("edge_mirror_records_total")
 
 
 def assert_proven(source, target):
@@ -196,6 +202,28 @@ def test_link_cut_and_source_killed_meanwhile(broker_class, tmp_path):
         assert_each_once(load, source, link)
         assert target.running
         assert_proven(source, link)
+
+
+@pytest.mark.parametrize("is_young", [True, False])
+def test_answers_that_are_lost_double_nothing(is_young, tmp_path):
+    """What is young is sent again as it is, and no life begins; what is older is fenced and looked for."""
+    port, thief = free_port(), AnswerThief()
+    with (
+        TcpProxy(f"127.0.0.1:{port}", make_filter=thief) as link,
+        ApacheKafka(tmp_path, name="target", port=port, advertise=link.bootstrap) as target,
+        EdgeBroker(tmp_path, name="source") as source,
+        EdgeMirror(tmp_path, source.bootstrap, link.bootstrap, site="lab", settings=FAST) as mirror,
+    ):
+        create_topic(source.bootstrap, "readings", 1)
+        for number in range(LOSSES):
+            thief.steal(int(number > 0))  # the first batch waits for the state topic, whose answers are not meant
+            produce(source.bootstrap, "readings", 100 * number, 100 * number + 100, is_young=is_young)
+            wait_until(lambda end=100 * number + 100: acked(mirror) == end, 40, "acknowledged")
+            assert thief.stolen == int(number > 0)
+        assert (len(mirror.events("life topic=readings")) == 1) == is_young
+        wait_until(lambda: mirror.get("/health")[0] == 200, 20, "well")
+        assert numbers(read_all(target.bootstrap, "lab.readings")) == list(range(100 * LOSSES))
+        assert_proven(source, target)
 
 
 def test_target_killed_and_blackholed(broker_class, tmp_path):

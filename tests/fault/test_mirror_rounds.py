@@ -36,6 +36,7 @@ from tests.support.waiting import CALL_S
 ROUNDS = 60
 PARTITIONS = 3
 RATE = 300  # records per second: enough to have some under way, few enough for an audit of all after each round
+YOUNG_SHARE = 0.6  # of the rounds, in which what is lost is sent again as it is
 MOMENT_S = 2.5
 TIMEOUT_MS = 5000  # of a transaction: two moments without the mirror, and it times out
 TRANSACTIONS = {"transactions": True, "transaction_timeout_ms": TIMEOUT_MS}
@@ -84,7 +85,8 @@ class Road:
 
     def round(self, acts, chance):
         """Some acts under load, then what must hold."""
-        with Load(self.source.bootstrap, "readings", PARTITIONS, per_second=RATE) as load:
+        is_young = chance.random() < YOUNG_SHARE
+        with Load(self.source.bootstrap, "readings", PARTITIONS, per_second=RATE, is_young=is_young) as load:
             for act in acts:
                 time.sleep(chance.uniform(0.0, MOMENT_S))
                 self.act(act, chance)

@@ -264,13 +264,17 @@ def first_occurrences(found: list[int]) -> list[int]:
 
 @dataclass
 class Load:
-    """Produces numbered records to each partition of a topic, from a thread, until stopped; `acked[p]` counts."""
+    """Produces numbered records to each partition of a topic, from a thread, until stopped; `acked[p]` counts.
+
+    They are an hour old, or of now where it `is_young`: of those a target remembers who wrote them for long.
+    """
 
     bootstrap: str
     topic: str
     partitions: int
     per_second: int = 2000
     padding: int = 80
+    is_young: bool = False
     acked: dict[int, list[int]] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
 
@@ -294,6 +298,7 @@ class Load:
     def send(self, partition: int, number: int) -> None:
         """Produce one numbered record."""
         value = b"%d " % number + b"x" * self.padding
+        timestamp_ms = int(time.time() * 1000) if self.is_young else FIRST_TIMESTAMP_MS + number
         while True:
             try:
                 self._producer.produce(
@@ -301,7 +306,7 @@ class Load:
                     value,
                     key=b"device-%d" % (number % 7),
                     partition=partition,
-                    timestamp=FIRST_TIMESTAMP_MS + number,
+                    timestamp=timestamp_ms,
                     headers=[("number", b"%d" % number)],
                     on_delivery=lambda error, _: None if error else self.acked[partition].append(number),
                 )
@@ -316,9 +321,18 @@ class Load:
             raise TimeoutError("the load could not be produced")
 
 
-def produce(bootstrap: str, topic: str, first: int, end: int, *, partition: int = 0, padding: int = 80) -> None:
+def produce(
+    bootstrap: str,
+    topic: str,
+    first: int,
+    end: int,
+    *,
+    partition: int = 0,
+    padding: int = 80,
+    is_young: bool = False,
+) -> None:
     """Produce the numbers [first, end) to one partition and wait for acks=all."""
-    load = Load(bootstrap, topic, partition + 1, padding=padding)
+    load = Load(bootstrap, topic, partition + 1, padding=padding, is_young=is_young)
     load.acked = {partition: []}
     load._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
     for number in range(first, end):
