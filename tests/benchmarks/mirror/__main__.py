@@ -23,6 +23,7 @@ from tests.benchmarks.mirror.bulk import Figures, bare, bulk
 from tests.benchmarks.mirror.cells import BARE, MIRROR, MM2, SIDES, Cell, chosen, every, grid
 from tests.benchmarks.mirror.faults import OUTAGE_S, first, kills, outage
 from tests.benchmarks.mirror.lab import Lab
+from tests.benchmarks.mirror.many import many
 from tests.benchmarks.mirror.plot import lag_plot
 from tests.benchmarks.mirror.results import Results
 from tests.benchmarks.mirror.table import number, table
@@ -33,7 +34,7 @@ from tests.support.processes import DeadlineError, ProcessError
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "bench-results/mirror.json"
 MEASURES = {"bulk": bulk, "tcp": bare, "trickle": trickle, "alarms": trickle}
-MEASURES |= {"outage": outage, "kills": kills, "first": first}
+MEASURES |= {"outage": outage, "kills": kills, "first": first, "many": many}
 WHO = {MIRROR: "edge-mirror", MM2: "MirrorMaker 2"}
 BROKE = (ProcessError, DeadlineError, KafkaException, TimeoutError)
 

@@ -51,14 +51,15 @@ class Cell:
     @property
     def sides(self) -> tuple[str, ...]:
         """Whom it is measured with."""
-        return (BARE,) if self.family == "tcp" else SIDES
+        return (BARE,) if self.family == "tcp" else (MIRROR,) if self.family == "many" else SIDES
 
     @property
     def estimate_s(self) -> float:
         """About how long it takes, starts included."""
-        return 8.0 + self.warm_s + self.seconds
+        return 8.0 + self.warm_s + self.seconds + (MANY_S if self.family == "many" else 0.0)
 
 
+MANY_S = 60.0  # until many topics are there, and begun
 OUTAGE_S = 125.0  # of which the link is away for a minute
 WINDOWS = {GOOD: (4.0, 12.0), LOSSY: (10.0, 30.0), THIN: (10.0, 30.0)}  # to warm up, to measure
 
@@ -87,9 +88,11 @@ def grid() -> list[Cell]:
     trickle = {"rate": 500.0, "warm_s": 5.0}
     alarms = {"rate": 5.0, "warm_s": 5.0, "seconds": 40.0}
     outage = {"data": "b", "seconds": OUTAGE_S, "warm_s": 5.0}
+    many = {"rate": 0.1, "warm_s": 20.0}
     return [
         *_bulks(LAN),
         Cell("first", LAN, 4.0),
+        Cell("many", LAN, 20.0, **many),
         *_bulks(GOOD),
         Cell("first", GOOD, 4.0),
         Cell("trickle-500", GOOD, 25.0, **trickle),
@@ -97,6 +100,7 @@ def grid() -> list[Cell]:
         Cell("alarms", GOOD, **alarms),
         Cell("kills", GOOD, 40.0, rate=300.0),
         Cell("outage", GOOD, rate=1500.0, **outage),
+        Cell("many", GOOD, 60.0, **many),
         *_bulks(LOSSY),
         Cell("first", LOSSY, 10.0),
         Cell("trickle-500", LOSSY, 40.0, **trickle),

@@ -76,6 +76,10 @@ def _levels() -> list[Level]:
     for figure, bound in (("lost", 0), ("doubled", 0), ("back_worst_s", 3)):
         most(f"kills@{GOOD.name}", figure, bound)
     most("first@lan", "first_s", 1)
+    most("many@lan", "begun_s", 30)
+    most("many@lan", "idle_cpu_percent", 2)
+    most(f"many@{GOOD.name}", "wire_bytes_per_s", 600)
+    most(f"many@{GOOD.name}", "away_rss_mb", 96)
     least("bulk-a@lan", "records_per_cpu_s", 3, (MM2, "bulk-a@lan"))
     least("bulk-a@lan", "records_per_s", 1, (MM2, "bulk-a@lan"))
     return found

@@ -24,6 +24,7 @@ METRICS_PORT = 9399
 HTTP_S = 5.0
 PAGES = ("health", "metrics")
 RESTARTS = re.compile(r"^edge_mirror_restarts_total(?:{.*})? (\S+)$", re.MULTILINE)
+MIRRORED = re.compile(r"^edge_mirror_records_total(?:{.*})? (\S+)$", re.MULTILINE)
 _TICKS = os.sysconf("SC_CLK_TCK")
 # MirrorMaker 2 as somebody sets it up who knows it: zstd, batches that fill, no heartbeats and checkpoints on the wire.
 MM2_HEAP = "1g"
@@ -98,6 +99,11 @@ class EdgeMirror(Subject):
         """What it says of itself: its health in a line, and how often it had to make a client anew."""
         health, metrics = (self._host.call(_get, f"http://127.0.0.1:{METRICS_PORT}/{page}") for page in PAGES)
         return {"health": health, "restarts": sum(map(float, RESTARTS.findall(metrics)))}
+
+    def mirrored(self) -> int:
+        """How many records the target has acknowledged, by its metrics; 0 while it does not answer."""
+        metrics = self._host.call(_get, f"http://127.0.0.1:{METRICS_PORT}/metrics")
+        return int(sum(map(float, MIRRORED.findall(metrics))))
 
 
 class MirrorMaker(Subject):

@@ -19,6 +19,7 @@ SHOWN = {
     "outage": ("first_s", "caught_up_s", "of_own_time", "rss_mb"),
     "kills": ("lost", "doubled", "back_worst_s"),
     "first": ("first_s", "round_trips"),
+    "many": ("begun_s", "idle_cpu_percent", "wire_bytes_per_s", "rss_mb", "away_rss_mb"),
 }
 WORDS = {
     "payload_mb_per_s": "MB/s",
@@ -34,6 +35,9 @@ WORDS = {
     "p50_s": "age p50, s",
     "p99_s": "age p99, s",
     "first_s": "first record, s",
+    "begun_s": "all begun, s",
+    "idle_cpu_percent": "CPU of a record in ten seconds, %",
+    "away_rss_mb": "RSS while the target is away, MB",
     "round_trips": "first record, round trips",
     "caught_up_s": "caught up, s",
     "of_own_time": "caught up, times the link's own",
