@@ -81,13 +81,13 @@ class _Fetch(NamedTuple):
 
 
 class Reader:
-    """The fetches over one cluster's connections, `poll` by `poll`."""
+    """The fetches over one cluster's connections, `poll` by `poll`; what is `busy` is asked for now."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._under_way: dict[asyncio.Task[FetchResponse], _Fetch] = {}
-        self._busy: set[TopicPartition] = set()
+        self.busy: set[TopicPartition] = set()
         self._hot: set[TopicPartition] = set()
         self._rates: dict[int, Best] = {}
         self._kept: int | None = None  # the slot for what is urgent, once there is any
@@ -101,7 +101,7 @@ class Reader:
 
         Earlier as soon as `woken` is set. An answer may be to a place of an earlier poll.
         """
-        self._ask({partition: place for partition, place in wanted.items() if partition not in self._busy}, room_bytes)
+        self._ask({partition: place for partition, place in wanted.items() if partition not in self.busy}, room_bytes)
         waker = asyncio.ensure_future(woken.wait())
         try:
             waits: set[asyncio.Future[Any]] = {*self._under_way, waker}
@@ -115,7 +115,7 @@ class Reader:
         for task in self._under_way:
             task.cancel()
         self._under_way.clear()
-        self._busy.clear()
+        self.busy.clear()
 
     @property
     def silent_s(self) -> float:
@@ -165,7 +165,7 @@ class Reader:
         if not self._under_way:
             self._heard_at = time.monotonic()
         self._under_way[task] = fetch
-        self._busy |= fetch.places.keys()
+        self.busy |= fetch.places.keys()
 
     async def _asked(self, fetch: _Fetch, request: FetchRequest) -> FetchResponse:
         connection = await self._cluster.connection(fetch.node, fetch.slot)
@@ -179,7 +179,7 @@ class Reader:
 
     def _answered(self, task: asyncio.Task[FetchResponse]) -> list[Answer]:
         fetch = self._under_way.pop(task)
-        self._busy -= fetch.places.keys()
+        self.busy -= fetch.places.keys()
         try:
             response = task.result()
         except WireError as error:

@@ -430,10 +430,14 @@ class Replicator:
         return moved
 
     def _wanted(self) -> dict[TopicPartition, Place]:
-        """Where to read on, every partition being the first in its turn, as an answer has room for some only."""
-        now = time.monotonic()
-        urgent_bytes = sum(lane.held_bytes for lane in self._lanes.values() if lane.urgent)
-        ready = [lane for lane in self._lanes.values() if lane.rest_until <= now and self._has_room(lane, urgent_bytes)]
+        """Where to read on, every partition being the first in its turn, as an answer has room for some only.
+
+        Most are asked for already where little happens: they are passed over first.
+        """
+        now, busy = time.monotonic(), self.source.reader.busy
+        free = [lane for lane in self._lanes.values() if lane.partition not in busy and lane.rest_until <= now]
+        urgent_bytes = sum(lane.held_bytes for lane in self._lanes.values() if lane.urgent) if free else 0
+        ready = [lane for lane in free if self._has_room(lane, urgent_bytes)]
         if not ready:
             return {}
         self._turn = (self._turn + 1) % len(ready)

@@ -187,6 +187,7 @@ class SourceEnd:
     """What one life of the mirror has of the source."""
 
     silent_s = 0.0
+    busy: frozenset[TopicPartition] = frozenset()
     cluster = None
 
     def __init__(self, world: World, life: Life) -> None:

@@ -54,6 +54,7 @@ class MemorySource:
     """
 
     silent_s = 0.0
+    busy = frozenset()
 
     def __init__(self, log, *, start=0, raw=(), aborted=(), policy="delete", epochs=(), topic_id=None):
         self.log, self.start, self.policy = log, start, policy
