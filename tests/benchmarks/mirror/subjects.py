@@ -22,7 +22,6 @@ from tests.support.processes import JVM_STOP_STATUSES, Process
 
 METRICS_PORT = 9399
 HTTP_S = 5.0
-PAGES = ("health", "metrics")
 RESTARTS = re.compile(r"^edge_mirror_restarts_total(?:{.*})? (\S+)$", re.MULTILINE)
 MIRRORED = re.compile(r"^edge_mirror_records_total(?:{.*})? (\S+)$", re.MULTILINE)
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -97,13 +96,17 @@ class EdgeMirror(Subject):
 
     def told(self) -> dict[str, Any]:
         """What it says of itself: its health in a line, and how often it had to make a client anew."""
-        health, metrics = (self._host.call(_get, f"http://127.0.0.1:{METRICS_PORT}/{page}") for page in PAGES)
-        return {"health": health, "restarts": sum(map(float, RESTARTS.findall(metrics)))}
+        return {"health": self._page("health"), "restarts": self._sum(RESTARTS)}
 
     def mirrored(self) -> int:
         """How many records the target has acknowledged, by its metrics; 0 while it does not answer."""
-        metrics = self._host.call(_get, f"http://127.0.0.1:{METRICS_PORT}/metrics")
-        return int(sum(map(float, MIRRORED.findall(metrics))))
+        return int(self._sum(MIRRORED))
+
+    def _sum(self, metric: re.Pattern[str]) -> float:
+        return sum(map(float, metric.findall(self._page("metrics"))))
+
+    def _page(self, name: str) -> str:
+        return self._host.call(_get, f"http://127.0.0.1:{METRICS_PORT}/{name}")
 
 
 class MirrorMaker(Subject):
