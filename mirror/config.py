@@ -58,6 +58,8 @@ class Config:
     """Whether `__edge_ledger` is mirrored, whatever `topics` says."""
     compression: str = "zstd"
     """Of the batches that are merged: none, gzip, snappy, lz4, zstd."""
+    metered: bool = False
+    """Whether bytes to the target cost money: zstd packs at level 19, and records wait a second for others."""
     batch_bytes_max: int = 512 * 1024
     """Bytes of one merged batch before compression; must stay below the target's max.message.bytes."""
     buffer_bytes_max: int = 8 * 1024 * 1024

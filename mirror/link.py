@@ -14,12 +14,15 @@ No client, no clock and no chance may come in here: time is an argument, in seco
 | the same where it loses | rate x (round trip + QUEUE_LOSSY_S): what follows a lost segment waits for it |
 | a connection of BBR | less than BBR has found while packets wait on the link: all that waits is gone in DRAIN_S |
 | a batch | what the link carries in BATCH_S |
-| linger | LINGER_TIMES round trips, LINGER_S_MAX at most: a LAN waits for nothing, a link that costs bytes merges |
+| linger | LINGER_TIMES round trips, LINGER_S_MAX at most: a LAN waits for nothing, a thin link merges |
 | zstd's level | 9 on a thin link, 1 on a fast one or a slow board, where the processor is what is short |
+| a metered link | level 19 and LINGER_S_METERED, however fast it is: only its owner knows that bytes cost money |
 | forwarding | batches as they are: large ones of the codec that is wanted; on a fast link all that are not small |
 
 Packing is seen as a share of the time that the link takes for what is packed: beyond SHORT the link soon waits for the
 processor, of which level 9 takes LEVEL_TIMES as much as level 1 for an eighth to a sixth less bytes.
+On a metered link the level stays: what is packed sets the rate there, and a batch is what is packed in BATCH_S, so that
+what is urgent waits no longer for the processor than it would for the link.
 
 A rate is measured as BBR does it: what was acknowledged between the sending of a request and its answer, over that
 time, or the time in which it was sent, where that was longer; so a link that is not filled shows less than it has, and
@@ -39,11 +42,12 @@ BATCH_S = 0.25
 BATCH_BYTES_MIN = 8 * 1024
 LINGER_S_MAX = 0.25
 LINGER_S_MIN = 0.005
+LINGER_S_METERED = 1.0
 LINGER_TIMES = 2.5
 RATE_S = 10.0
 ROUND_TRIP_S = 60.0
 THIN_BYTES_S = 4_000_000
-LEVEL_THIN, LEVEL_FAST = 9, 1
+LEVEL_METERED, LEVEL_THIN, LEVEL_FAST = 19, 9, 1
 LEVEL_TIMES = 7  # JSON of 100 B and of 1 KB: 60 to 80 MB/s at 9, 430 to 630 at 1
 SHORT, AMPLE = 0.7, 0.4  # of the link's time, that packing at LEVEL_THIN may take, and below which it is tried again
 PACKED_BYTES_MIN = 16 * 1024  # of less the time is that of waking up
@@ -116,17 +120,20 @@ class Pace:
 
 
 class Link:
-    """The figures of one link, over all of its connections; `bytes_max` may be under way however fast it is."""
+    """The figures of one link, over all of its connections; `bytes_max` may be under way however fast it is.
 
-    def __init__(self, bytes_max: int) -> None:
+    `is_metered`: its bytes cost money.
+    """
+
+    def __init__(self, bytes_max: int, *, is_metered: bool = False) -> None:
         self.under_way_bytes = 0
         self.is_lossy = False
-        self._bytes_max = bytes_max
+        self._bytes_max, self._is_metered = bytes_max, is_metered
         self._delivered = 0
         self._delivered_at = self._first_sent_at = 0.0
         self._rate = Best(RATE_S)
         self._haste = Best(ROUND_TRIP_S)  # the round trip, negative
-        self._packing: float | None = None  # its share of the link's time, at LEVEL_THIN
+        self._packing: float | None = None  # its share of the link's time, at the level for thin or metered ones
         self._is_short = False
 
     def sent(self, now: float, size: int) -> Mark:
@@ -183,13 +190,18 @@ class Link:
     @property
     def batch_bytes(self) -> int:
         """How large a packed batch is to be, about."""
-        return BATCH_BYTES_MIN * 2 if self.rate is None else max(BATCH_BYTES_MIN, int(self.rate * BATCH_S))
+        if self.rate is None:
+            return BATCH_BYTES_MIN * 2
+        packed_later = max(1.0, self._packing or 0.0) if self._is_metered else 1.0
+        return max(BATCH_BYTES_MIN, int(self.rate * BATCH_S / packed_later))
 
     @property
     def linger_s(self) -> float:
         """How long records wait for others to be merged with."""
         if self.round_trip_s is None:
             return 0.0
+        if self._is_metered:
+            return LINGER_S_METERED
         return min(LINGER_S_MAX, max(LINGER_S_MIN, LINGER_TIMES * self.round_trip_s))
 
     @property
@@ -200,10 +212,13 @@ class Link:
     @property
     def zstd_level(self) -> int:
         """At which zstd packs."""
+        if self._is_metered:
+            return LEVEL_METERED
         return LEVEL_FAST if self.is_fast or self._is_short else LEVEL_THIN
 
     def forwards(self, codec: int, size: int, wanted: int) -> bool:
         """Tell whether a batch of this codec and size goes on as it is; `wanted` is the codec of what is packed."""
         if codec == wanted and size >= FORWARDED_BYTES_MIN:
             return True
-        return self.is_fast and (bool(codec) or not wanted) and size >= FORWARDED_FAST_BYTES_MIN
+        is_free = self.is_fast and not self._is_metered
+        return is_free and (bool(codec) or not wanted) and size >= FORWARDED_FAST_BYTES_MIN

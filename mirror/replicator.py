@@ -103,7 +103,7 @@ class Replicator:
         self._hurried = asyncio.Event()
         self._following = Following(self.source, self.target)
         self._started_at = time.monotonic()
-        self._link = Link(config.buffer_bytes_max // UNDER_WAY_SHARE)
+        self._link = Link(config.buffer_bytes_max // UNDER_WAY_SHARE, is_metered=config.metered)
         self._overtaken_by = ""
         self.standby = Standby(
             lambda: self.source.cluster,

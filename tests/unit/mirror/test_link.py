@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.protocol.unpacking import CODEC_NONE, CODEC_ZSTD
-from mirror.link import FIRST_BYTES, LEAST_BYTES, QUEUE_S, RATE_SHARE_MIN, WAITS_S, Link, rate_max
+from edge_broker.protocol.unpacking import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD
+from mirror.link import BATCH_BYTES_MIN, FIRST_BYTES, LEAST_BYTES, QUEUE_S, RATE_SHARE_MIN, WAITS_S, Link, rate_max
 
 BYTES_MAX = 4_000_000
 
 
-def filled(rate, round_trip_s, seconds, *, requests=10**6, request_bytes=4096):
+def filled(rate, round_trip_s, seconds, *, requests=10**6, request_bytes=4096, is_metered=False):
     """A link after some seconds of as much as it lets go, and the longest that an answer took in the second half."""
-    link, now, free_at, under_way, longest = Link(BYTES_MAX), 0.0, 0.0, [], 0.0
+    link, now, free_at, under_way, longest = Link(BYTES_MAX, is_metered=is_metered), 0.0, 0.0, [], 0.0
     while now < seconds:
         while requests and (not under_way or link.under_way_bytes + request_bytes <= link.limit_bytes):
             free_at = max(free_at, now) + request_bytes / rate
@@ -111,7 +111,7 @@ def test_large_packed_batches_go_on_as_they_are(rate, codec, size, forwards):
 
 
 def packed(link, share, level):
-    """Have packing at level 9 take this share of the link's time, seven times less at level 1."""
+    """Have packing take this share of the link's time, seven times less at level 1."""
     link.packed(share / (7 if level == 1 else 1) * 100_000 / link.rate, 100_000, level)
 
 
@@ -137,3 +137,26 @@ def test_little_that_was_packed_slowly_tells_nothing_of_the_processor():
 
 def test_a_thin_link_is_worth_the_processors_time():
     assert [filled(rate, 0.01, 5)[0].zstd_level for rate in (125_000, 50_000_000)] == [9, 1]
+
+
+@pytest.mark.parametrize("rate", [32_000, 125_000, 50_000_000])
+def test_bytes_that_cost_money_are_worth_the_processors_time_on_any_link(rate):
+    link, _ = filled(rate, 0.01, 5, is_metered=True)
+    for _ in range(20):
+        link.packed(100.0, 100_000, link.zstd_level)  # far slower than the link
+    assert (link.zstd_level, link.linger_s) == (19, 1.0)
+    assert not link.forwards(CODEC_LZ4, 400_000, CODEC_ZSTD), "it would be as large as its producer has left it"
+    assert link.forwards(CODEC_ZSTD, 400_000, CODEC_ZSTD)
+
+
+def test_a_batch_of_a_metered_link_is_what_is_packed_in_a_quarter_of_a_second():
+    link, _ = filled(1_250_000, 0.1, 5, is_metered=True)
+    whole = link.batch_bytes
+    packed(link, 0.5, 19)
+    assert link.batch_bytes == whole, "the link is what is short"
+    for _ in range(30):
+        packed(link, 4.0, 19)
+    assert link.batch_bytes == pytest.approx(whole / 4, rel=0.01)
+    for _ in range(30):
+        packed(link, 1e6, 19)
+    assert link.batch_bytes == BATCH_BYTES_MIN

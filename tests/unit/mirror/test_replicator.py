@@ -19,6 +19,7 @@ from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.metrics import Metrics
 from mirror.offsets import Commit, read_commit
+from mirror.packing import pack_all
 from mirror.repeating import YOUNG_S
 from mirror.replicator import Replicator
 from mirror.topic_rules import rules_from
@@ -296,6 +297,15 @@ async def test_a_refused_record_stops_its_partition_unless_it_is_said_otherwise_
     assert run.ledger.written == run.ledger.put_aside == []
     assert run.replicator._sender.target is target
     assert run.replicator._lanes[TP].batch_bytes_max == CONFIG.batch_bytes_max
+
+
+@pytest.mark.parametrize(("metered", "level"), [(True, 19), (False, 9)])
+async def test_a_link_whose_bytes_cost_money_is_packed_for_as_one(metered, level, monkeypatch):
+    levels = []
+    monkeypatch.setattr(sending, "pack_all", lambda jobs, at: levels.append(at) or pack_all(jobs, at))
+    run = Run(MemorySource([record(0)]), MemoryTarget(), config=replace(CONFIG, metered=metered))
+    await run.until_safe(1)
+    assert levels == [level]
 
 
 YOUNG_MS = int(YOUNG_S * 1000)
