@@ -29,7 +29,7 @@ OWN = {
 }
 """What each listener is told, whichever broker it is of."""
 _PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
 class SecuredKafka(ApacheKafka):
@@ -56,8 +56,8 @@ class SecuredKafka(ApacheKafka):
         for listener in ("login", "both", "all"):
             own |= {
                 f"listener.name.{listener}.plain.sasl.jaas.config": _PLAIN,
-                f"listener.name.{listener}.scram-sha-256.sasl.jaas.config": _SCRAM,
-                f"listener.name.{listener}.scram-sha-512.sasl.jaas.config": _SCRAM,
+                f"listener.name.{listener}.scram-sha-256.sasl.jaas.config": SCRAM_MODULE,
+                f"listener.name.{listener}.scram-sha-512.sasl.jaas.config": SCRAM_MODULE,
             }
         super().__init__(
             directory,

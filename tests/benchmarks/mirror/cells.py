@@ -1,7 +1,8 @@
 """The grid: which cells there are, on which link, with which data, for how long. Pure.
 
 A cell's name is `KIND@LINK`, by which it is asked for and kept; kinds carry their data: `bulk-a`, `bulk-a-1p` (one
-partition), `pull-bulk-a` (the mirror at the target's side). Must never come in: how a cell is measured, what it should
+partition), `bulk-a-metered` (bytes cost money), `first-secured` (by TLS and SCRAM), `pull-bulk-a` (the mirror at the
+target's side). Must never come in: how a cell is measured, what it should
 come to (levels.py).
 """
 
@@ -37,6 +38,8 @@ class Cell:
     partitions: int = 4
     rate: float = 0.0
     is_pull: bool = False
+    is_secured: bool = False
+    is_metered: bool = False
 
     @property
     def name(self) -> str:
@@ -51,7 +54,8 @@ class Cell:
     @property
     def sides(self) -> tuple[str, ...]:
         """Whom it is measured with."""
-        return (BARE,) if self.family == "tcp" else (MIRROR,) if self.family == "many" else SIDES
+        is_alone = self.family == "many" or self.is_secured or self.is_metered
+        return (BARE,) if self.family == "tcp" else (MIRROR,) if is_alone else SIDES
 
     @property
     def estimate_s(self) -> float:
@@ -80,6 +84,7 @@ def _bulks(link: Link) -> list[Cell]:
     found = [Cell(f"bulk-{data}", link, data=data, **times) for data in "abc"]
     found.append(Cell("tcp", link, partitions=1, **times))
     found += [Cell(f"bulk-{data}-1p", link, data=data, partitions=1, **times) for data in one_partition(link)]
+    found.append(Cell("bulk-a-metered", link, is_metered=True, **times))
     return [*found, Cell("pull-bulk-a", link, is_pull=True, **times)]
 
 
@@ -95,6 +100,7 @@ def grid() -> list[Cell]:
         Cell("many", LAN, 20.0, **many),
         *_bulks(GOOD),
         Cell("first", GOOD, 4.0),
+        Cell("first-secured", GOOD, 4.0, is_secured=True),
         Cell("trickle-500", GOOD, 25.0, **trickle),
         Cell("trickle-0.1", GOOD, 60.0, rate=0.1, warm_s=20.0, partitions=1),
         Cell("alarms", GOOD, **alarms),
@@ -103,11 +109,13 @@ def grid() -> list[Cell]:
         Cell("many", GOOD, 60.0, **many),
         *_bulks(LOSSY),
         Cell("first", LOSSY, 10.0),
+        Cell("first-secured", LOSSY, 10.0, is_secured=True),
         Cell("trickle-500", LOSSY, 40.0, **trickle),
         Cell("alarms", LOSSY, **alarms),
         Cell("outage", LOSSY, rate=200.0, **outage),
         *_bulks(THIN),
         Cell("first", THIN, 15.0),
+        Cell("first-secured", THIN, 15.0, is_secured=True),
         Cell("alarms", THIN, **alarms),
     ]
 

@@ -15,19 +15,26 @@ from typing import Self
 from tests.benchmarks.mirror import ends
 from tests.benchmarks.mirror.cells import Cell
 from tests.benchmarks.mirror.subjects import EdgeMirror, MirrorMaker, Way, subject
+from tests.support.certificates import Authority
 from tests.support.kafka_reading import create_topic
 from tests.support.linked_hosts import CENTER_ADDRESS, EDGE_ADDRESS, Host, Link, LinkedHosts
 from tests.support.processes import ApacheKafka, EdgeBroker
+from tests.support.secured_kafka import PASSWORD, SCRAM_MODULE, USER
 
-PORT, CONTROLLER_PORT = 9092, 9093
+PORT, CONTROLLER_PORT, SECURED_PORT = 9092, 9093, 9094
 SOURCE, TARGET = f"{EDGE_ADDRESS}:{PORT}", f"{CENTER_ADDRESS}:{PORT}"
+SECURED_TARGET = f"{CENTER_ADDRESS}:{SECURED_PORT}"
 BACKLOG_RECORDS = {("a", 4): 3_000_000, ("b", 4): 250_000, ("c", 4): 200_000}
 BACKLOG_RECORDS |= {("a", 1): 1_000_000, ("b", 1): 300_000, ("c", 1): 60_000}
 EDGE = {"edge.network.trusted": "true"}
+LISTENERS = f"CLIENT://{TARGET},SECURED://{SECURED_TARGET},CONTROLLER://127.0.0.1:{CONTROLLER_PORT}"
 KAFKA = {
-    "listeners": f"CLIENT://{TARGET},CONTROLLER://127.0.0.1:{CONTROLLER_PORT}",
-    "advertised.listeners": f"CLIENT://{TARGET},CONTROLLER://127.0.0.1:{CONTROLLER_PORT}",
+    "listeners": LISTENERS,
+    "advertised.listeners": LISTENERS,
     "controller.quorum.bootstrap.servers": f"127.0.0.1:{CONTROLLER_PORT}",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "listener.name.secured.scram-sha-512.sasl.jaas.config": SCRAM_MODULE,
+    "ssl.keystore.type": "PEM",
 }
 
 
@@ -50,12 +57,22 @@ class Lab:
         self._filled: set[str] = set()
         self._stack = ExitStack()
         self._lives = 0
+        self._entry: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(self.hosts)
             edge = EdgeBroker(self._directory, address=EDGE_ADDRESS, port=PORT, settings=EDGE)
-            kafka = ApacheKafka(self._directory, port=PORT, settings=KAFKA)
+            authority = Authority(self._directory / "ca")
+            store = authority.store("kafka", f"IP:{CENTER_ADDRESS}")
+            self._entry = entry(authority)
+            kafka = ApacheKafka(
+                self._directory,
+                port=PORT,
+                settings={**KAFKA, "ssl.keystore.location": str(store)},
+                listeners={"SECURED": "SASL_SSL"},
+                scram={USER: PASSWORD},
+            )
             for host, broker in ((self.hosts.edge, edge), (self.hosts.center, kafka)):
                 broker.command = [*host.inside, *broker.command]
                 stack.callback(broker.kill)
@@ -101,12 +118,15 @@ class Lab:
         """A way that was never gone."""
         self._lives += 1
         name = re.sub("[^a-z0-9]", "", f"{side}{cell.name}".lower()) + f"x{self._lives}"
-        return Way(name, SOURCE, TARGET, topics)
+        return Way(name, SOURCE, SECURED_TARGET if cell.is_secured else TARGET, topics)
 
     @contextmanager
     def running(self, cell: Cell, side: str, way: Way) -> Iterator[EdgeMirror | MirrorMaker]:
         """The mirror of a side, just begun; it is killed at the end, and what it made at the target deleted."""
-        made = subject(side, self.host_of(cell), self._directory / "mirrors", way, self._program, self._settings)
+        settings = {**self._settings, **(self._entry if cell.is_secured else {})}
+        if cell.is_metered:
+            settings["metered"] = True
+        made = subject(side, self.host_of(cell), self._directory / "mirrors", way, self._program, settings)
         made.spawn()
         try:
             yield made
@@ -118,6 +138,19 @@ class Lab:
         """How many offsets a topic has at the target, whenever it is called."""
         found = self.hosts.center.call(ends.Ends, TARGET, way.at_target(topic), partitions)
         return lambda: self.hosts.center.call(found.total)
+
+
+def entry(authority: Authority) -> dict[str, str]:
+    """The mirror's keys for SECURED_TARGET."""
+    password = authority.directory / "password"
+    password.touch(0o600)
+    password.write_text(PASSWORD)
+    return {
+        "target_security_protocol": "SASL_SSL",
+        "target_ssl_ca_file": str(authority.certificate),
+        "target_sasl_username": USER,
+        "target_sasl_password_file": str(password),
+    }
 
 
 def until(condition: Callable[[], bool], seconds: float, each_s: float = 0.05) -> bool:

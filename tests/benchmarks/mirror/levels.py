@@ -58,11 +58,13 @@ def _levels() -> list[Level]:
 
     for link in SHAPED:
         most(f"bulk-a@{link.name}", "wire_per_payload", 0.19)
+        most(f"bulk-a-metered@{link.name}", "wire_per_payload", 0.16)
         for data in "abc":
             least(f"bulk-{data}@{link.name}", "link_used", 0.93)
         for data in one_partition(link):
             least(f"bulk-{data}-1p@{link.name}", "delivered_bytes_per_s", 0.9, (BARE, f"tcp@{link.name}"))
         most(f"first@{link.name}", "round_trips", 14)
+        most(f"first-secured@{link.name}", "round_trips", 26)
     for name in ("lan", *(link.name for link in SHAPED)):
         least(f"pull-bulk-a@{name}", "records_per_s", 1)
     for link in (GOOD, LOSSY):
