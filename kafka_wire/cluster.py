@@ -19,7 +19,7 @@ from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from kafka_wire.apis import FIND_COORDINATOR, METADATA
-from kafka_wire.connection import SILENT_S_MAX, UNSENT_BYTES_MAX, Connection
+from kafka_wire.connection import SILENT_S_MAX, UNSENT_BYTES_MAX, Connection, Served
 from kafka_wire.errors import ConnectionLost, NoCoordinator, Refused
 from kafka_wire.line import Line
 from kafka_wire.traffic import Traffic
@@ -75,6 +75,7 @@ class Cluster:
         self._timeout_s = settings.request_timeout_ms / 1000
         self._servers = [host_and_port(server) for server in settings.servers]
         self._lines: dict[tuple[Place, int], Line] = {}
+        self._served: dict[str, Served] = {}
         self._is_closed = False
 
     async def topics(self, names: Sequence[str] | None) -> dict[str, Topic]:
@@ -182,6 +183,7 @@ class Cluster:
             unsent_bytes_max=self._unsent_bytes_max,
             silent_s_max=self._silent_s_max,
             traffic=self._traffic,
+            known=self._served,
             hurried=hurried,
             reached=lambda: self._reached(place, number),
         )

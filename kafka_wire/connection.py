@@ -3,6 +3,7 @@
 | state | begins | requests |
 |---|---|---|
 | opening | TCP, TLS, ApiVersions, log-in | none but its own |
+| open, but unsure | TCP and TLS, where it is known what the broker served before | written behind ApiVersions |
 | open | `open` returns | written behind each other |
 | logging in again | the session is nearly over (KIP-368) | wait until the broker has answered, then are written |
 | closed | by either side, by silence, by what cannot be read | those under way are lost |
@@ -76,6 +77,8 @@ KEPT = frozenset({"Fetch", "Produce", "JoinGroup", "SyncGroup"})
 """By a broker until there is something to answer; it answers what one connection asks in its order."""
 _IDS = 0x7FFFFFFF
 
+Served = dict[int, tuple[int, int]]  # the first and last version of each API, by its key
+
 
 class _UnderWay(NamedTuple):
     """A request that was sent, or waits for a log-in to end, and by when it has to be answered."""
@@ -94,9 +97,18 @@ class Connection:
     (KIP-219), as its last answer said; `bytes_in` and `bytes_out` are counted before encryption.
     """
 
-    def __init__(self, place: str, security: Security, client_id: str, tuning: Tuning, traffic: Traffic) -> None:
+    def __init__(
+        self,
+        place: str,
+        security: Security,
+        client_id: str,
+        tuning: Tuning,
+        traffic: Traffic,
+        known: dict[str, Served],
+    ) -> None:
         self.place = place
         self._traffic = traffic
+        self._known = known
         self.heard_at = 0.0
         self.throttled_until = 0.0
         self.bytes_in = 0
@@ -109,7 +121,7 @@ class Connection:
         self._socket: Any = None
         self._raw: asyncio.Transport | None = None  # of the socket
         self._transport: asyncio.Transport | None = None  # by which requests are written: the same, or TLS over it
-        self._served: dict[int, tuple[int, int]] = {}
+        self._served: Served = {}
         self._versions: dict[Any, int] = {}
         self._under_way: deque[_UnderWay] = deque()
         self._held: list[tuple[_UnderWay, list[bytes | memoryview], int]] | None = None  # while it logs in again
@@ -139,18 +151,23 @@ class Connection:
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         silent_s_max: float = SILENT_S_MAX,
         traffic: Traffic | None = None,
+        known: dict[str, Served] | None = None,
         hurried: asyncio.Event | None = None,
         reached: Callable[[], None] = lambda: None,
     ) -> Connection:
         """Connect, encrypt, learn the broker's versions and log in, all within `timeout_s`.
 
         The kernel holds `unsent_bytes_max` unsent, and gives a link up that acknowledges nothing for `silent_s_max`.
+        `known` has what brokers served when they were asked last, by their places, and learns it: such a one is not
+        waited for, where nobody has to log in, as a round trip may take a second. Where it serves by now no more what
+        it was asked by, the connection ends.
         `traffic` counts what it carries; when `hurried` is set, it dials anew (dialling.py); `reached` is called when
         TCP is connected.
         Raises ConnectionLost where nobody answers, Refused where somebody is there.
         """
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self = cls(place, security, client_id, Tuning(unsent_bytes_max, silent_s_max), traffic or Traffic())
+        tuning = Tuning(unsent_bytes_max, silent_s_max)
+        self = cls(place, security, client_id, tuning, traffic or Traffic(), {} if known is None else known)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._open(host, port, timeout_s, hurried, reached)
@@ -178,6 +195,13 @@ class Connection:
         self.heard_at = self._loop.time()
         self._served = {API_VERSIONS_KEY: (0, 0), SASL_HANDSHAKE_KEY: (1, 1)}
         versions = self.send(API_VERSIONS, ApiVersionsRequest(), timeout_s=timeout_s)
+        known = self._known.get(self.place)
+        if known is not None and not self._security.has_login:
+            self._served = known
+            self._versions.clear()
+            self._is_open = True
+            versions.add_done_callback(self._compare)
+            return
         # Both at once: a log-in needs no version that a broker might lack, and a round trip may take a second.
         handshake = self._shake_hands(timeout_s) if self._security.has_login else None
         self._learn(await versions)
@@ -201,8 +225,25 @@ class Connection:
     def _learn(self, answer: ApiVersionsResponse) -> None:
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
             raise NotConnected(f"does not tell what it serves: {error_name(answer.error_code)}")
-        self._served = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        self._served = self._known[self.place] = {
+            one.api_key: (one.min_version, one.max_version) for one in answer.api_keys
+        }
         self._versions.clear()
+
+    def _compare(self, answered: asyncio.Future[ApiVersionsResponse]) -> None:
+        """Go on by what the broker serves now, unless it was asked by what it serves no more."""
+        if answered.exception() is not None:
+            self._known.pop(self.place, None)  # the next one waits for its answer
+            return
+        spoken = dict(self._versions)
+        try:
+            self._learn(answered.result())
+        except NotConnected as error:
+            self._end(Refused(f"{self.place} {error}"))
+            return
+        ranges = [(version, *self._served.get(api.key, (0, -1))) for api, version in spoken.items()]
+        if not all(first <= version <= last for version, first, last in ranges):
+            self._end(ConnectionLost(f"{self.place} serves no more the versions that it served before"))
 
     # requests
 
@@ -295,7 +336,7 @@ class Connection:
                 self._end(WireError(f"{self.place} sent an answer that cannot be read: {str(error).rstrip('.')}"))
                 return
             asked.future.set_result(answer)
-            self._is_taken |= self._is_open
+            self._is_taken |= self._is_open and api.key != API_VERSIONS_KEY
             throttled_ms = getattr(answer, "throttle_time_ms", 0)
             if throttled_ms > 0:
                 self._throttled(min(throttled_ms / 1000, THROTTLED_S_MAX))

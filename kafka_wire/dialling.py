@@ -1,7 +1,12 @@
 """A TCP connection to a host over a bad link, what the kernel is told of it, and what the kernel tells of its bytes.
 
-While a connect hangs, the next is begun each second, as the packet that was lost is sent again ever more rarely: the
-first that is answered wins. Both families of addresses, in the order of the system's resolver (RFC 6724).
+While a connect hangs, the next is begun each NEXT_S, as the packet that was lost is sent again ever more rarely: the
+first that is answered wins. Of ATTEMPTS_MAX the youngest makes room for the next one, the others are left open for
+ATTEMPT_S: over a link whose queue is full, an answer may take that long. NEXT_S is no whole second, so that what new
+attempts send and what the kernel sends again, a second later and ever more rarely (RFC 6298), are not sent at once.
+Behind a packet that was sent for the third time the kernel begins with a single segment in place of ten (RFC 5681,
+3.1), which costs round trips: such a connection is kept as a spare while a younger attempt may still be answered.
+Both families of addresses, in the order of the system's resolver (RFC 6724).
 
 | option | why |
 |---|---|
@@ -27,7 +32,7 @@ from struct import Struct, pack
 from typing import Any, NamedTuple
 
 ATTEMPT_S = 10.0  # an attempt is left open for so long
-NEXT_S = 1.0
+NEXT_S = 0.8  # longer than the round trip of any satellite
 ATTEMPTS_MAX = 3  # at once
 THROUGH_LOSS = "bbr"  # the one algorithm of Linux's that goes by rates and round trips, not by losses
 ANY_RATE = 0xFFFFFFFF
@@ -162,6 +167,11 @@ def segments(connection: socket.socket) -> tuple[int, int]:
     return (0, 0) if told is None else (_number(told, _SEGS_OUT, 4), _number(told, _TOTAL_RETRANS, 4))
 
 
+def begins_slowly(connection: socket.socket) -> bool:
+    """Whether the kernel begins with one segment, as the connect was sent more than twice (tcp_init_transfer)."""
+    return segments(connection)[1] > 1
+
+
 def windowed(connection: socket.socket) -> Windowed | None:
     """How its time went; None where it is closed, or the kernel does not tell."""
     told = _tcp_info(connection, _WINDOWED_BYTES)
@@ -203,7 +213,7 @@ def _queued(connection: socket.socket, which: int) -> int:
 async def dial(host: str, port: int, tuning: Tuning, hurried: asyncio.Event | None = None) -> socket.socket:
     """A socket that is connected; OSError when every address refuses. The caller bounds the time.
 
-    Whenever `hurried` is set, it is cleared and another attempt begins at once, in place of the oldest if need be.
+    Whenever `hurried` is set, it is cleared and another attempt begins at once.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -224,29 +234,55 @@ class _Dialling:
         self._tuning = tuning
         self._under_way: dict[asyncio.Task[socket.socket], Address] = {}
         self._begin_at = 0.0
+        self._spare: socket.socket | None = None
+        self._spare_until = 0.0
         self._error: BaseException = OSError("there is no address")
 
     async def first(self) -> socket.socket:
-        """The first connection that is made."""
+        """The first connection that is made, and need not begin slowly."""
         loop = asyncio.get_running_loop()
         try:
             while True:
-                room = bool(self._addresses) and len(self._under_way) < ATTEMPTS_MAX
-                if room and loop.time() >= self._begin_at:
-                    self._begin(loop.time())
-                elif not self._under_way and not room:
+                now = loop.time()
+                if self._addresses and now >= self._begin_at:
+                    self._begin(now)
+                is_last = not self._under_way and not self._addresses
+                if self._spare is not None and (is_last or now >= self._spare_until):
+                    spare, self._spare = self._spare, None
+                    return spare
+                if is_last:
                     raise self._error
-                else:
-                    wait_s = max(0.0, self._begin_at - loop.time()) if room else None
-                    connection = await self._wait(wait_s)
-                    if connection is not None:
-                        return connection
+                connection = await self._wait(self._idle_s(now))
+                if connection is not None and not begins_slowly(connection):
+                    return connection
+                if connection is not None:
+                    self._keep(connection, loop.time())
         finally:
             for task in self._under_way:
                 task.cancel()
                 task.add_done_callback(_let_go)
+            if self._spare is not None:
+                self._spare.close()
+
+    def _idle_s(self, now: float) -> float | None:
+        """For how long there is nothing to do unless an attempt ends; None: for ever."""
+        times = [self._begin_at] if self._addresses else []
+        times += [self._spare_until] if self._spare is not None else []
+        return max(0.0, min(times) - now) if times else None
+
+    def _keep(self, connection: socket.socket, now: float) -> None:
+        """Keep a connection that begins slowly, and try at once what may be answered a round trip later."""
+        if self._spare is None:
+            self._spare, self._spare_until, self._begin_at = connection, now + NEXT_S, 0.0
+        else:
+            connection.close()
 
     def _begin(self, now: float) -> None:
+        if len(self._under_way) == ATTEMPTS_MAX:
+            youngest = list(self._under_way)[-1]
+            del self._under_way[youngest]
+            youngest.cancel()
+            youngest.add_done_callback(_let_go)
         address = self._addresses.pop(0)
         self._addresses.append(address)
         self._under_way[asyncio.ensure_future(self._attempt(address))] = address
@@ -272,7 +308,8 @@ class _Dialling:
         finally:
             hurry.cancel()
         if self._hurried.is_set():
-            self._hurry()
+            self._hurried.clear()
+            self._begin_at = 0.0
         for task in [task for task in self._under_way if task in done]:
             address = self._under_way[task]
             error = task.exception()
@@ -285,15 +322,6 @@ class _Dialling:
                 self._addresses.remove(address)  # it said no: only those that say nothing are tried again
                 self._begin_at = 0.0
         return None
-
-    def _hurry(self) -> None:
-        self._hurried.clear()
-        self._begin_at = 0.0
-        running = [task for task in self._under_way if not task.done()]
-        if len(self._under_way) >= ATTEMPTS_MAX and running:
-            del self._under_way[running[0]]
-            running[0].cancel()
-            running[0].add_done_callback(_let_go)
 
 
 def _let_go(task: asyncio.Task[socket.socket]) -> None:

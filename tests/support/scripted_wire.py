@@ -55,7 +55,10 @@ class Peer:
 
     async def begin(self, **versions: tuple[int, int]) -> None:
         """Answer ApiVersions, with other versions than all for the APIs named as `kafka_wire.apis` names them."""
-        request = await self.request()
+        self.serve(await self.request(), **versions)
+
+    def serve(self, request: Request, **versions: tuple[int, int]) -> None:
+        """The same of a request that was read already."""
         assert request.key == API_VERSIONS
         own = {getattr(apis, name).api.key: bounds for name, bounds in versions.items()}
         served = [
@@ -106,10 +109,10 @@ async def playing(
                 raise ended
 
 
-async def opened(port: int, security: Security | None = None, **more: float) -> Connection:
+async def opened(port: int, security: Security | None = None, **more: Any) -> Connection:
     """A connection to a port of loopback."""
-    tuned = {"timeout_s": CALL_S} | more
-    return await Connection.open(security or Security(), "127.0.0.1", port, "unit", **tuned)  # type: ignore[arg-type]
+    tuned: dict[str, Any] = {"timeout_s": CALL_S} | more
+    return await Connection.open(security or Security(), "127.0.0.1", port, "unit", **tuned)
 
 
 async def until(condition: Callable[[], object], what: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from drupelet.kafka_security import Security
 from drupelet.secret_files import Secret
+from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from edge_broker.protocol.messages.produce import (
@@ -407,6 +408,102 @@ class TestOpening:
     async def test_a_name_that_nobody_may_have(self):
         with pytest.raises(ConnectionLost, match="has a name that is not found"):
             await open_at("a" * 70 + ".example")
+
+
+async def greet(peer):
+    """Play a broker that says what it serves, and no more."""
+    await peer.begin()
+    await peer.request()
+
+
+class TestKnownBrokers:
+    """One that has told what it serves is asked at once, from its next connection on, what there is to ask."""
+
+    async def again(self, play, security=None):
+        """Make a second connection to a broker that plays another part then, and ask it; what that came to know."""
+        parts = iter((greet, play))
+
+        async def begin(peer):
+            await next(parts)(peer)
+
+        async with playing(begin) as port:
+            known = {}
+            (await opened(port, known=known)).close()
+            connection = await opened(port, security, known=known)
+            try:
+                answer = await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)
+                return answer.producer_id, connection, known.get(connection.place)
+            except ConnectionLost as lost:
+                return lost, connection, known.get(connection.place)
+            finally:
+                connection.close()
+
+    @pytest.mark.parametrize("versions", [{}, {"INIT_PRODUCER_ID": (0, 99)}, {"FETCH": (4, 5)}])
+    async def test_its_answer_is_not_waited_for(self, versions):
+        async def play(peer):
+            asked, request = await peer.request(), await peer.request()
+            peer.serve(asked, **versions)
+            peer.answer(request, initialised(7))
+            await peer.request()
+
+        found, connection, known = await self.again(play)
+        assert found == 7
+        assert [known[getattr(apis, name).api.key] for name in versions] == list(versions.values())
+        assert connection.version(apis.FETCH) == versions.get("FETCH", (0, apis.FETCH.api.max_version))[1]
+
+    @pytest.mark.parametrize("versions", [(0, -1), (0, 1), (90, 99)])
+    async def test_one_that_serves_no_more_what_it_was_asked_by_is_asked_anew(self, versions):
+        async def play(peer):
+            peer.serve(await peer.request(), INIT_PRODUCER_ID=versions)
+            await peer.request()
+            await peer.request()
+
+        lost, _, known = await self.again(play)
+        assert "serves no more the versions that it served before" in str(lost)
+        assert not isinstance(lost, Refused), "the next connection is made at once"
+        assert known[apis.INIT_PRODUCER_ID.api.key] == versions
+
+    @pytest.mark.parametrize("content", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
+    async def test_one_that_does_not_answer_is_waited_for_by_the_next(self, content):
+        async def play(peer):
+            await peer.request()
+            peer.write(content)
+
+        lost, _, known = await self.again(play)
+        assert isinstance(lost, Refused)
+        assert known is None
+
+    async def test_one_that_refuses_what_it_serves_is_refused(self):
+        async def play(peer):
+            peer.answer(await peer.request(), ApiVersionsResponse(error_code=29))
+            await peer.request()
+            await peer.request()
+
+        lost, _, _ = await self.again(play)
+        assert isinstance(lost, Refused)
+        assert "does not tell what it serves: TOPIC_AUTHORIZATION_FAILED" in str(lost)
+
+    async def test_one_that_wants_a_log_in_hangs_up_behind_its_versions(self):
+        async def play(peer):
+            await peer.begin()
+            await peer.request()
+
+        lost, _, _ = await self.again(play)
+        assert isinstance(lost, Refused), "so that it is tried ever more rarely"
+
+    async def test_who_logs_in_waits_for_what_it_has_to_wait_for_anyway(self):
+        async def play(peer):
+            asked = await peer.request()
+            handshake = await peer.request()
+            assert handshake.key == apis.SASL_HANDSHAKE.api.key
+            peer.serve(asked)
+            peer.answer(handshake, SaslHandshakeResponse(mechanisms=["PLAIN"]))
+            peer.answer(await peer.request(), SaslAuthenticateResponse())
+            peer.answer(await peer.request(), initialised(7))
+            await peer.request()
+
+        found, _, _ = await self.again(play, by_plain())
+        assert found == 7
 
 
 async def open_at(host):

@@ -1,4 +1,4 @@
-"""A connect that hangs is begun again each second, three at once at most; the first that is answered wins."""
+"""A connect that hangs is begun again and again, three at once at most; the first that is answered wins."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from kafka_wire import dialling
 from kafka_wire.dialling import (
     ANY_RATE,
     ATTEMPTS_MAX,
     THROUGH_LOSS,
     Tuning,
+    begins_slowly,
     congestion_control,
     dial,
     filled,
     first_of,
+    segments,
     set_congestion_control,
     set_rate_max,
 )
@@ -30,10 +33,15 @@ TUNING = Tuning(unsent_bytes_max=65_536, silent_s_max=10.0)
 SYN_SENT = "02"
 
 
-def hanging(port):
-    """How many connects to a port hang, by the kernel's own table."""
+def connects(port):
+    """The addresses here of those connects to a port that hang, by the kernel's own table."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[2].endswith(f":{port:04X}") and row[3] == SYN_SENT for row in rows)
+    return {row[1] for row in rows if row[2].endswith(f":{port:04X}") and row[3] == SYN_SENT}
+
+
+def hanging(port):
+    """How many there are."""
+    return len(connects(port))
 
 
 class FullListener:
@@ -58,7 +66,7 @@ class FullListener:
 
 async def test_a_connect_that_hangs_is_begun_again_and_the_first_that_is_answered_wins():
     with FullListener() as listener:
-        dialling = asyncio.ensure_future(dial("127.0.0.1", listener.port, TUNING))
+        dialled = asyncio.ensure_future(dial("127.0.0.1", listener.port, TUNING))
         seen = []
 
         def all_three():
@@ -68,18 +76,61 @@ async def test_a_connect_that_hangs_is_begun_again_and_the_first_that_is_answere
         await until(all_three, "three attempts")
         assert seen == sorted(seen)
         listener.take()
-        with await asyncio.wait_for(dialling, CALL_S) as connection:
+        with await asyncio.wait_for(dialled, CALL_S) as connection:
             assert connection.getpeername() == ("127.0.0.1", listener.port)
             await until(lambda: hanging(listener.port) == 0, "the others are closed")
 
 
+async def test_of_three_the_youngest_makes_room_and_the_others_are_left_open():
+    with FullListener() as listener:
+        dialled = asyncio.ensure_future(dial("127.0.0.1", listener.port, TUNING))
+        await until(lambda: hanging(listener.port) == ATTEMPTS_MAX - 1, "two attempts")
+        old, young = connects(listener.port), set()
+
+        def others():
+            young.update(connects(listener.port) - old)
+            return len(young) == 3
+
+        await until(others, "three attempts behind those")
+        assert old < connects(listener.port)
+        assert hanging(listener.port) <= ATTEMPTS_MAX
+        dialled.cancel()
+        await until(lambda: hanging(listener.port) == 0, "no attempt")
+
+
+async def test_a_connect_that_was_sent_for_the_third_time_begins_slowly():
+    with FullListener() as listener, socket.socket() as connection:
+        connection.setblocking(False)
+        connecting = asyncio.ensure_future(
+            asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", listener.port))
+        )
+        await until(lambda: segments(connection)[1] == 1, "it is sent again")
+        listener.take()
+        await connecting
+        assert begins_slowly(connection)
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.create_connection(other.getsockname()) as connection:
+        assert not begins_slowly(connection)
+
+
+@pytest.mark.parametrize(("slow", "made"), [(1, 2), (9, 1)])
+async def test_who_begins_slowly_is_a_spare_for_a_moment(slow, made, monkeypatch):
+    """So many begin slowly; which one is had. Where no other comes in time it is the first."""
+    answered = []
+    monkeypatch.setattr(dialling, "begins_slowly", lambda one: answered.append(one) or len(answered) <= slow)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = await dial("127.0.0.1", listener.getsockname()[1], TUNING)
+        assert connection is answered[made - 1]
+        await until(lambda: all(one.fileno() < 0 for one in answered if one is not connection), "others are closed")
+        connection.close()
+
+
 async def test_who_is_cancelled_leaves_no_attempt():
     with FullListener() as listener:
-        dialling = asyncio.ensure_future(dial("127.0.0.1", listener.port, TUNING))
+        dialled = asyncio.ensure_future(dial("127.0.0.1", listener.port, TUNING))
         await until(lambda: hanging(listener.port) == 1, "an attempt")
-        dialling.cancel()
+        dialled.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await dialling
+            await dialled
         await until(lambda: hanging(listener.port) == 0, "no attempt")
 
 
