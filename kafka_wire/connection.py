@@ -30,7 +30,7 @@ from drupelet.kafka_security import Security
 from edge_broker.errors import ErrorCode, ProtocolViolation, error_name
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
 from edge_broker.protocol.api import SASL_HANDSHAKE as SASL_HANDSHAKE_KEY
-from edge_broker.protocol.api import Asked
+from edge_broker.protocol.api import Api, Asked
 from edge_broker.protocol.codec import decode, encode, skip_tags
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -122,7 +122,7 @@ class Connection:
         self._raw: asyncio.Transport | None = None  # of the socket
         self._transport: asyncio.Transport | None = None  # by which requests are written: the same, or TLS over it
         self._served: Served = {}
-        self._versions: dict[Any, int] = {}
+        self._versions: dict[Api, int] = {}
         self._under_way: deque[_UnderWay] = deque()
         self._held: list[tuple[_UnderWay, list[bytes | memoryview], int]] | None = None  # while it logs in again
         self._last_id = 0
@@ -241,8 +241,8 @@ class Connection:
         except NotConnected as error:
             self._end(Refused(f"{self.place} {error}"))
             return
-        ranges = [(version, *self._served.get(api.key, (0, -1))) for api, version in spoken.items()]
-        if not all(first <= version <= last for version, first, last in ranges):
+        ranges = {api: self._range(api) for api in spoken}
+        if not all(first <= spoken[api] <= last for api, (first, last) in ranges.items()):
             self._end(ConnectionLost(f"{self.place} serves no more the versions that it served before"))
 
     # requests
@@ -251,7 +251,7 @@ class Connection:
         """The newest version of an API that both sides speak; VersionUnknown where there is none."""
         version = self._versions.get(asked.api)
         if version is None:
-            first, last = self._range(asked)
+            first, last = self._range(asked.api)
             if not self.serves(asked):
                 theirs = f"versions {first} to {last}" if last >= first else "none"
                 ours = f"{asked.api.min_version} to {asked.api.max_version}"
@@ -261,11 +261,11 @@ class Connection:
 
     def serves(self, asked: Asked[R]) -> bool:
         """Whether both sides speak some version of an API."""
-        first, last = self._range(asked)
+        first, last = self._range(asked.api)
         return min(last, asked.api.max_version) >= max(first, asked.api.min_version)
 
-    def _range(self, asked: Asked[R]) -> tuple[int, int]:
-        return self._served.get(asked.api.key, (0, -1))
+    def _range(self, api: Api) -> tuple[int, int]:
+        return self._served.get(api.key, (0, -1))
 
     def send(self, asked: Asked[R], request: Message, *, timeout_s: float) -> asyncio.Future[R]:
         """Write a request behind those that were sent before, and return its answer to come.

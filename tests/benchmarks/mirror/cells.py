@@ -2,8 +2,7 @@
 
 A cell's name is `KIND@LINK`, by which it is asked for and kept; kinds carry their data: `bulk-a`, `bulk-a-1p` (one
 partition), `bulk-a-metered` (bytes cost money), `first-secured` (by TLS and SCRAM), `pull-bulk-a` (the mirror at the
-target's side). Must never come in: how a cell is measured, what it should
-come to (levels.py).
+target's side). Must never come in: how a cell is measured, what it should come to (levels.py).
 """
 
 from __future__ import annotations
