@@ -485,6 +485,15 @@ class Connection:
         """How the kernel fills the link, while it sends through losses."""
         return filled(self._socket) if self._is_undaunted else None
 
+    def fill_anew(self) -> None:
+        """Have the kernel find the link's rate once more, while it sends through losses; what it may send it keeps to.
+
+        The shortest round trip it knows, as the socket has it.
+        """
+        if self._ended is None and self._is_undaunted:
+            set_congestion_control(self._socket, self._usual)  # the same once more would be none
+            self._is_undaunted = set_congestion_control(self._socket, THROUGH_LOSS)
+
     def limit_rate(self, bytes_s: int | None) -> None:
         """Have the kernel send at most so many bytes per second, or as it likes."""
         if bytes_s != self._rate_max and self._ended is None:

@@ -44,8 +44,9 @@ _MIN_RTT, _BUSY_TIME, _RWND_LIMITED, _BYTES_SENT = 148, 168, 176, 200
 _SEGMENTS_BYTES, _WINDOWED_BYTES, _CARRIED_BYTES = 140, 184, 208  # how much of it a kernel must tell: 4.2, 4.10, 4.19
 _ALGORITHM_BYTES = 16  # linux/tcp.h: TCP_CA_NAME_MAX
 _SO_MAX_PACING_RATE, _TCP_CC_INFO = 47, 26  # asm-generic/socket.h, linux/tcp.h: the socket module has no names for them
-_BBR_INFO = Struct("=QI")  # linux/inet_diag.h, the beginning of tcp_bbr_info: its rate, and its shortest round trip
+_BBR_INFO = Struct("=QII")  # linux/inet_diag.h, the beginning of tcp_bbr_info: rate, shortest round trip, pacing gain
 _BBR_INFO_BYTES = 20
+_BBR_GAIN_MAX = 5 * 256 // 4  # tcp_bbr.c: while it sends faster than that, in 256ths of the rate, it looks for the rate
 _HEADER_BYTES = 52  # of a segment: IPv4's, TCP's and its timestamps
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
@@ -87,10 +88,14 @@ class Windowed(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """How BBR fills a link: bytes per second that the link carries, and for how many seconds packets wait on it."""
+    """How BBR fills a link: bytes per second that the link carries, for how many seconds packets wait on it, its
+    shortest round trip in seconds, and whether it still looks for the rate, as it does when it begins.
+    """
 
     bytes_s: int
     waits_s: float
+    shortest_s: float
+    begins: bool
 
 
 def set_silence(connection: socket.socket, seconds: float) -> None:
@@ -140,8 +145,9 @@ def filled(connection: socket.socket) -> Filled | None:
     own = connection.getsockopt(socket.IPPROTO_TCP, _TCP_CC_INFO, _BBR_INFO_BYTES)
     if len(own) < _BBR_INFO_BYTES:
         return None
-    bytes_s, shortest_us = _BBR_INFO.unpack_from(own)
-    return Filled(bytes_s, max(0, _number(told, _RTT, 4) - shortest_us) / 1e6) if bytes_s else None
+    bytes_s, shortest_us, gain = _BBR_INFO.unpack_from(own)
+    waits_s = max(0, _number(told, _RTT, 4) - shortest_us) / 1e6
+    return Filled(bytes_s, waits_s, shortest_us / 1e6, gain > _BBR_GAIN_MAX) if bytes_s else None
 
 
 def set_rate_max(connection: socket.socket, bytes_s: int | None) -> None:

@@ -139,10 +139,12 @@ class Dealing:
             self.connections += 1
             for pipe in self.pipes:
                 self._keep(pipe)
-        if len(self._pipes) > 1:  # one has the whole link
+        if len(self._pipes) > 1 or self._link.is_lossy:  # else one has the whole link
             self._share()
+        alone_bytes_s = self._link.rate if sum(not pipe.is_free for pipe in self.pipes) == 1 else None
         for pipe in self.pipes:
-            pipe.drain(is_shared=self.connections > 1 or self._is_mixed(pipe))
+            is_shared = self.connections > 1 or self._is_mixed(pipe)
+            pipe.fill(is_shared=is_shared, alone_bytes_s=None if pipe.is_free else alone_bytes_s)
 
     def _is_mixed(self, pipe: Pipe) -> bool:
         """Whether something else goes beside a backlog."""

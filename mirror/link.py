@@ -12,7 +12,6 @@ No client, no clock and no chance may come in here: time is an argument, in seco
 |---|---|
 | may be under way | rate x (round trip + QUEUE_S), so that the pipe is full and what comes next waits QUEUE_S at most |
 | the same where it loses | rate x (round trip + QUEUE_LOSSY_S): what follows a lost segment waits for it |
-| a connection of BBR | less than BBR has found while packets wait on the link: all that waits is gone in DRAIN_S |
 | a batch | what the link carries in BATCH_S |
 | linger | LINGER_TIMES round trips, LINGER_S_MAX at most: a LAN waits for nothing, a thin link merges |
 | zstd's level | 9 on a thin link, 1 on a fast one or a slow board, where the processor is what is short |
@@ -54,21 +53,8 @@ PACKED_BYTES_MIN = 16 * 1024  # of less the time is that of waking up
 PACKED_WEIGHT = 0.3  # of the newest
 PACE_S = 3
 SLOW = 0.5
-WAITS_S = 0.05  # of packets on the link, which is full then
-DRAIN_S = 2.0  # until all that waits is gone
-RATE_SHARE_MIN = 0.5
 FORWARDED_BYTES_MIN = 32 * 1024
 FORWARDED_FAST_BYTES_MIN = 16 * 1024
-
-
-def rate_max(bytes_s: int, waits_s: float) -> int | None:
-    """How many bytes per second a connection of BBR may send that has found so many, while packets wait so long.
-
-    BBR takes the fastest of ten round trips for what the link carries. Where that is too much, what it sends too fast
-    waits on the link until there is a round trip more on it than it holds, and all that comes next waits as long.
-    None: as it likes, as only who tries more finds out that there is more.
-    """
-    return None if waits_s <= WAITS_S else int(bytes_s * max(RATE_SHARE_MIN, 1 - waits_s / DRAIN_S))
 
 
 class Mark:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from kafka_wire.connection import Connection
 from kafka_wire.dialling import Windowed
 from kafka_wire.errors import WireError
+from mirror.filling import Filling
 from mirror.lane import Batch, Lane
-from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Pace, rate_max
+from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Pace
 from mirror.packing import Job
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Pipe:
         self.pace = Pace()
         self.is_free = True  # no lane of it had a backlog a moment ago
         self._connection: Connection | None = None
+        self._filling = Filling(0.0)
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
         self._windowed: Windowed | None = None
 
@@ -93,8 +95,12 @@ class Pipe:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has a backlog to share the link with: what trickles needs no room, and is sent beside that."""
-        return bool(self.ready or (self.under_way_bytes and not self.is_free))
+        """Whether it has a backlog to share the link with: what trickles needs no room, and is sent beside that.
+
+        Nor does one that is not connected.
+        """
+        is_up = self._connection is not None and not self._connection.closed
+        return is_up and bool(self.ready or (self.under_way_bytes and not self.is_free))
 
     def segments(self) -> tuple[int, int]:
         """How many segments it has sent in the last LOSS_S, about, and how many of those once more; once a second."""
@@ -113,14 +119,19 @@ class Pipe:
         """Have a link that loses segments of itself be filled all the same; whether the kernel lets us."""
         return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
 
-    def drain(self, *, is_shared: bool) -> None:
-        """Have the link hold little that waits, where a backlog goes through its losses beside others; each second.
+    def fill(self, *, is_shared: bool, alone_bytes_s: float | None) -> None:
+        """Have a backlog fill the link through its losses, and little wait where something goes beside it; each second.
 
-        Of what trickles BBR finds no more than it is given: bound by that, it could send no burst.
+        `alone_bytes_s` is what the link carries, where this is the only connection with a backlog.
         """
-        if self._connection is not None:
-            filled = self._connection.filled() if is_shared and not self.is_free else None
-            self._connection.limit_rate(None if filled is None else rate_max(*filled))
+        if self._connection is None:
+            return
+        filled, now = None if self.is_free else self._connection.filled(), asyncio.get_running_loop().time()
+        told = self._filling.tick(now, filled, is_shared=is_shared, alone_bytes_s=alone_bytes_s)
+        if told is not None:
+            self._connection.limit_rate(told.rate_max)
+            if told.begins_anew:
+                self._connection.fill_anew()
 
     def was_held_up(self) -> bool:
         """Whether the broker's window is smaller than the link is long: most of the time since it was asked last.
@@ -154,10 +165,12 @@ class Pipe:
                 await sender.moved(self)
                 await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
                 continue
-            self._connection, self._segments, self._windowed = connection, [], None
+            self._connection, self._filling = connection, Filling(asyncio.get_running_loop().time())
+            self._segments, self._windowed = [], None
             self.bear_loss(is_lossy=sender.link.is_lossy)
             self.pace = Pace()
             self._tell(sender, "")
+            sender.back(self)
             closed = asyncio.ensure_future(connection.wait_closed())
             closed.add_done_callback(lambda _: self.wake.set())
             try:

@@ -8,8 +8,8 @@ the leader's clock where the topic has LogAppendTime. So both have to be young, 
 
 | what is without an answer | then |
 |---|---|
-| young, and sent once | it is sent again as it is |
-| older, or without an answer for a second time | a new life begins with a fence and a look (lives.py) |
+| young since it was sent first | it is sent again as it is, how often soever it was lost |
+| older | a new life begins with a fence and a look (lives.py) |
 
 Must never come in: what is sent when (sending.py). Source: KIP-98, KIP-360; Apache Kafka's ProducerStateManager.
 """
@@ -33,6 +33,6 @@ def may_be_sent_again(batches: Iterable[Batch], target_ms: int | None, boot_s: f
     lost = [batch for batch in batches if batch.lost]
     return not lost or (
         target_ms is not None
-        and all(batch.lost == 1 and boot_s - batch.posted_s <= YOUNG_S for batch in lost)
+        and all(boot_s - batch.posted_s <= YOUNG_S for batch in lost)
         and all(target_ms - BatchHeader(batch.packed.batch).max_timestamp <= YOUNG_S * 1000 for batch in lost)
     )

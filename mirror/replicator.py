@@ -63,7 +63,7 @@ BACKOFF_FIRST_S = 0.1
 POLL_S = 1.0
 LOOK_AT_ALL_S = 60.0
 LANE_SHARE = 4  # of the memory, that one lane may fill
-BULK_SHARE = 0.75  # of the memory, beyond which only lanes that have nothing are read
+BULK_SHARE = 0.75  # of the memory, beyond which only lanes are read that have less than their share of it
 URGENT_SHARE = 8  # of the memory, that is kept for urgent lanes where there can be some
 UNDER_WAY_SHARE = 4
 FENCED = (
@@ -436,8 +436,9 @@ class Replicator:
         """
         now, busy = time.monotonic(), self.source.reader.busy
         free = [lane for lane in self._lanes.values() if lane.partition not in busy and lane.rest_until <= now]
-        urgent_bytes = sum(lane.held_bytes for lane in self._lanes.values() if lane.urgent) if free else 0
-        ready = [lane for lane in free if self._has_room(lane, urgent_bytes)]
+        holding = [lane for lane in self._lanes.values() if lane.held_bytes] if free else []
+        urgent_bytes = sum(lane.held_bytes for lane in holding if lane.urgent)
+        ready = [lane for lane in free if self._has_room(lane, urgent_bytes, len(holding))]
         if not ready:
             return {}
         self._turn = (self._turn + 1) % len(ready)
@@ -449,8 +450,12 @@ class Replicator:
         epoch = -1 if lane.leader_epoch is None else lane.leader_epoch
         return Place(lane.leader.node, epoch, lane.read_offset, lane.urgent, lane.topic_id)
 
-    def _has_room(self, lane: Lane, urgent_bytes: int) -> bool:
-        """Whether a lane may hold more; what is urgent has a share of the memory that no backlog fills."""
+    def _has_room(self, lane: Lane, urgent_bytes: int, holding: int) -> bool:
+        """Whether a lane may hold more; what is urgent has a share of the memory that no backlog fills.
+
+        `holding` is how many lanes hold something. Once they hold much, only those that have less than their share are
+        read: what one connection sends slowly would else leave nothing to read for another.
+        """
         if not lane.is_read or lane.leader.node < 0:
             return False
         if not lane.ensured:  # what has nowhere to go would fill the memory of the others
@@ -462,7 +467,7 @@ class Replicator:
                 return True
             bytes_max -= kept
         if self._memory.bytes >= bytes_max * BULK_SHARE:
-            return not lane.held_bytes and self._memory.bytes < bytes_max
+            return lane.held_bytes * holding < bytes_max * BULK_SHARE and self._memory.bytes < bytes_max
         return lane.held_bytes < bytes_max // LANE_SHARE
 
     def _rest(self, lane: Lane, why: str) -> None:

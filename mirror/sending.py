@@ -276,6 +276,13 @@ class Sender:
                     await self._join(lane)
                     self.consider(lane)
 
+    def back(self, pipe: Pipe) -> None:
+        """Deal what a pipe carries anew, as its broker is there again: meanwhile there may be a backlog, or none."""
+        for lane in list(pipe.lanes):
+            if _is_still(lane) and not (lane.is_unsure or lane.rests or lane.is_gone):
+                self.dealing.join(lane, pipe.node)
+                self.consider(lane)
+
     def _backoff(self) -> Backoff:
         return Backoff(self.settings.backoff_first_s, self.settings.backoff_max_s)
 

@@ -94,6 +94,26 @@ async def test_a_link_that_loses_is_sent_through_until_it_loses_no_more(monkeypa
     assert asked == ["bbr", "usual", "bbr"]
 
 
+async def test_what_goes_through_losses_is_begun_anew_by_way_of_the_usual_algorithm(monkeypatch):
+    asked = []
+    monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: not asked.append(name))
+    monkeypatch.setattr("kafka_wire.connection.congestion_control", lambda _: "usual")
+
+    async def play(peer):
+        await peer.begin()
+        await peer.request()
+
+    async with playing(play) as port:
+        connection = await opened(port)
+        connection.fill_anew()
+        assert asked == []
+        connection.send_through_loss(is_lossy=True)
+        connection.fill_anew()
+        connection.close()
+        connection.fill_anew()
+    assert asked == ["bbr", "usual", "bbr"]
+
+
 async def test_how_a_link_is_filled_is_asked_while_it_is_sent_through_and_a_rate_is_told_once(monkeypatch):
     told = []
     monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: True)

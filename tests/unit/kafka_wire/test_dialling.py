@@ -27,7 +27,7 @@ from kafka_wire.dialling import (
 )
 from tests.support.ports import free_port
 from tests.support.scripted_wire import until
-from tests.support.waiting import CALL_S
+from tests.support.waiting import CALL_S, wait_until
 
 TUNING = Tuning(unsent_bytes_max=65_536, silent_s_max=10.0)
 SYN_SENT = "02"
@@ -208,6 +208,13 @@ def test_bbr_tells_how_it_fills_a_link_and_others_do_not():
             told = filled(both[0])
             assert told.bytes_s > 1000
             assert 0 <= told.waits_s < 1
+            assert 0 <= told.shortest_s < 1
+            assert set_congestion_control(both[0], "reno")
+            assert set_congestion_control(both[0], THROUGH_LOSS)
+            both[0].sendall(b"x")
+            assert both[1].recv(1) == b"x"
+            wait_until(lambda: filled(both[0]), 10, "it has found a rate")
+            assert filled(both[0]).begins
 
 
 def test_a_rate_is_bounded_and_is_not_any_more():

@@ -10,18 +10,21 @@ import pytest
 from kafka_wire.dialling import Filled, Windowed
 from kafka_wire.partitions import TopicPartition
 from mirror.dealing import CONNECTIONS_MAX, DOWN_S, JUDGED, Dealing
+from mirror.filling import Filling, rate_max
 from mirror.lane import Lane
-from mirror.link import LEAST_BYTES, PACE_S, Link, Pace, rate_max
+from mirror.link import LEAST_BYTES, PACE_S, Link, Pace
 from mirror.pipe import Pipe, Turns
+from mirror.sending import Sender
 
 POLICY = {"cleanup.policy": "delete"}
+WAITING = Filled(100_000, 0.2, 0.3, begins=False)
 
 
 class Full:
     """A pipe as far as it is looked at when there are more."""
 
     def __init__(self, number=0, *, loss=0.0, held_up=False, queued=False, undaunted=False, lanes=()):
-        self.undaunted, self.drained = undaunted, False
+        self.undaunted, self.shared, self.alone = undaunted, False, None
         self.node, self.number, self.loss, self.lanes = 1, number, loss, set(lanes)
         self.held_up, self.is_queued, self.forgot, self.sent = held_up, queued, 0, 1000
         self.pace, self.under_way_bytes, self.is_free, self.is_active = Pace(), 0, False, True
@@ -39,8 +42,11 @@ class Full:
     def forget_loss(self):
         self.forgot += 1
 
-    def drain(self, *, is_shared):
-        self.drained = is_shared
+    def let_go(self, lane):
+        self.lanes.discard(lane)
+
+    def fill(self, *, is_shared, alone_bytes_s):
+        self.shared, self.alone = is_shared, alone_bytes_s
 
 
 def backlogged(number):
@@ -82,7 +88,7 @@ async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second
         assert dealing.connections <= before + 1
     assert dealing.connections == connections <= CONNECTIONS_MAX
     assert {pipe.bears for pipe in dealing.pipes} == {"loss" in why and "queued" not in why}
-    assert {pipe.drained for pipe in dealing.pipes} == {connections > 1}
+    assert {pipe.shared for pipe in dealing.pipes} == {connections > 1}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +104,7 @@ async def test_an_only_connection_leaves_little_waiting_where_something_goes_bes
     dealing, link, _ = dealing_of(pipe := Full(lanes=lanes))
     carry(link, 0)
     dealing.grow()
-    assert (dealing.connections, pipe.drained) == (1, bounded)
+    assert (dealing.connections, pipe.shared) == (1, bounded)
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
@@ -198,6 +204,24 @@ async def test_a_backlog_leaves_a_slow_connection_for_one_that_has_none(is_slow,
     assert dealing.emptiest(1, 0, 2, but=slow) is other
 
 
+async def test_a_connection_that_is_there_again_has_its_lanes_dealt_anew():
+    """When it was lost there was no backlog yet; what is under way, or rests, stays."""
+    other, back = Full(0), Full(1)
+    lanes = [waiting(number) for number in range(6)]
+    for lane in lanes:
+        lane.dealt, lane.pipe, lane.ensured = (1, 2), back, True
+        back.lanes.add(lane)
+    lanes[4].rests = lanes[5].packing = True
+    other.is_free = True
+    dealing, link, _ = dealing_of(other, back)
+    link.is_lossy, dealing._is_undaunted, considered = True, True, []
+    Sender.back(SimpleNamespace(dealing=dealing, consider=considered.append), back)
+    assert set(considered) == set(lanes[:4])
+    assert {lane.dealt for lane in lanes[:4]} == {(0, 2)}
+    assert {lanes[4], lanes[5]} <= back.lanes
+    assert len(other.lanes) == len(back.lanes) == 3
+
+
 def test_a_connection_is_slow_that_is_busy_for_long_and_carries_little():
     pace = Pace()
     for second in range(3 * PACE_S):
@@ -213,21 +237,24 @@ def test_a_connection_is_slow_that_is_busy_for_long_and_carries_little():
     ("is_ready", "under_way", "is_free", "is_active"),
     [(True, 0, True, True), (False, 8_000, False, True), (False, 8_000, True, False), (False, 0, False, False)],
 )
-async def test_a_connection_shares_the_link_while_it_has_a_backlog(is_ready, under_way, is_free, is_active):
+@pytest.mark.parametrize("is_up", [True, False, None])
+async def test_a_connection_shares_the_link_while_it_is_up_and_has_a_backlog(
+    is_ready, under_way, is_free, is_active, is_up
+):
     pipe = Pipe.__new__(Pipe)
+    pipe._connection = None if is_up is None else SimpleNamespace(closed=not is_up)
     pipe.ready, pipe.under_way_bytes, pipe.is_free = Turns(), under_way, is_free
     if is_ready:
         pipe.ready.add(backlogged(0))
-    assert pipe.is_active is is_active
+    assert pipe.is_active is (is_active and bool(is_up))
 
 
 @pytest.mark.parametrize(
     ("is_shared", "is_free", "filled", "told"),
     [
-        (True, False, Filled(100_000, 0.2), rate_max(100_000, 0.2)),
-        (True, False, Filled(100_000, 0.0), None),
-        (True, True, Filled(100_000, 0.2), None),
-        (False, False, Filled(100_000, 0.2), None),
+        (True, False, WAITING, rate_max(WAITING)),
+        (True, True, WAITING, None),
+        (False, False, WAITING, None),
         (True, False, None, None),
     ],
 )
@@ -237,8 +264,32 @@ async def test_a_backlog_beside_others_leaves_little_waiting_and_what_trickles_i
     pipe, rates = Pipe.__new__(Pipe), []
     pipe.is_free = is_free
     pipe._connection = SimpleNamespace(filled=lambda: filled, limit_rate=rates.append)
-    pipe.drain(is_shared=is_shared)
+    pipe._filling = Filling(asyncio.get_running_loop().time())
+    pipe.fill(is_shared=is_shared, alone_bytes_s=None)
     assert rates == [told]
+
+
+async def test_who_begins_anew_is_bounded_before_it_does():
+    pipe, told = Pipe.__new__(Pipe), []
+    pipe.is_free, pipe._filling = False, Filling(asyncio.get_running_loop().time())
+    pipe._connection = SimpleNamespace(
+        filled=lambda: WAITING, limit_rate=told.append, fill_anew=lambda: told.append("anew")
+    )
+    pipe.fill(is_shared=True, alone_bytes_s=1_000_000)
+    assert told == [1_100_000, "anew"]
+
+
+@pytest.mark.parametrize(("free", "alone"), [((False, True), (True, False)), ((False, False), (False, False))])
+async def test_who_alone_has_a_backlog_is_told_what_the_link_carries(free, alone):
+    pipes = Full(0), Full(1)
+    for number, (pipe, is_free) in enumerate(zip(pipes, free, strict=True)):
+        if not is_free:
+            pipe.lanes.add(waiting(number))
+    dealing, link, _ = dealing_of(*pipes)
+    carry(link, 0)
+    dealing.grow()
+    assert tuple(pipe.alone is not None for pipe in pipes) == alone
+    assert {pipe.alone for pipe in pipes} <= {link.rate, None}
 
 
 async def test_who_joins_with_a_backlog_shares_the_link_at_once():

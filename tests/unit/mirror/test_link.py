@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.protocol.unpacking import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD
-from mirror.link import BATCH_BYTES_MIN, FIRST_BYTES, LEAST_BYTES, QUEUE_S, RATE_SHARE_MIN, WAITS_S, Link, rate_max
+from mirror.link import BATCH_BYTES_MIN, FIRST_BYTES, LEAST_BYTES, QUEUE_S, Link
 
 BYTES_MAX = 4_000_000
 
@@ -48,28 +48,6 @@ def test_answers_that_come_at_once_behind_a_lost_segment_show_no_more_than_was_s
         link.acked(33.001 + number / 1000, mark)
     link.acked(33.1, last)
     assert link.rate == pytest.approx(before, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("waits_s", "bytes_s"),
-    [(0.0, None), (WAITS_S, None), (0.1, 95_000), (0.2, 90_000), (1.0, 100_000 * RATE_SHARE_MIN)],
-)
-def test_a_connection_sends_the_slower_the_longer_packets_wait_on_the_link(waits_s, bytes_s):
-    assert rate_max(100_000, waits_s) == bytes_s
-
-
-@pytest.mark.parametrize("too_much", [1.02, 1.05, 1.1])
-@pytest.mark.parametrize("begins_s", [0.0, 0.8])
-def test_what_is_found_too_much_waits_on_the_link_for_a_moment_only(too_much, begins_s):
-    """A link that carries 1, its rate found too high; what is seen waited a moment ago."""
-    waits, shares = [begins_s, begins_s], []
-    for _ in range(60):
-        found = int(too_much * 1000)
-        share = (rate_max(found, waits[-2]) or found) / 1000
-        waits.append(max(0.0, waits[-1] + share - 1))
-        shares.append(min(share, 1.0) if waits[-1] == 0 else 1.0)
-    assert max(waits[20:]) <= 0.3
-    assert sum(shares[20:]) / 40 >= 0.97
 
 
 def test_before_anything_is_known_a_little_may_be_under_way():

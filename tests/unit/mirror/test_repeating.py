@@ -1,4 +1,4 @@
-"""What the target surely knows again: young by its own clock, and sent once without an answer."""
+"""What the target surely knows again: young by its own clock, and sent for the first time a moment ago."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def batch(*, lost: int = 1, age_s: float = 60.0, timestamp_ms: int = NOW_MS - 60
         ([batch()], True),
         ([batch(age_s=YOUNG_S, timestamp_ms=NOW_MS - YOUNG_MS)], True),
         ([batch(timestamp_ms=NOW_MS + 10**12)], True),  # a board's clock goes ahead: it is forgotten later
-        ([batch(lost=2)], False),
+        ([batch(lost=2), batch(lost=3)], True),  # by a second connection that had died as well
         ([batch(age_s=YOUNG_S + 1)], False),  # a topic with LogAppendTime ages it by this
         ([batch(timestamp_ms=NOW_MS - YOUNG_MS - 1)], False),
         ([batch(timestamp_ms=-1)], False),

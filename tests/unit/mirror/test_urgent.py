@@ -119,5 +119,12 @@ async def test_a_memory_full_of_backlog_holds_no_urgent_topic_up():
 async def test_urgent_topics_are_asked_for_first_and_others_leave_their_share_free():
     assert reading(URGENT, ("a", 0), ("alarms", 0), ("z", 0))[0] == "alarms"
     almost = [(f"bulk{number}", 200_000) for number in range(4)]
-    assert reading(CONFIG, *almost, ("bulk9", 80_000), ("quiet", 0)) == ["quiet"]
+    assert reading(CONFIG, *almost, ("bulk9", 160_000), ("quiet", 0)) == ["quiet"]
     assert reading(URGENT, *almost, ("bulk9", 80_000), ("quiet", 0)) == []
+
+
+async def test_what_goes_slowly_leaves_others_their_share_of_the_memory():
+    slow = [(f"slow{number}", 240_000) for number in range(3)]
+    assert reading(CONFIG, *slow, ("fast", 180_000)) == ["fast"]
+    assert reading(CONFIG, *slow, ("fast", 190_000)) == []
+    assert reading(CONFIG, *slow, ("fast", 180_000), ("other", 149_000)) == []  # there is none left
