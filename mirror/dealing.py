@@ -7,6 +7,8 @@
 | a backlog behind an outage, and a link that is known to lose | all of them at once, as nothing is under way then |
 | a lane without a backlog, or an urgent one, beside several connections | the first one is kept for those |
 | a backlog on a connection that carries next to nothing, and another that has none | it goes on by that one |
+| a connection that is there again | its lanes are dealt anew: nothing of them is under way |
+| a broker that answers, but by no further connection | what was to go by that goes by those that there are |
 
 A lane moves once nothing of it is under way: two connections would carry it in no order. Must never come in: what a
 lane sends, and when (sending.py), turns (pipe.py), what a link carries (link.py).
@@ -17,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
+from mirror.filling import Beside
 from mirror.lane import Lane
 from mirror.link import Link
 from mirror.pipe import Pipe
@@ -99,16 +102,25 @@ class Dealing:
         return (1 if now < self._sparse_until else 0), self.connections
 
     def emptiest(self, node: int, first: int, end: int, *, but: Pipe | None = None) -> Pipe:
-        """The pipe to a leader that carries the fewest lanes, made if it is not there yet; another one than `but`."""
+        """The pipe to a leader that carries the fewest lanes, made if it is not there yet; another one than `but`.
+
+        One that the broker does not let in carries none while there is another.
+        """
 
         def load(number: int) -> tuple[bool, bool, int]:
             pipe = self._pipes.get((node, number))
             return (False, False, 0) if pipe is None else (pipe is but, not pipe.is_free, len(pipe.lanes))
 
-        number = min(range(first, end), key=load)
+        shut = {pipe.number for pipe in self.pipes if pipe.node == node and pipe.is_shut}
+        others = [number for number in range(end) if number not in shut]
+        number = min([number for number in others if number >= first] or others or range(first, end), key=load)
         if (node, number) not in self._pipes:
             self._pipes[node, number] = self._make(node, number)
         return self._pipes[node, number]
+
+    def has_another(self, pipe: Pipe) -> bool:
+        """Whether its broker answers by another connection."""
+        return any(one.is_up for one in self.pipes if one is not pipe and one.node == pipe.node)
 
     # each second
 
@@ -143,8 +155,12 @@ class Dealing:
             self._share()
         alone_bytes_s = self._link.rate if sum(not pipe.is_free for pipe in self.pipes) == 1 else None
         for pipe in self.pipes:
-            is_shared = self.connections > 1 or self._is_mixed(pipe)
-            pipe.fill(is_shared=is_shared, alone_bytes_s=None if pipe.is_free else alone_bytes_s)
+            pipe.fill(self._beside(pipe), None if pipe.is_free else alone_bytes_s)
+
+    def _beside(self, pipe: Pipe) -> Beside:
+        if asyncio.get_running_loop().time() < self._sparse_until or self._is_mixed(pipe):
+            return Beside.TRICKLES
+        return Beside.BACKLOGS if self.connections > 1 else Beside.NOTHING
 
     def _is_mixed(self, pipe: Pipe) -> bool:
         """Whether something else goes beside a backlog."""

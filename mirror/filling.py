@@ -10,7 +10,8 @@ Bounded by so much that all that waits is gone in DRAIN_S. BBR sends next to not
 which the socket knows: begun anew it takes that, and finds the rate again under a bound of what it had found, or, where
 the others have nothing left, of what the link has carried. One look in a minute is enough, and where packets seem to
 wait for long, as on a link that has become longer, it looks. While it begins, each round trip up to three times as
-fast (STARTUP), it is let be unless much waits already: a bound below what there is would be all that it finds.
+fast (STARTUP), it is let be unless much waits already: a bound below what there is would be all that it finds. But
+beside what trickles it is bounded at once: an alarm would wait behind all that is too much.
 
 Must never come in: sockets, clocks: time is an argument, in seconds.
 Source: draft-cardwell-iccrg-bbr-congestion-control-00, 4.3; Linux's tcp_bbr.c.
@@ -18,6 +19,7 @@ Source: draft-cardwell-iccrg-bbr-congestion-control-00, 4.3; Linux's tcp_bbr.c.
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import NamedTuple
 
 from kafka_wire.dialling import Filled
@@ -32,6 +34,14 @@ FULL_TIMES = 0.5  # of the shortest round trip, that packets wait: it has found 
 WAITS_TIMES = 2.0  # of the shortest round trip, beyond which the link itself may have become longer
 LONELY = 0.75  # of what the link has carried, below which a connection that is alone begins anew
 AHEAD = 1.1  # of payload: headers, and what is sent again
+
+
+class Beside(Enum):
+    """What goes beside a connection with a backlog: nothing, other backlogs, or something that is to be young."""
+
+    NOTHING = auto()
+    BACKLOGS = auto()
+    TRICKLES = auto()
 
 
 class Told(NamedTuple):
@@ -49,7 +59,7 @@ class Filling:
         self._spared = 0
         self._was_alone = False
 
-    def tick(self, now: float, filled: Filled | None, *, is_shared: bool, alone_bytes_s: float | None) -> Told | None:
+    def tick(self, now: float, filled: Filled | None, beside: Beside, alone_bytes_s: float | None) -> Told | None:
         """What the kernel is to be told; None: nothing.
 
         `filled` is None without a backlog: of what trickles BBR finds no more than it is given, and bound by that, it
@@ -61,14 +71,15 @@ class Filling:
             return Told(None)
         if filled.begins:
             self._was_alone &= not began_alone
-            is_full = filled.waits_s > FULL_TIMES * filled.shortest_s
-            return Told(rate_max(filled)) if is_full and is_shared else None
+            is_full = beside is Beside.TRICKLES or filled.waits_s > FULL_TIMES * filled.shortest_s
+            return Told(rate_max(filled)) if is_full and beside is not Beside.NOTHING else None
         if began_alone and alone_bytes_s is not None and filled.bytes_s < LONELY * alone_bytes_s:
             self._since = now
             return Told(int(alone_bytes_s * AHEAD), begins_anew=True)
         if self._spares_look(now, filled):
-            return Told(filled.bytes_s, begins_anew=True)
-        return Told(rate_max(filled) if is_shared else None)
+            bound = rate_max(filled) if beside is Beside.TRICKLES else None
+            return Told(bound or filled.bytes_s, begins_anew=True)
+        return Told(None if beside is Beside.NOTHING else rate_max(filled))
 
     def _spares_look(self, now: float, filled: Filled) -> bool:
         past_s = now - self._since

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kafka_wire.connection import Connection
 from kafka_wire.dialling import Windowed
 from kafka_wire.errors import WireError
-from mirror.filling import Filling
+from mirror.filling import Beside, Filling
 from mirror.lane import Batch, Lane
 from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Pace
 from mirror.packing import Job
@@ -74,6 +74,7 @@ class Pipe:
         self.under_way_bytes = 0  # of this connection, as those of the link
         self.pace = Pace()
         self.is_free = True  # no lane of it had a backlog a moment ago
+        self.is_shut = False  # while its broker answers by another one: it may let in no more of them
         self._connection: Connection | None = None
         self._filling = Filling(0.0)
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
@@ -99,8 +100,12 @@ class Pipe:
 
         Nor does one that is not connected.
         """
-        is_up = self._connection is not None and not self._connection.closed
-        return is_up and bool(self.ready or (self.under_way_bytes and not self.is_free))
+        return self.is_up and bool(self.ready or (self.under_way_bytes and not self.is_free))
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None and not self._connection.closed
 
     def segments(self) -> tuple[int, int]:
         """How many segments it has sent in the last LOSS_S, about, and how many of those once more; once a second."""
@@ -119,7 +124,7 @@ class Pipe:
         """Have a link that loses segments of itself be filled all the same; whether the kernel lets us."""
         return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
 
-    def fill(self, *, is_shared: bool, alone_bytes_s: float | None) -> None:
+    def fill(self, beside: Beside, alone_bytes_s: float | None) -> None:
         """Have a backlog fill the link through its losses, and little wait where something goes beside it; each second.
 
         `alone_bytes_s` is what the link carries, where this is the only connection with a backlog.
@@ -127,7 +132,7 @@ class Pipe:
         if self._connection is None:
             return
         filled, now = None if self.is_free else self._connection.filled(), asyncio.get_running_loop().time()
-        told = self._filling.tick(now, filled, is_shared=is_shared, alone_bytes_s=alone_bytes_s)
+        told = self._filling.tick(now, filled, beside, alone_bytes_s)
         if told is not None:
             self._connection.limit_rate(told.rate_max)
             if told.begins_anew:
@@ -162,9 +167,11 @@ class Pipe:
                     sender.dealing.retire(self)
                     return
                 self._tell(sender, str(error))
+                self.is_shut = sender.dealing.has_another(self)
                 await sender.moved(self)
                 await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
                 continue
+            self.is_shut = False
             self._connection, self._filling = connection, Filling(asyncio.get_running_loop().time())
             self._segments, self._windowed = [], None
             self.bear_loss(is_lossy=sender.link.is_lossy)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kafka_wire.dialling import Filled
-from mirror.filling import ANEW_S, LOOK_S, RATE_SHARE_MIN, SPARED, WAITS_S, Filling, Told, rate_max
+from mirror.filling import ANEW_S, LOOK_S, RATE_SHARE_MIN, SPARED, WAITS_S, Beside, Filling, Told, rate_max
 
 SHORTEST_S = 0.3
 BBR_LOOKS_S = 10
@@ -21,13 +21,15 @@ def found(bytes_s: int = 50_000, waits_s: float = 0.0, *, begins: bool = False) 
     ("waits_s", "bytes_s"),
     [(0.0, None), (WAITS_S, None), (0.1, 95_000), (0.2, 90_000), (1.0, 100_000 * RATE_SHARE_MIN)],
 )
-def test_a_connection_sends_the_slower_the_longer_packets_wait_on_the_link(waits_s, bytes_s):
+def test_a_connection_sends_the_slower_the_longer_packets_wait_on_the_link(
+    waits_s: float, bytes_s: float | None
+) -> None:
     assert rate_max(found(100_000, waits_s)) == bytes_s
 
 
 @pytest.mark.parametrize("too_much", [1.02, 1.05, 1.1])
 @pytest.mark.parametrize("begins_s", [0.0, 0.8])
-def test_what_is_found_too_much_waits_on_the_link_for_a_moment_only(too_much, begins_s):
+def test_what_is_found_too_much_waits_on_the_link_for_a_moment_only(too_much: float, begins_s: float) -> None:
     """A link that carries 1, its rate found too high; what is seen waited a moment ago."""
     waits, shares = [begins_s, begins_s], []
     for _ in range(60):
@@ -39,8 +41,14 @@ def test_what_is_found_too_much_waits_on_the_link_for_a_moment_only(too_much, be
     assert sum(shares[20:]) / 40 >= 0.97
 
 
-def ticks(filling: Filling, seconds: range, filled: Filled | None, alone: float | None = None) -> list[Told | None]:
-    return [filling.tick(float(second), filled, is_shared=True, alone_bytes_s=alone) for second in seconds]
+def ticks(
+    filling: Filling,
+    seconds: range,
+    filled: Filled | None,
+    alone: float | None = None,
+    beside: Beside = Beside.BACKLOGS,
+) -> list[Told | None]:
+    return [filling.tick(float(second), filled, beside, alone) for second in seconds]
 
 
 def test_bbr_looks_once_a_minute_in_place_of_each_ten_seconds() -> None:
@@ -84,9 +92,24 @@ def test_without_a_backlog_it_sends_as_it_likes_and_the_time_does_not_count() ->
     assert ticks(filling, range(30, 30 + int(ANEW_S) - 1), found()) == [Told(None)] * (int(ANEW_S) - 1)
 
 
-@pytest.mark.parametrize(("is_shared", "told"), [(True, 45_000), (False, None)])
-def test_it_leaves_little_waiting_where_something_goes_beside_it(is_shared: bool, told: int | None) -> None:
-    assert Filling(0.0).tick(0.0, found(waits_s=0.2), is_shared=is_shared, alone_bytes_s=None) == Told(told)
+@pytest.mark.parametrize(
+    ("beside", "told"), [(Beside.BACKLOGS, 45_000), (Beside.TRICKLES, 45_000), (Beside.NOTHING, None)]
+)
+def test_it_leaves_little_waiting_where_something_goes_beside_it(beside: Beside, told: int | None) -> None:
+    assert ticks(Filling(0.0), range(1), found(waits_s=0.2), beside=beside) == [Told(told)]
+
+
+@pytest.mark.parametrize(
+    ("beside", "told"), [(Beside.BACKLOGS, None), (Beside.TRICKLES, Told(47_500)), (Beside.NOTHING, None)]
+)
+def test_beside_what_trickles_it_is_bounded_from_its_beginning_on(beside: Beside, told: Told | None) -> None:
+    assert ticks(Filling(0.0), range(1), found(waits_s=0.1, begins=True), beside=beside) == [told]
+
+
+@pytest.mark.parametrize(("beside", "bytes_s"), [(Beside.BACKLOGS, 50_000), (Beside.TRICKLES, 47_500)])
+def test_begun_anew_beside_what_trickles_nothing_more_waits(beside: Beside, bytes_s: int) -> None:
+    told = ticks(Filling(0.0), range(int(ANEW_S) + 1), found(waits_s=0.1), beside=beside)
+    assert told[-1] == Told(bytes_s, begins_anew=True)
 
 
 def test_who_is_alone_takes_the_whole_link_at_once() -> None:

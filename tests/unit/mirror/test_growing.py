@@ -10,7 +10,7 @@ import pytest
 from kafka_wire.dialling import Filled, Windowed
 from kafka_wire.partitions import TopicPartition
 from mirror.dealing import CONNECTIONS_MAX, DOWN_S, JUDGED, Dealing
-from mirror.filling import Filling, rate_max
+from mirror.filling import Beside, Filling, rate_max
 from mirror.lane import Lane
 from mirror.link import LEAST_BYTES, PACE_S, Link, Pace
 from mirror.pipe import Pipe, Turns
@@ -24,10 +24,11 @@ class Full:
     """A pipe as far as it is looked at when there are more."""
 
     def __init__(self, number=0, *, loss=0.0, held_up=False, queued=False, undaunted=False, lanes=()):
-        self.undaunted, self.shared, self.alone = undaunted, False, None
+        self.undaunted, self.beside, self.alone = undaunted, None, None
         self.node, self.number, self.loss, self.lanes = 1, number, loss, set(lanes)
         self.held_up, self.is_queued, self.forgot, self.sent = held_up, queued, 0, 1000
         self.pace, self.under_way_bytes, self.is_free, self.is_active = Pace(), 0, False, True
+        self.is_shut, self.is_up = False, True
 
     def segments(self):
         return self.sent, int(self.loss * self.sent)
@@ -45,8 +46,8 @@ class Full:
     def let_go(self, lane):
         self.lanes.discard(lane)
 
-    def fill(self, *, is_shared, alone_bytes_s):
-        self.shared, self.alone = is_shared, alone_bytes_s
+    def fill(self, beside, alone_bytes_s):
+        self.beside, self.alone = beside, alone_bytes_s
 
 
 def backlogged(number):
@@ -88,7 +89,7 @@ async def test_a_full_pipe_that_does_not_fill_the_link_gets_one_more_each_second
         assert dealing.connections <= before + 1
     assert dealing.connections == connections <= CONNECTIONS_MAX
     assert {pipe.bears for pipe in dealing.pipes} == {"loss" in why and "queued" not in why}
-    assert {pipe.shared for pipe in dealing.pipes} == {connections > 1}
+    assert {pipe.beside for pipe in dealing.pipes} == {Beside.BACKLOGS if connections > 1 else Beside.NOTHING}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ async def test_an_only_connection_leaves_little_waiting_where_something_goes_bes
     dealing, link, _ = dealing_of(pipe := Full(lanes=lanes))
     carry(link, 0)
     dealing.grow()
-    assert (dealing.connections, pipe.shared) == (1, bounded)
+    assert (dealing.connections, pipe.beside) == (1, Beside.TRICKLES if bounded else Beside.NOTHING)
 
 
 async def test_a_link_that_is_down_is_no_lossy_one():
@@ -204,6 +205,22 @@ async def test_a_backlog_leaves_a_slow_connection_for_one_that_has_none(is_slow,
     assert dealing.emptiest(1, 0, 2, but=slow) is other
 
 
+async def test_a_connection_that_the_broker_does_not_let_in_carries_nothing_while_there_is_another():
+    """As by max.connections.per.ip. In an outage none is there, and lanes wait for each of them."""
+    busy, shut = Full(0, lanes=[waiting(number) for number in range(4)]), Full(1)
+    dealing, _, _ = dealing_of(busy, shut)
+    assert dealing.has_another(shut)
+    busy.is_up = False
+    assert not dealing.has_another(shut)
+    assert dealing.emptiest(1, 0, 2) is shut
+    shut.is_shut = True
+    assert dealing.emptiest(1, 0, 2) is busy
+    assert dealing.emptiest(1, 0, 2, but=busy) is busy
+    assert dealing.emptiest(1, 1, 2) is busy, "though that is kept for others"
+    busy.is_shut = True
+    assert dealing.emptiest(1, 1, 2) is shut
+
+
 async def test_a_connection_that_is_there_again_has_its_lanes_dealt_anew():
     """When it was lost there was no backlog yet; what is under way, or rests, stays."""
     other, back = Full(0), Full(1)
@@ -250,22 +267,22 @@ async def test_a_connection_shares_the_link_while_it_is_up_and_has_a_backlog(
 
 
 @pytest.mark.parametrize(
-    ("is_shared", "is_free", "filled", "told"),
+    ("beside", "is_free", "filled", "told"),
     [
-        (True, False, WAITING, rate_max(WAITING)),
-        (True, True, WAITING, None),
-        (False, False, WAITING, None),
-        (True, False, None, None),
+        (Beside.BACKLOGS, False, WAITING, rate_max(WAITING)),
+        (Beside.BACKLOGS, True, WAITING, None),
+        (Beside.NOTHING, False, WAITING, None),
+        (Beside.BACKLOGS, False, None, None),
     ],
 )
 async def test_a_backlog_beside_others_leaves_little_waiting_and_what_trickles_is_not_held_up(
-    is_shared, is_free, filled, told
+    beside, is_free, filled, told
 ):
     pipe, rates = Pipe.__new__(Pipe), []
     pipe.is_free = is_free
     pipe._connection = SimpleNamespace(filled=lambda: filled, limit_rate=rates.append)
     pipe._filling = Filling(asyncio.get_running_loop().time())
-    pipe.fill(is_shared=is_shared, alone_bytes_s=None)
+    pipe.fill(beside, None)
     assert rates == [told]
 
 
@@ -275,7 +292,7 @@ async def test_who_begins_anew_is_bounded_before_it_does():
     pipe._connection = SimpleNamespace(
         filled=lambda: WAITING, limit_rate=told.append, fill_anew=lambda: told.append("anew")
     )
-    pipe.fill(is_shared=True, alone_bytes_s=1_000_000)
+    pipe.fill(Beside.BACKLOGS, 1_000_000)
     assert told == [1_100_000, "anew"]
 
 
