@@ -11,7 +11,7 @@ No client, no clock and no chance may come in here: time is an argument, in seco
 | what follows | rule |
 |---|---|
 | may be under way | rate x (round trip + QUEUE_S), so that the pipe is full and what comes next waits QUEUE_S at most |
-| the same where it loses | rate x UNDER_WAY_LOSSY_S at least: what follows a lost segment waits for it |
+| the same where it loses | rate x (round trip + QUEUE_LOSSY_S): what follows a lost segment waits for it |
 | a batch | what the link carries in BATCH_S |
 | linger | LINGER_TIMES round trips, LINGER_S_MAX at most: a LAN waits for nothing, a thin link merges |
 | zstd's level | 9 on a thin link, 1 on a fast one or a slow board, where the processor is what is short |
@@ -36,7 +36,7 @@ from collections import deque
 FIRST_BYTES = 64 * 1024  # under way before anything was measured
 LEAST_BYTES = 16 * 1024
 QUEUE_S = 0.5
-UNDER_WAY_LOSSY_S = 2.0
+QUEUE_LOSSY_S = 1.2
 BATCH_S = 0.25
 BATCH_BYTES_MIN = 8 * 1024
 LINGER_S_MAX = 0.25
@@ -170,8 +170,8 @@ class Link:
         """How much may be under way."""
         if self.rate is None or self.round_trip_s is None:
             return min(self._bytes_max, FIRST_BYTES)
-        seconds = max(self.round_trip_s + QUEUE_S, UNDER_WAY_LOSSY_S if self.is_lossy else 0.0)
-        return min(self._bytes_max, max(LEAST_BYTES, int(self.rate * seconds)))
+        queue_s = QUEUE_LOSSY_S if self.is_lossy else QUEUE_S
+        return min(self._bytes_max, max(LEAST_BYTES, int(self.rate * (self.round_trip_s + queue_s))))
 
     @property
     def batch_bytes(self) -> int:

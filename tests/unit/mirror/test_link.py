@@ -37,13 +37,6 @@ def test_a_link_is_filled_and_its_queue_is_short(rate, round_trip_s):
     assert longest <= round_trip_s + 2 * QUEUE_S
 
 
-@pytest.mark.parametrize(("round_trip_s", "seconds"), [(0.001, 2.0), (0.3, 2.0), (1.4, 2.0), (1.8, 1.8 + QUEUE_S)])
-def test_more_may_be_under_way_where_what_follows_a_lost_segment_waits(round_trip_s, seconds):
-    link, _ = filled(125_000, round_trip_s, 60)
-    link.is_lossy = True
-    assert link.limit_bytes == pytest.approx(link.rate * seconds, rel=0.05)
-
-
 def test_answers_that_come_at_once_behind_a_lost_segment_show_no_more_than_was_sent():
     """A connection is held up for two seconds, then all of it is answered beside what another has sent since."""
     link, _ = filled(1_250_000, 0.1, 30)
