@@ -68,7 +68,7 @@ def test_what_is_lost_is_no_longer_under_way_and_tells_nothing():
 
 
 def test_the_longest_round_trip_lingers_no_longer_than_people_bear():
-    assert filled(125_000, 0.6, 30)[0].linger_s == 0.25
+    assert filled(125_000, 0.6, 30)[0].linger_s == 0.3
     assert filled(125_000_000, 0.0005, 3)[0].linger_s == 0.005
 
 
