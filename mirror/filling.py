@@ -72,7 +72,8 @@ class Filling:
         if filled.begins:
             self._was_alone &= not began_alone
             is_full = beside is Beside.TRICKLES or filled.waits_s > FULL_TIMES * filled.shortest_s
-            return Told(rate_max(filled)) if is_full and beside is not Beside.NOTHING else None
+            bound = rate_max(filled) if is_full and beside is not Beside.NOTHING else None
+            return None if bound is None else Told(bound)  # what bounded its beginning is not lifted by it
         if began_alone and alone_bytes_s is not None and filled.bytes_s < LONELY * alone_bytes_s:
             self._since = now
             return Told(int(alone_bytes_s * AHEAD), begins_anew=True)

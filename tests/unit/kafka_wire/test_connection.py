@@ -76,11 +76,16 @@ async def test_requests_are_written_at_once_and_answered_in_order():
         connection.close()
 
 
-async def test_a_link_that_loses_is_sent_through_until_it_loses_no_more(monkeypatch):
+@pytest.fixture
+def algorithms(monkeypatch):
+    """What the kernel is asked for, whose own is the usual one."""
     asked = []
     monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: not asked.append(name))
     monkeypatch.setattr("kafka_wire.connection.congestion_control", lambda _: "usual")
+    return asked
 
+
+async def test_a_link_that_loses_is_sent_through_until_it_loses_no_more(algorithms):
     async def play(peer):
         await peer.begin()
         await peer.request()
@@ -91,14 +96,10 @@ async def test_a_link_that_loses_is_sent_through_until_it_loses_no_more(monkeypa
             assert connection.send_through_loss(is_lossy=is_lossy) is is_lossy
         connection.close()
         connection.send_through_loss(is_lossy=False)
-    assert asked == ["bbr", "usual", "bbr"]
+    assert algorithms == ["bbr", "usual", "bbr"]
 
 
-async def test_what_goes_through_losses_is_begun_anew_by_way_of_the_usual_algorithm(monkeypatch):
-    asked = []
-    monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: not asked.append(name))
-    monkeypatch.setattr("kafka_wire.connection.congestion_control", lambda _: "usual")
-
+async def test_what_goes_through_losses_is_begun_anew_by_way_of_the_usual_algorithm(algorithms):
     async def play(peer):
         await peer.begin()
         await peer.request()
@@ -106,12 +107,12 @@ async def test_what_goes_through_losses_is_begun_anew_by_way_of_the_usual_algori
     async with playing(play) as port:
         connection = await opened(port)
         connection.fill_anew()
-        assert asked == []
+        assert algorithms == []
         connection.send_through_loss(is_lossy=True)
         connection.fill_anew()
         connection.close()
         connection.fill_anew()
-    assert asked == ["bbr", "usual", "bbr"]
+    assert algorithms == ["bbr", "usual", "bbr"]
 
 
 async def test_how_a_link_is_filled_is_asked_while_it_is_sent_through_and_a_rate_is_told_once(monkeypatch):

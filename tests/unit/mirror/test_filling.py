@@ -106,6 +106,11 @@ def test_beside_what_trickles_it_is_bounded_from_its_beginning_on(beside: Beside
     assert ticks(Filling(0.0), range(1), found(waits_s=0.1, begins=True), beside=beside) == [told]
 
 
+def test_what_bounds_a_beginning_stays_until_the_rate_is_found() -> None:
+    for beside in Beside:
+        assert ticks(Filling(0.0), range(1), found(waits_s=WAITS_S, begins=True), beside=beside) == [None]
+
+
 @pytest.mark.parametrize(("beside", "bytes_s"), [(Beside.BACKLOGS, 50_000), (Beside.TRICKLES, 47_500)])
 def test_begun_anew_beside_what_trickles_nothing_more_waits(beside: Beside, bytes_s: int) -> None:
     told = ticks(Filling(0.0), range(int(ANEW_S) + 1), found(waits_s=0.1), beside=beside)
