@@ -23,7 +23,7 @@
 | Heartbeat, LeaveGroup | 3 to 4, 3 to 5 | the same |
 | DescribeGroups | 0 to 5 | from 6 on an unknown group is an error |
 | SaslHandshake | 1 | 0 is followed by tokens without frames |
-| SaslAuthenticate | 0 to 2 | all; a session's lifetime is told from 1 on |
+| SaslAuthenticate | 1 to 2 | 0 does not tell a session's lifetime; 1 is sent before versions are known |
 
 Lives here: one line per API, and the numbers that every client asks with. Must never come in: sockets, questions.
 """
@@ -105,7 +105,7 @@ HEARTBEAT = asked(api.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, 3, 4)
 LEAVE_GROUP = asked(api.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, 3, 5)
 DESCRIBE_GROUPS = asked(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
 SASL_HANDSHAKE = asked(api.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
-SASL_AUTHENTICATE = asked(api.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
+SASL_AUTHENTICATE = asked(api.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, 1, 2)
 
 ALL = (
     API_VERSIONS,

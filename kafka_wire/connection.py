@@ -29,6 +29,7 @@ from drupelet.kafka_connection import NO_KAFKA, WANTS_TLS, NotConnected, answers
 from drupelet.kafka_security import Security
 from edge_broker.errors import ErrorCode, ProtocolViolation, error_name
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
+from edge_broker.protocol.api import SASL_AUTHENTICATE as SASL_AUTHENTICATE_KEY
 from edge_broker.protocol.api import SASL_HANDSHAKE as SASL_HANDSHAKE_KEY
 from edge_broker.protocol.api import Api, Asked
 from edge_broker.protocol.codec import decode, encode, skip_tags
@@ -76,6 +77,8 @@ _HEAD_BYTES = 10  # without the size
 KEPT = frozenset({"Fetch", "Produce", "JoinGroup", "SyncGroup"})
 """By a broker until there is something to answer; it answers what one connection asks in its order."""
 _IDS = 0x7FFFFFFF
+_UNTIL_TOLD = {API_VERSIONS_KEY: (0, 0), SASL_HANDSHAKE_KEY: (1, 1), SASL_AUTHENTICATE_KEY: (1, 1)}
+"""What is sent before a broker has told what it serves."""
 
 Served = dict[int, tuple[int, int]]  # the first and last version of each API, by its key
 
@@ -193,7 +196,7 @@ class Connection:
         if context is not None:
             self._transport = await encrypted(self._raw, self._frames, context, self._security, host)
         self.heard_at = self._loop.time()
-        self._served = {API_VERSIONS_KEY: (0, 0), SASL_HANDSHAKE_KEY: (1, 1)}
+        self._served = _UNTIL_TOLD
         versions = self.send(API_VERSIONS, ApiVersionsRequest(), timeout_s=timeout_s)
         known = self._known.get(self.place)
         if known is not None and not self._security.has_login:
@@ -202,12 +205,11 @@ class Connection:
             self._is_open = True
             versions.add_done_callback(self._compare)
             return
-        # Both at once: a log-in needs no version that a broker might lack, and a round trip may take a second.
-        handshake = self._shake_hands(timeout_s) if self._security.has_login else None
-        self._learn(await versions)
-        if handshake is not None:
-            await self._log_in(await handshake, timeout_s)
+        # All at once: a log-in needs no version that a broker might lack, and a round trip may take a second.
+        if self._security.has_login:
+            await self._log_in(self._shake_hands(timeout_s), timeout_s)
             self._is_taken = True
+        self._learn(await versions)
         self._is_open = True
 
     async def _dialled(self, host: str, port: int, hurried: asyncio.Event | None) -> Any:
@@ -423,7 +425,7 @@ class Connection:
     def _shake_hands(self, timeout_s: float) -> asyncio.Future[SaslHandshakeResponse]:
         return self._send(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=self._security.mechanism), timeout_s)
 
-    async def _log_in(self, handshake: SaslHandshakeResponse, timeout_s: float) -> None:
+    async def _log_in(self, handshake: Awaitable[SaslHandshakeResponse], timeout_s: float) -> None:
         def authenticate(token: bytes) -> Awaitable[SaslAuthenticateResponse]:
             return self._send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), timeout_s)
 
@@ -440,7 +442,9 @@ class Connection:
     async def _log_in_again(self, timeout_s: float) -> None:
         """Log in between requests: what is sent meanwhile would be taken for a part of it."""
         try:
-            await self._log_in(await self._shake_hands(timeout_s), timeout_s)
+            handshake = self._shake_hands(timeout_s)
+            await handshake  # alone: a broker may still answer what was asked before
+            await self._log_in(handshake, timeout_s)
         except NotConnected as error:
             self._end(Refused(f"{self.place} {error}"))
             return

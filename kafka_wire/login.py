@@ -51,12 +51,12 @@ async def encrypted(
     return made
 
 
-async def log_in(handshake: SaslHandshakeResponse, authenticate: Authenticate, security: Security) -> int:
-    """Log in, the answer to SaslHandshake at hand; milliseconds until it has to be done again, 0: never. NotConnected.
+async def log_in(handshake: Awaitable[SaslHandshakeResponse], authenticate: Authenticate, security: Security) -> int:
+    """Log in, SaslHandshake being sent; milliseconds until it has to be done again, 0: never. NotConnected.
 
-    `authenticate` sends a token and gives the answer.
+    `authenticate` sends a token at once and gives the answer to come. The first token of SCRAM goes before the
+    handshake is answered, as a round trip may take a second and that token tells no secret; PLAIN's is the password.
     """
-    check_mechanism(handshake.error_code, handshake.mechanisms, security)
     exchange = login_tokens(security)
 
     def step(answer: bytes | None) -> bytes | None:
@@ -67,8 +67,12 @@ async def log_in(handshake: SaslHandshakeResponse, authenticate: Authenticate, s
 
     lifetime_ms = 0
     token = await asyncio.to_thread(step, None)
+    early = authenticate(token) if token is not None and security.mechanism != "PLAIN" else None
+    shaken = await handshake
+    check_mechanism(shaken.error_code, shaken.mechanisms, security)
     while token is not None:
-        answer = await authenticate(token)
+        answer = await (early or authenticate(token))
+        early = None
         check_login(answer.error_code, answer.error_message or "", security)
         lifetime_ms = answer.session_lifetime_ms
         token = await asyncio.to_thread(step, answer.auth_bytes)

@@ -609,6 +609,31 @@ class TestLogIns:
             first.close()
             second.close()
 
+    async def test_what_tells_no_secret_goes_before_anything_is_answered(self):
+        async def play(peer):
+            asked, handshake, first = [await peer.request() for _ in range(3)]
+            assert first.message.auth_bytes.startswith(b"n,,n=u,r=")
+            peer.serve(asked)
+            peer.answer(handshake, SaslHandshakeResponse(mechanisms=["SCRAM-SHA-512"]))
+            peer.answer(first, SaslAuthenticateResponse(error_code=58, error_message="bad credentials"))
+
+        async with playing(play) as port:
+            with pytest.raises(Refused, match="refuses the user 'u' by SCRAM-SHA-512"):
+                await opened(port, by_plain()._replace(mechanism="SCRAM-SHA-512"))
+
+    async def test_a_password_waits_until_the_broker_takes_passwords(self):
+        async def play(peer):
+            asked, handshake = [await peer.request() for _ in range(2)]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(peer.reader.readexactly(1), 0.2)
+            peer.serve(asked)
+            peer.answer(handshake, SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512"]))
+            assert not await peer.reader.read()
+
+        async with playing(play) as port:
+            with pytest.raises(Refused, match="takes no log-in by PLAIN"):
+                await opened(port, by_plain())
+
     async def test_one_that_is_refused_is_told_with_the_mechanisms_there(self):
         async def play(peer):
             await peer.begin()
