@@ -58,7 +58,7 @@ from kafka_wire.dialling import (
 )
 from kafka_wire.errors import ConnectionLost, NobodyListens, Refused, VersionUnknown, WireError
 from kafka_wire.frames import Frames, as_transport
-from kafka_wire.login import encrypted, log_in, tls_context
+from kafka_wire.login import apart, encrypted, log_in, tls_context
 from kafka_wire.traffic import Traffic
 
 __all__ = ["Connection", "ConnectionLost", "Refused", "VersionUnknown", "WireError"]
@@ -205,8 +205,8 @@ class Connection:
             self._is_open = True
             versions.add_done_callback(self._compare)
             return
-        # All at once: a log-in needs no version that a broker might lack, and a round trip may take a second.
-        if self._security.has_login:
+        if self._security.has_login:  # before versions are told, as it needs none that a broker might lack
+            await apart(versions, self._security)
             await self._log_in(self._shake_hands(timeout_s), timeout_s)
             self._is_taken = True
         self._learn(await versions)
@@ -425,7 +425,7 @@ class Connection:
     def _shake_hands(self, timeout_s: float) -> asyncio.Future[SaslHandshakeResponse]:
         return self._send(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=self._security.mechanism), timeout_s)
 
-    async def _log_in(self, handshake: Awaitable[SaslHandshakeResponse], timeout_s: float) -> None:
+    async def _log_in(self, handshake: asyncio.Future[SaslHandshakeResponse], timeout_s: float) -> None:
         def authenticate(token: bytes) -> Awaitable[SaslAuthenticateResponse]:
             return self._send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), timeout_s)
 

@@ -18,6 +18,10 @@ from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResp
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 HANDSHAKE_S_MAX = 3600.0  # never reached: the caller bounds the time, in words of its own
+APART_S = 0.05
+"""Between what is sent over TLS before a log-in is done, where it does not wait for an answer. What Apache Kafka has
+decrypted with the request before it lies there until something else wakes its selector, up to 0.3 s: only what it reads
+of a channel that is ready counts as progress, behind which it looks again at once (Selector.poll)."""
 
 Authenticate = Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
 
@@ -51,7 +55,15 @@ async def encrypted(
     return made
 
 
-async def log_in(handshake: Awaitable[SaslHandshakeResponse], authenticate: Authenticate, security: Security) -> int:
+async def apart(answer: asyncio.Future[Any], security: Security) -> None:
+    """Wait until the next request may go before the log-in is done; no longer than for this answer."""
+    if security.has_tls:
+        await asyncio.wait([answer], timeout=APART_S)
+
+
+async def log_in(
+    handshake: asyncio.Future[SaslHandshakeResponse], authenticate: Authenticate, security: Security
+) -> int:
     """Log in, SaslHandshake being sent; milliseconds until it has to be done again, 0: never. NotConnected.
 
     `authenticate` sends a token at once and gives the answer to come. The first token of SCRAM goes before the
@@ -67,7 +79,10 @@ async def log_in(handshake: Awaitable[SaslHandshakeResponse], authenticate: Auth
 
     lifetime_ms = 0
     token = await asyncio.to_thread(step, None)
-    early = authenticate(token) if token is not None and security.mechanism != "PLAIN" else None
+    early = None
+    if token is not None and security.mechanism != "PLAIN":
+        await apart(handshake, security)
+        early = authenticate(token)
     shaken = await handshake
     check_mechanism(shaken.error_code, shaken.mechanisms, security)
     while token is not None:

@@ -187,8 +187,8 @@ class Reader:
         self._heard_at = time.monotonic()
         asked = {(partition.topic, place.topic_id) for partition, place in fetch.places.items()}
         names = {uuid_of(topic_id): topic for topic, topic_id in asked}
-        told = {
-            TopicPartition(topic.topic or names.get(topic.topic_id, ""), data.partition_index): data
+        told = {  # by plain tuples, which equal a TopicPartition and are made in a third of the time
+            (topic.topic or names.get(topic.topic_id, ""), data.partition_index): data
             for topic in response.responses
             for data in topic.partitions
         }

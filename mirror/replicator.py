@@ -312,8 +312,8 @@ class Replicator:
         found = await self.source.topics()
         names = self.config.selection.of(found)
         self._note_near_miss(self.config.selection.near_miss(found))
-        wanted = {TopicPartition(name, number): found[name] for name in names for number in found[name].leaders}
-        for gone in self._unnamed - {partition.topic for partition in wanted}:
+        wanted = {(name, number): found[name] for name in names for number in found[name].leaders}
+        for gone in self._unnamed - {name for name, _ in wanted}:
             self._unnamed.discard(gone)
             self._set_trouble(gone, "")
         for partition, lane in list(self._lanes.items()):
@@ -323,7 +323,8 @@ class Replicator:
                 self._drop(lane, "topic_made_anew")
             else:
                 lane.found(wanted[partition])
-        all_there = await self._add({tp: topic for tp, topic in wanted.items() if tp not in self._lanes})
+        new = {TopicPartition(*one): topic for one, topic in wanted.items() if one not in self._lanes}
+        all_there = await self._add(new)
         await self._settle()
         return all_there and all(lane.is_read or not lane.ensured for lane in self._lanes.values())
 
