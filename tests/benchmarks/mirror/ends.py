@@ -31,6 +31,7 @@ NEW_TOPIC = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # another broker, or its controller, has told of it first
 )
 Count = Callable[[], int]
 
