@@ -142,6 +142,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._room_bytes = 0  # of the buffer for what comes
         self._raw_full = False
         self._unread = False
+        self._decrypting = False  # and what is answered meanwhile waits
         self._undecrypted = True  # something may have come that was not wanted yet, or with the last of the handshake
         self._kept = NOTHING  # ciphertext behind what OpenSSL has; nothing is read meanwhile
         self._unsent: deque[memoryview] = deque()
@@ -263,8 +264,21 @@ class TlsTransport(asyncio.BufferedProtocol):
     # bytes in
 
     def _decrypt(self, data: memoryview = NOTHING) -> None:
-        """Hand on what can be decrypted within TURN_S, as long as it is wanted: what OpenSSL has, then `data`, of which
-        it has a record's size at a time; the rest is kept.
+        """Hand on what can be decrypted within TURN_S, and send together what is answered meanwhile.
+
+        Each answer alone would cost a record, and a call of the kernel, which is a third of what small answers take.
+        """
+        self._decrypting = True
+        try:
+            self._hand_on(data)
+        finally:
+            self._decrypting = False
+        if self._unsent and not self._due:
+            self._send_unsent()
+
+    def _hand_on(self, data: memoryview) -> None:
+        """Hand on what can be decrypted in time, as long as it is wanted: what OpenSSL has, then `data`, of which it
+        has a record's size at a time; the rest is kept.
         """
         late_s, ended = self._owner.seconds() + TURN_S, ""
         ask_behind = 1 if len(data) < LARGE_BYTES else LARGE_BYTES
@@ -341,7 +355,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._kept = kept
 
     def _violated(self, why: str) -> None:
-        """What came is no TLS."""
+        """What came is no TLS; OpenSSL encrypts nothing more either."""
+        self._decrypting = False
         if self._behind is not None:
             self._behind.violate(ProtocolViolation(why))
         else:
@@ -371,14 +386,17 @@ class TlsTransport(asyncio.BufferedProtocol):
     # bytes out
 
     def write(self, data: Data) -> None:
-        """Encrypt and send; what is more than a turn's work waits."""
+        """Encrypt and send, nothing more once it closes; what is more than a turn's work waits."""
+        if self._closing:
+            return
         size = len(data)
-        if self._unsent or size > TURN_BYTES or self._raw_full:
+        if self._unsent or size > TURN_BYTES or self._raw_full or self._decrypting:
             self._unsent.append(memoryview(data))
             self._unsent_bytes += size
-            self._have_turn()
+            if self._unsent_bytes > TURN_BYTES or not self._decrypting:
+                self._have_turn()
             self._tell_behind()
-        elif not self._closing:
+        else:
             self._encrypt(data)
 
     def writelines(self, parts: Sequence[Data]) -> None:
@@ -386,6 +404,8 @@ class TlsTransport(asyncio.BufferedProtocol):
         size = sum(map(len, parts))
         if not self._unsent and size <= TURN_BYTES:
             self.write(b"".join(parts))
+            return
+        if self._closing:
             return
         self._unsent.extend(map(memoryview, parts))
         self._unsent_bytes += size
@@ -461,6 +481,15 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._due = False
         if self._raw is None or self._raw.is_closing():
             return
+        self._send_unsent()
+        if not self._closing and self._reading and self._behind is not None:
+            if self._undecrypted:
+                self._decrypt(self._kept)
+            if self._reading and not self._unread and not self._kept:
+                self._read_on()
+
+    def _send_unsent(self) -> None:
+        """Encrypt some of what waits, and close behind the last of it if that is wanted."""
         if self._unsent and not self._raw_full:
             self._encrypt_unsent()
             self._tell_behind()
@@ -468,11 +497,6 @@ class TlsTransport(asyncio.BufferedProtocol):
                 self._have_turn()
         if self._closing:
             self._finish()
-        elif self._reading and self._behind is not None:
-            if self._undecrypted:
-                self._decrypt(self._kept)
-            if self._reading and not self._unread and not self._kept:
-                self._read_on()
 
     def set_write_buffer_limits(self, high: int) -> None:
         """How much may wait before the protocol behind is told to pause, in bytes."""
@@ -510,8 +534,11 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._raw.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, behind what was answered meanwhile."""
         self._closing = True
+        if self._decrypting and not (self._due or self._raw_full):
+            self._decrypting = False
+            self._encrypt_unsent()
         self._drop_unsent()
         if self._raw is not None:
             self._raw.abort()

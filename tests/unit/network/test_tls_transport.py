@@ -34,6 +34,7 @@ class Raw:
 
     def __init__(self) -> None:
         self.sent = bytearray()
+        self.writes = 0
         self.reading = True
         self.closed = self.aborted = False
         self.full = False
@@ -48,6 +49,7 @@ class Raw:
 
     def write(self, data: bytes) -> None:
         self.sent += data
+        self.writes += 1
         if len(self.sent) > self.high and not self.full and self.protocol is not None:
             self.full = True
             self.protocol.pause_writing()
@@ -320,6 +322,88 @@ def test_a_client_that_is_refused_by_its_certificate_gets_nothing(
     assert site.ended == ["its certificate ended"]
     assert site.raw.closed
     assert site.behind.transport is None
+
+
+@pytest.fixture
+def answering(site: Site) -> Site:
+    """One that answers each record that it gets, in capitals."""
+    site.exchange()
+    site.behind.buffer = bytearray(3)
+
+    def answer() -> None:
+        site.transport.write(site.behind.got[-3:].upper())
+
+    site.behind.when_got = answer
+    site.raw.writes = 0
+    for what in (b"one", b"two", b"and"):
+        site.client.write(what)
+    return site
+
+
+def test_what_is_answered_while_one_read_is_decrypted_is_sent_together(answering: Site) -> None:
+    site = answering
+    site.feed(site.outgoing.read())
+    assert site.raw.writes == 1
+    assert not site.turns
+    assert site.received() == b"ONETWOAND"
+
+
+def test_large_answers_to_one_read_wait_for_a_turn(answering: Site) -> None:
+    site = answering
+    site.behind.when_got = lambda: site.transport.write(bytes(TURN_BYTES // 2 + 1))
+    site.feed(site.outgoing.read())
+    assert site.raw.writes == 0
+    assert site.received() == bytes(3 * (TURN_BYTES // 2 + 1))
+
+
+def test_answers_are_on_their_way_though_what_follows_is_no_request(answering: Site) -> None:
+    site, answer = answering, answering.behind.when_got
+
+    def judge() -> None:
+        if site.behind.got.endswith(b"and"):
+            site.behind.violate(ProtocolViolation("it is none"))
+        else:
+            answer()
+
+    site.behind.when_got = judge
+    site.feed(site.outgoing.read())
+    assert site.raw.aborted
+    assert site.received() == b"ONETWO"
+
+
+def test_garbage_in_the_same_read_ends_it_at_once(answering: Site) -> None:
+    site = answering
+    site.feed(site.outgoing.read() + b"\x17\x03\x03\0\x20" + bytes(32))
+    assert len(site.behind.violations) == 1
+    assert site.raw.aborted
+    assert not site.turns
+
+
+def test_who_closes_behind_an_answer_sends_both(answering: Site) -> None:
+    site, answer = answering, answering.behind.when_got
+
+    def last() -> None:
+        answer()
+        site.transport.close()
+        site.transport.write(b"more")
+
+    site.behind.when_got = last
+    site.feed(site.outgoing.read())
+    assert site.received() == b"ONE"
+    assert site.raw.closed
+    assert not site.raw.aborted
+
+
+def test_answers_to_one_read_wait_for_a_kernel_that_takes_no_more(answering: Site) -> None:
+    site = answering
+    site.raw.full = True
+    site.transport.pause_writing()
+    site.feed(site.outgoing.read())
+    assert site.raw.writes == 0
+    assert site.transport.get_write_buffer_size() == 9
+    site.raw.full = False
+    site.transport.resume_writing()
+    assert site.received() == b"ONETWOAND"
 
 
 def test_garbage_behind_the_handshake_is_a_violation_of_that_connection(site: Site) -> None:
