@@ -6,6 +6,7 @@ Reads only; nothing is started or stopped here.
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -91,9 +92,19 @@ class Usage:
         self.rss_bytes_max = max(self.rss_bytes_max, rss)
 
 
+def spark_queries(checkpoint: Path) -> list[Path]:
+    """The checkpoint of each query below this one; folders that Spark deletes meanwhile are passed over."""
+    return [Path(folder) for folder, names, _ in os.walk(checkpoint) if "commits" in names]
+
+
+def spark_batches(query: Path) -> list[int]:
+    """The batches that a query has committed."""
+    return [int(path.name) for path in (query / "commits").glob("*") if path.name.isdigit()]
+
+
 def spark_offsets(checkpoint: Path) -> dict[str, dict[int, int]]:
     """The end offsets per topic of the last batch a query has committed, from its checkpoint's own files."""
-    done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    done = spark_batches(checkpoint)
     if not done:
         return {}
     # A version line, a line of batch metadata, then one line of JSON per source.
@@ -107,9 +118,7 @@ def spark_offsets(checkpoint: Path) -> dict[str, dict[int, int]]:
 
 def spark_positions(checkpoint: Path, topic: str) -> dict[str, dict[int, int]]:
     """Where each query below the checkpoint stands in the topic, by the query's directory; nowhere before a commit."""
-    found = {
-        str(path.parent.relative_to(checkpoint)): spark_offsets(path.parent) for path in checkpoint.rglob("commits")
-    }
+    found = {str(query.relative_to(checkpoint)): spark_offsets(query) for query in spark_queries(checkpoint)}
     return {query: offsets.get(topic, {}) for query, offsets in found.items()}
 
 

@@ -173,11 +173,11 @@ class Watch:
 
     def _spark_progress(self) -> object:
         """What changes while Spark goes on: its batches; until all queries had one, the CPU time of its start."""
-        batches = sorted(path.name for path in self._road.checkpoint.rglob("commits/*") if path.name.isdigit())
+        batches = sum(len(observe.spark_batches(query)) for query in observe.spark_queries(self._road.checkpoint))
         positions = observe.spark_positions(self._road.checkpoint, "readings")
         used = self.usage.get("spark")
         starting = len(positions) < QUERIES and used is not None
-        return len(batches), int(used.cpu_s / CPU_STEP_S) if starting and used is not None else None
+        return batches, int(used.cpu_s / CPU_STEP_S) if starting and used is not None else None
 
     def _central_line(self, now_s: float) -> str:
         if self.tail is None or not self.tail.is_alive():

@@ -6,7 +6,10 @@ where its last committed batch ended, not where a begun one will.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.observe import JournalReader, Metrics, Rates, behind, spark_positions
 
@@ -48,6 +51,20 @@ def test_spark_stands_where_its_last_committed_batch_ended(tmp_path: Path) -> No
     write_batch(tmp_path / "windows", 11, '{"readings":{"0":25,"1":27}}', commit=False)
     write_batch(tmp_path / "alarms", 0, '{"readings":{"0":1,"1":1}}', commit=False)
     assert spark_positions(tmp_path, "readings") == {"windows": {0: 15, 1: 17}, "alarms": {}}
+
+
+def test_what_spark_deletes_meanwhile_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_batch(tmp_path / "windows", 0, '{"readings":{"0":5}}', commit=True)
+    (tmp_path / "windows" / "batch=1" / "_temporary").mkdir(parents=True)
+    scandir = os.scandir
+
+    def scan(path: str) -> object:
+        if str(path).endswith("_temporary"):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    assert spark_positions(tmp_path, "readings") == {"windows": {0: 5}}
 
 
 def test_behind_sums_over_partitions() -> None:
