@@ -63,8 +63,9 @@ def test_what_spark_deletes_meanwhile_is_passed_over(tmp_path: Path, monkeypatch
             raise FileNotFoundError(path)
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", scan)
-    assert spark_positions(tmp_path, "readings") == {"windows": {0: 5}}
+    with monkeypatch.context() as patched:  # pytest itself looks through that folder, too
+        patched.setattr(os, "scandir", scan)
+        assert spark_positions(tmp_path, "readings") == {"windows": {0: 5}}
 
 
 def test_behind_sums_over_partitions() -> None:
