@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 LARGE_BYTES = 1024 * 1024
-"""Above what a batch takes, packed or not: pages of those were fetched from the system for each batch anew, and cleared,
+"""Above what a batch takes, packed or not: its pages were fetched from the system for each batch anew, and cleared,
 which was nearly half of the CPU of a mirror that packs documents of 1 KB."""
 
 
