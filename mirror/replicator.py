@@ -312,6 +312,7 @@ class Replicator:
         found = await self.source.topics()
         names = self.config.selection.of(found)
         self._note_near_miss(self.config.selection.near_miss(found))
+        # By plain tuples, as in reading.py: they equal a TopicPartition, and most are known already.
         wanted = {(name, number): found[name] for name in names for number in found[name].leaders}
         for gone in self._unnamed - {name for name, _ in wanted}:
             self._unnamed.discard(gone)
