@@ -35,6 +35,7 @@ from typing import Protocol, cast
 from edge_broker.broker.context import Session
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
+from edge_broker.network.low_water import mark_for, set_mark
 from edge_broker.security.principals import ANONYMOUS
 from edge_broker.security_keys import PLAINTEXT
 
@@ -116,16 +117,20 @@ class Connection(asyncio.BufferedProtocol):
         "_header",
         "_holds",
         "_kept_bytes",
+        "_mark_bytes",
         "_next_in_backlog",
         "_own",
         "_own_bytes",
         "_own_size",
+        "_patient",
         "_paused",
         "_reading",
+        "_room_bytes",
         "_took_bytes",
         "_turn_due",
         "_urgent",
         "_waits_for_memory",
+        "_waits_itself",
         "_writing_paused",
         "answers",
         "bytes_written",
@@ -163,11 +168,15 @@ class Connection(asyncio.BufferedProtocol):
         self._halted = False
         self._holds = 0
         self._kept_bytes = 0
+        self._mark_bytes = 1  # for so many the loop is woken
+        self._patient = True  # False: the request that is begun is read as it comes
         self._paused = False
         self._reading = True
+        self._room_bytes = 0
         self._took_bytes = False
         self._turn_due = False
         self._waits_for_memory = False
+        self._waits_itself = True  # False: who decrypts says when
         self._writing_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -186,6 +195,7 @@ class Connection(asyncio.BufferedProtocol):
             listener=self.session.listener,
             secure=transport.get_extra_info("ssl_object") is not None,
         )
+        self._waits_itself = not self.session.secure
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         if not self.owner.opened(self):
             self.transport.abort()
@@ -211,10 +221,15 @@ class Connection(asyncio.BufferedProtocol):
         own = self._own
         if own is None:
             buffer = self.owner.receive_buffer
-            return buffer[:ALLOWANCE_BYTES] if self.requests.pool.short else buffer
+            if self.requests.pool.short:
+                buffer = buffer[:ALLOWANCE_BYTES]
+            self._room_bytes = len(buffer)
+            return buffer
         while len(own) < self._own_bytes:
             own += _ZEROS[: self._own_bytes - len(own)]
-        return memoryview(own)[self._filled : self._filled + READ_BYTES_MAX]
+        buffer = memoryview(own)[self._filled : self._filled + READ_BYTES_MAX]
+        self._room_bytes = len(buffer)
+        return buffer
 
     def make_room(self, nbytes: int) -> None:
         """So many bytes are here and about to come: those of a begun frame get memory at once, if there is some."""
@@ -238,6 +253,32 @@ class Connection(asyncio.BufferedProtocol):
                     self._put_back(data[position:])
         except ProtocolViolation as violation:
             self.violate(violation)
+            return
+        if self._waits_itself:
+            self.wait_for_more(0, drained=nbytes < self._room_bytes)
+
+    def wait_for_more(self, ahead_bytes: int, *, drained: bool) -> None:
+        """Have the loop woken once the rest of a begun request is there, of which `ahead_bytes` may have come already.
+
+        `drained`: nothing more is in the socket.
+        """
+        own, rest = self._own, 0
+        if own is not None and self._patient and not self._waits_for_memory and not self.requests.pool.short:
+            rest = self._own_size - self._filled - ahead_bytes
+        self._wake_for(mark_for(rest), drained=drained)
+
+    def read_as_it_comes(self) -> None:
+        """Have the loop woken for each byte of the request that is begun: it comes slowly, or is to be dropped."""
+        self._patient = False
+        self._wake_for(1, drained=False)
+
+    def _wake_for(self, nbytes: int, *, drained: bool) -> None:
+        """Set the socket's mark; as long as more may be in the socket it only falls, to a byte, if it is too high."""
+        if not drained:
+            nbytes = 1 if nbytes < self._mark_bytes else self._mark_bytes
+        if nbytes != self._mark_bytes and self.transport is not None and not self.transport.is_closing():
+            self._mark_bytes = nbytes
+            set_mark(self.transport, nbytes)
 
     def violate(self, violation: ProtocolViolation) -> None:
         """Close this connection for what came over it."""
@@ -318,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
         self._took_bytes = True
         if self._filled == self._own_size:
             view = memoryview(self._own)
-            self._own = None
+            self._own, self._patient = None, True
             try:
                 self.owner.received(self, view)
             finally:
@@ -422,6 +463,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close once what is answered has gone out."""
         self.gathers = False
         self.flush()
+        self.read_as_it_comes()
         if self.transport is not None:
             self.transport.close()
 
@@ -504,6 +546,7 @@ class Connection(asyncio.BufferedProtocol):
         overtake the last answers.
         """
         self._halted = True
+        self.read_as_it_comes()
         self._end_own()
         self._drop_backlog()
         self.requests.pool.forget(self)

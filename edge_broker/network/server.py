@@ -272,6 +272,7 @@ class Server:
             self._sweep_soon()
 
     def _see_half(self, connection: Connection, now: float) -> None:
+        connection.read_as_it_comes()
         if connection.waits_for_memory or connection.took_bytes():
             self._halves[connection] = now
         elif self.requests.waiting and connection.requests.held > ALLOWANCE_BYTES:

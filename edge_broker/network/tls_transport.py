@@ -61,6 +61,9 @@ class Behind(Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
 
+    def wait_for_more(self, ahead_bytes: int, *, drained: bool) -> None:
+        """Nothing more can be handed on; at most so many bytes have come that are not handed on yet."""
+
     def make_room(self, nbytes: int) -> None:
         """So many bytes are here and about to be handed on."""
 
@@ -149,6 +152,8 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._unsent_from = 0  # of the first of them
         self._unsent_bytes = 0
         self._due = False
+        self._ahead_bytes = 0  # of ciphertext that OpenSSL has and has not decrypted: at most so many
+        self._overhead_bytes = 0
         self._high = 65_536
         self._behind_full = False
 
@@ -194,7 +199,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._in.write(data)
             self._step()
             return
-        self._decrypt(data)
+        self._decrypt(data, drained=nbytes < self._room_bytes)
         if nbytes == self._room_bytes and not self.is_closing() and self._raw_reading:
             self._stop_reading()  # else the loop reads the next, up to 32 times
             self._have_turn()
@@ -241,6 +246,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._read_on()
             return
         self._principal = step.principal
+        self._ahead_bytes = self._in.pending
+        self._overhead_bytes = overhead_bytes(self._tls)
         self._owner.end(self, principal=step.principal)
         self._behind = behind = self._made()
         behind.connection_made(cast(asyncio.BaseTransport, self))
@@ -263,8 +270,10 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     # bytes in
 
-    def _decrypt(self, data: memoryview = NOTHING) -> None:
+    def _decrypt(self, data: memoryview, *, drained: bool) -> None:
         """Hand on what can be decrypted within TURN_S, and send together what is answered meanwhile.
+
+        `drained`: nothing more is in the socket.
 
         Each answer alone would cost a record, and a call of the kernel, which is a third of what small answers take.
         """
@@ -275,6 +284,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._decrypting = False
         if self._unsent and not self._due:
             self._send_unsent()
+        if self._behind is not None and not self._kept and not self.is_closing():
+            self._behind.wait_for_more(self._ahead_bytes, drained=drained)
 
     def _hand_on(self, data: memoryview) -> None:
         """Hand on what can be decrypted in time, as long as it is wanted: what OpenSSL has, then `data`, of which it
@@ -288,15 +299,17 @@ class TlsTransport(asyncio.BufferedProtocol):
             behind.make_room(self._in.pending + len(data))
             buffer = behind.get_buffer(-1)
             try:
-                filled, data, ended = self._fill(buffer, data, ask_behind, late_s)
+                filled, records, data, ended = self._fill(buffer, data, ask_behind, late_s)
             except ssl.SSLError as error:
                 self._violated(sentence(error))
                 return
             full = filled == len(buffer)
             del buffer  # as the loop lets go of it: what it is a view of may grow
             if filled:
+                left = self._tls.pending() if full else 0
+                self._ahead_bytes -= filled + (records - bool(left)) * self._overhead_bytes
                 behind.buffer_updated(filled)
-                if full and not (data or self._in.pending or self._tls.pending()):
+                if full and not (data or self._in.pending or left):
                     ended = "for now"
             if ended == "close_notify":
                 self.close()
@@ -314,37 +327,38 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _fill(
         self, buffer: memoryview, data: memoryview, ask_behind: int, late_s: float
-    ) -> tuple[int, memoryview, str]:
-        """Decrypt into a buffer: its bytes that are filled, the ciphertext that is left, and why no more can be.
+    ) -> tuple[int, int, memoryview, str]:
+        """Decrypt into a buffer: its bytes that are filled, by how many records; what is left, and why no more can be.
 
         Behind a record of `ask_behind` bytes or more it is asked what OpenSSL has left.
         """
         read, incoming, seconds = self._read, self._in, self._owner.seconds
-        size, filled = len(buffer), 0
+        size, filled, records = len(buffer), 0, 0
         while filled < size:
             try:
                 got = read(size, buffer[filled:])  # a record at most, and librdkafka's are small
             except ssl.SSLWantReadError:
                 if not data:
-                    return filled, data, "for now"
+                    return filled, records, data, "for now"
                 if seconds() >= late_s:
-                    return filled, data, "late"
+                    return filled, records, data, "late"
                 data = self._feed(data, RECORD_BYTES_MAX)
                 continue
             if not got:
-                return filled, data, "close_notify"
+                return filled, records, data, "close_notify"
             filled += got
+            records += 1
             if got >= ask_behind and filled < size:
                 left = incoming.pending
                 if data and left < got and seconds() < late_s:
                     data = self._feed(data, RECORD_BYTES_MAX - left)
                 elif not data and not left:
-                    return filled, data, "for now"
-        return filled, data, ""
+                    return filled, records, data, "for now"
+        return filled, records, data, ""
 
     def _feed(self, data: memoryview, nbytes: int) -> memoryview:
         """Give OpenSSL so many bytes at most; what is left."""
-        self._in.write(data[:nbytes])
+        self._ahead_bytes += self._in.write(data[:nbytes])
         return data[nbytes:]
 
     def _keep(self, data: memoryview) -> None:
@@ -484,7 +498,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._send_unsent()
         if not self._closing and self._reading and self._behind is not None:
             if self._undecrypted:
-                self._decrypt(self._kept)
+                self._decrypt(self._kept, drained=False)
             if self._reading and not self._unread and not self._kept:
                 self._read_on()
 
@@ -577,6 +591,14 @@ SENTENCES = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept this broker's certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "by its clock this broker's certificate has ended or not begun",
 }
+
+
+def overhead_bytes(tls: ssl.SSLObject) -> int:
+    """By how much a record is longer than what it carries, at least: RFC 8446, 5.2; RFC 5288; RFC 7905."""
+    if tls.version() == "TLSv1.3":
+        return 22
+    cipher = tls.cipher()
+    return 29 if cipher is not None and "GCM" in cipher[0] else 21
 
 
 def sentence(error: ssl.SSLError) -> str:

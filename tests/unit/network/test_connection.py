@@ -15,18 +15,36 @@ import pytest
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
 from edge_broker.network.connection import FRAMES_PER_TURN, UNANSWERED_MAX, Connection, Exchange
+from edge_broker.network.server import SWEEP_S
+from edge_broker.testing.site import Site
 
 FRAMES = [b"a", b"bc" * 10, b"d" * 300, b"e" * 70_000, b"f"]
 
 
-class FakeTransport:
+class FakeSocket:
+    """What the kernel is told."""
+
+    family = None
+
     def __init__(self) -> None:
+        self.marks: list[int] = []
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        self.marks.append(value)
+
+
+class FakeTransport:
+    def __init__(self, *, secure: bool = False) -> None:
+        self.sock = FakeSocket()
+        self.secure = secure
         self.sent: list[bytes] = []
         self.reading = True
         self.aborted = False
 
     def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 4711) if name == "peername" else None
+        found = {"peername": ("127.0.0.1", 4711), "socket": self.sock}
+        return found.get(name, True if self.secure and name == "ssl_object" else None)
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high
@@ -48,6 +66,10 @@ class FakeTransport:
 
     def is_closing(self) -> bool:
         return self.aborted
+
+    def close(self) -> None:
+        assert self.sock.marks[-1:] in ([], [1]), "unread bytes would reset the connection"
+        self.aborted = True
 
     def abort(self) -> None:
         self.aborted = True
@@ -95,9 +117,9 @@ class FakeOwner:
         self.violations.append(str(violation))
 
 
-def connected(owner: FakeOwner) -> tuple[Connection, FakeTransport]:
+def connected(owner: FakeOwner, *, secure: bool = False) -> tuple[Connection, FakeTransport]:
     connection = Connection(owner, lambda: 0.0)
-    transport = FakeTransport()
+    transport = FakeTransport(secure=secure)
     connection.connection_made(cast(Any, transport))
     return connection, transport
 
@@ -404,3 +426,113 @@ def test_client_that_does_not_read_is_not_read_from() -> None:
     assert not transport.reading
     connection.resume_writing()
     assert transport.reading
+
+
+def marks_of(connection: Connection, transport: FakeTransport, *pieces: bytes) -> list[list[int]]:
+    """The marks that each of these bytes sets, which come one after another."""
+    found = []
+    for piece in pieces:
+        del transport.sock.marks[:]
+        feed(connection, piece, [])
+        found.append(transport.sock.marks[:])
+    return found
+
+
+def test_the_loop_is_woken_for_the_rest_of_a_request_and_then_for_a_byte() -> None:
+    connection, transport = connected(FakeOwner(1 << 18))
+    data = wire([bytes(50_000)])
+    head, more, most, rest = data[:1000], data[1000:2000], data[2000:40_000], data[40_000:]
+    assert marks_of(connection, transport, head, more, most, rest) == [[32_768], [], [1, 10_004], [1]]
+    assert marks_of(connection, transport, wire([b"x"])) == [[]]
+
+
+def test_a_little_that_lacks_is_not_waited_for() -> None:
+    connection, transport = connected(FakeOwner(1 << 18))
+    data = wire([bytes(5000)])
+    assert marks_of(connection, transport, data[:2], data[2:1000], data[1000:]) == [[], [], []]
+    assert marks_of(connection, transport, data[:900], data[900:1000], data[1000:]) == [[4104], [1], []]
+
+
+def test_the_next_request_that_has_begun_is_waited_for_at_once() -> None:
+    connection, transport = connected(FakeOwner(1 << 18))
+    data = wire([bytes(50_000), bytes(20_000)])
+    assert marks_of(connection, transport, data[:1000], data[1000:60_000], data[60_000:]) == [
+        [32_768],
+        [1, 10_008],
+        [1],
+    ]
+
+
+def test_the_mark_goes_down_but_not_up_as_long_as_more_is_in_the_socket() -> None:
+    connection, transport = connected(FakeOwner(4096), secure=True)
+    feed(connection, wire([bytes(50_000)])[:4096], [])
+    connection.wait_for_more(0, drained=False)
+    assert transport.sock.marks == []
+    connection.wait_for_more(0, drained=True)
+    connection.wait_for_more(40_000, drained=False)
+    assert transport.sock.marks == [32_768, 1]
+
+
+def test_a_buffer_that_was_filled_says_nothing_of_what_is_in_the_socket() -> None:
+    connection, transport = connected(FakeOwner(4096))
+    data = wire([bytes(50_000)])
+    assert marks_of(connection, transport, data[:4096]) == [[]]
+    assert marks_of(connection, transport, data[4096:5000])[0] == [32_768]
+
+
+def test_a_request_that_comes_slowly_is_read_as_it_comes_and_the_next_one_is_not() -> None:
+    connection, transport = connected(FakeOwner(1 << 18))
+    data = wire([bytes(50_000)])
+    feed(connection, data[:1000], [])
+    connection.read_as_it_comes()
+    assert transport.sock.marks == [32_768, 1]
+    assert marks_of(connection, transport, data[1000:2000], data[2000:]) == [[], []]
+    assert marks_of(connection, transport, data[:1000]) == [[32_768]]
+
+
+def test_nothing_is_waited_for_while_memory_is_short() -> None:
+    owner = FakeOwner(1 << 18)
+    connection, transport = connected(owner)
+    owner.requests.add(owner.requests.bytes_max)
+    assert owner.requests.short
+    assert marks_of(connection, transport, wire([bytes(50_000)])[:1000]) == [[]]
+
+
+@pytest.mark.parametrize("end", ["halt", "close"])
+def test_who_is_to_be_closed_is_read_as_it_comes_since_unread_bytes_would_reset_it(end: str) -> None:
+    connection, transport = connected(FakeOwner(1 << 18))
+    feed(connection, wire([bytes(50_000)])[:1000], [])
+    getattr(connection, end)()
+    assert transport.sock.marks == [32_768, 1]
+
+
+def test_a_socket_that_is_closed_is_told_nothing() -> None:
+    """Its number may be another's already."""
+    connection, transport = connected(FakeOwner(1 << 18))
+    feed(connection, wire([bytes(50_000)])[:1000], [])
+    transport.abort()
+    connection.read_as_it_comes()
+    connection.wait_for_more(0, drained=True)
+    assert transport.sock.marks == [32_768]
+
+
+def test_who_decrypts_says_when_nothing_more_can_be_handed_on_and_what_it_holds() -> None:
+    connection, transport = connected(FakeOwner(1 << 18), secure=True)
+    assert marks_of(connection, transport, wire([bytes(50_000)])[:30_000]) == [[]]
+    connection.wait_for_more(12_000, drained=True)
+    connection.wait_for_more(20_000, drained=True)
+    connection.wait_for_more(0, drained=False)
+    assert transport.sock.marks == [8_004, 1]
+
+
+def test_a_request_that_is_half_here_for_a_second_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, sock = Site(), FakeSocket()
+    found = {"peername": ("127.0.0.1", 4711), "socket": sock}
+    monkeypatch.setattr("edge_broker.testing.client.Transport.get_extra_info", lambda _, name: found.get(name))
+    client = site.client()
+    buffer = client.connection.get_buffer(-1)
+    buffer[:1000] = wire([bytes(50_000)])[:1000]
+    client.connection.buffer_updated(1000)
+    assert sock.marks == [32_768]
+    site.loop.advance(int(SWEEP_S * 1000) + 1)
+    assert sock.marks == [32_768, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -91,6 +92,10 @@ class Behind:
         self.full = False
         self.violations: list[str] = []
         self.when_got: Callable[[], None] = lambda: None
+        self.waits: list[tuple[int, bool]] = []
+
+    def wait_for_more(self, ahead_bytes: int, *, drained: bool) -> None:
+        self.waits.append((ahead_bytes, drained))
 
     def connection_made(self, transport: TlsTransport) -> None:
         self.transport = transport
@@ -322,6 +327,80 @@ def test_a_client_that_is_refused_by_its_certificate_gets_nothing(
     assert site.ended == ["its certificate ended"]
     assert site.raw.closed
     assert site.behind.transport is None
+
+
+CIPHERS = {
+    "TLSv1_3": ["TLS_AES_256_GCM_SHA384"],
+    "TLSv1_2": ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES128-SHA256"],
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "cipher", "exact"),
+    [(version, cipher, "AES128-SHA" not in cipher) for version, ciphers in CIPHERS.items() for cipher in ciphers],
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_what_has_come_and_is_not_handed_on_is_known(
+    authority: Authority, signed: tuple[Path, Path], version: str, cipher: str, exact: bool, seed: int
+) -> None:
+    """Never too little, or the socket would wait for what no client sends; too much with ciphers that pad."""
+    chance = random.Random(seed)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*signed)
+    server.num_tickets = 0
+    client = ssl.create_default_context(cafile=str(authority.certificate))
+    client.minimum_version = client.maximum_version = ssl.TLSVersion[version]
+    if version == "TLSv1_2":
+        server.set_ciphers(cipher)
+        client.set_ciphers(cipher)
+    site = Site(server, client)
+    site.behind = Behind(chance.choice([1000, 16_384, 40_000, 1 << 18]))
+    site.exchange()
+    assert version == "TLSv1_3" or site.transport._tls.cipher()[0] == cipher  # type: ignore[index]
+    ends = [(0, 0)]  # of each record: all that was written up to there, and all ciphertext
+    for _ in range(60):
+        sent, came = ends[-1]
+        size = chance.choice([1, 20, 97, 700, 16_383, 16_384])
+        site.client.write(bytes(size))
+        record = site.outgoing.read()
+        ends.append((sent + size, came + len(record)))
+        cut = chance.randrange(len(record) + 1) if chance.random() < 0.5 else len(record)
+        for begin, piece in ((0, record[:cut]), (cut, record[cut:])):
+            if piece:
+                del site.behind.waits[:]
+                site.feed(piece, chance.choice([700, 1 << 20]))
+                site.work()
+                whole = [end for end in ends if end[0] <= len(site.behind.got)][-1]
+                inside = came + begin + len(piece) - whole[1]
+                told = site.behind.waits[-1][0]
+                assert told == inside if exact else told >= inside
+    assert len(site.behind.got) == ends[-1][0]
+
+
+def test_half_a_record_that_came_with_the_end_of_the_handshake_has_come(site: Site) -> None:
+    site.work()
+    while True:
+        try:
+            site.client.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            site.feed(site.outgoing.read())
+            site.work()
+            site.incoming.write(bytes(site.raw.sent))
+            site.raw.sent.clear()
+    finished = site.outgoing.read()
+    site.client.write(bytes(10_000))
+    record = site.outgoing.read()
+    site.feed(finished + record[:6000])
+    site.work()
+    assert site.behind.waits[-1][0] == 6000
+
+
+def test_a_socket_that_may_hold_more_is_not_called_drained(site: Site) -> None:
+    site.exchange()
+    site.client.write(bytes(2 * READ_BYTES))
+    site.feed(site.outgoing.read(READ_BYTES))
+    assert {drained for _, drained in site.behind.waits[-2:]} == {False}
 
 
 @pytest.fixture
