@@ -594,11 +594,12 @@ SENTENCES = {
 
 
 def overhead_bytes(tls: ssl.SSLObject) -> int:
-    """By how much a record is longer than what it carries, at least: RFC 8446, 5.2; RFC 5288; RFC 7905."""
-    if tls.version() == "TLSv1.3":
-        return 22
+    """By how much a record is longer than what it carries, at least: RFC 8446, 5.2; RFC 5288, 6655 and 7905."""
     cipher = tls.cipher()
-    return 29 if cipher is not None and "GCM" in cipher[0] else 21
+    name = cipher[0] if cipher is not None else ""
+    if tls.version() == "TLSv1.3":
+        return 14 if "CCM_8" in name else 22
+    return 29 if "GCM" in name else 21
 
 
 def sentence(error: ssl.SSLError) -> str:

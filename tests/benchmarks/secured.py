@@ -11,7 +11,8 @@ Both have the same certificate (ECDSA P-256), the same listeners, users and ACLs
 | single steps of the edge broker | in this process (secured_steps.py) |
 
 With --root DIR (as root) both brokers, and the processes of `floor`, run a second time on the Python, OpenSSL and Java
-of the Debian root there, beside the ones on this machine's; clients stay the same.
+of the Debian root there, beside the ones on this machine's; clients stay the same. With --link RATE (as root) brokers
+and clients are in a network whose loopback carries packets of 1,500 bytes at that rate, as a board's cable does.
 
 Every other pair is in reverse; the first pair of loads warms the JVM up and does not count.
 Shown are medians of pairs. CPU is that of the broker's process alone, so that a load generator on the same cores does
@@ -39,7 +40,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.benchmarks import clients, librdkafka
+from tests.benchmarks import clients, librdkafka, shaped_loopback
 from tests.benchmarks.broker import ROOT, SETTLE_S, Figures, cpu_s, install_wheel, medians, rss_mb, table
 from tests.benchmarks.debian import JAVA, DebianRoot
 from tests.benchmarks.disk import percentile
@@ -299,6 +300,7 @@ def main() -> int:
     parser.add_argument(
         "--root", type=Path, help="a Debian root, as `lab.sh root trixie` of ansible/molecule/lab prints it"
     )
+    parser.add_argument("--link", default="", help="a rate in tc's units, such as 100mbit; best with --scale 0.1")
     options = parser.parse_args()
     only = options.only.split(",")
     with tempfile.TemporaryDirectory(prefix="drupelet-bench-", dir=ROOT) as name:
@@ -322,6 +324,8 @@ def main() -> int:
                 KAFKA + THERE: lambda place: kafka(place, authority, root),
             }
             pythons[THERE] = root.command("env", f"PYTHONPATH={ROOT}", there)
+        if options.link:
+            shaped_loopback.enter(options.link)
         rounds = measure_pairs(sites, directory, options.pairs, options.scale, only)
         if "memory" in only:
             for number in range(options.pairs):
@@ -337,7 +341,7 @@ def main() -> int:
     results = {who: medians(found) for who, found in rounds.items()}
     found_steps = steps() if "steps" in only else {}
     RESULTS.parent.mkdir(exist_ok=True)
-    told = {"pairs": options.pairs, "scale": options.scale, "medians": results, "all": rounds}
+    told = {"pairs": options.pairs, "scale": options.scale, "link": options.link, "medians": results, "all": rounds}
     told |= {"floors": found_floors, "steps": found_steps}
     RESULTS.write_text(json.dumps(told, indent=1))
     print(table(results))
