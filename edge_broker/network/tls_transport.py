@@ -26,9 +26,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
+from edge_broker.network.tls_ahead import RECORD_BYTES_MAX, Ahead, record_bytes
 
 PIECE_BYTES = 16_384  # what one TLS record carries
-RECORD_BYTES_MAX = 16_645  # of ciphertext: RFC 8446, 5.2
 TURN_BYTES = 65_536
 READ_BYTES = 262_144  # of ciphertext at once: most requests come whole then, and are answered together
 TURN_S = 0.001  # of one connection
@@ -152,8 +152,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._unsent_from = 0  # of the first of them
         self._unsent_bytes = 0
         self._due = False
-        self._ahead_bytes = 0  # of ciphertext that OpenSSL has and has not decrypted: at most so many
-        self._overhead_bytes = 0
+        self._ahead = Ahead()
         self._high = 65_536
         self._behind_full = False
 
@@ -246,8 +245,9 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._read_on()
             return
         self._principal = step.principal
-        self._ahead_bytes = self._in.pending
-        self._overhead_bytes = overhead_bytes(self._tls)
+        came = self._in.read()
+        self._ahead.begin(self._tls, came)
+        self._in.write(came)
         self._owner.end(self, principal=step.principal)
         self._behind = behind = self._made()
         behind.connection_made(cast(asyncio.BaseTransport, self))
@@ -284,8 +284,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._decrypting = False
         if self._unsent and not self._due:
             self._send_unsent()
-        if self._behind is not None and not self._kept and not self.is_closing():
-            self._behind.wait_for_more(self._ahead_bytes, drained=drained)
+        if self._behind is not None and not self._undecrypted and not self.is_closing():
+            self._behind.wait_for_more(self._ahead.at_most(), drained=drained)
 
     def _hand_on(self, data: memoryview) -> None:
         """Hand on what can be decrypted in time, as long as it is wanted: what OpenSSL has, then `data`, of which it
@@ -307,7 +307,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             del buffer  # as the loop lets go of it: what it is a view of may grow
             if filled:
                 left = self._tls.pending() if full else 0
-                self._ahead_bytes -= filled + (records - bool(left)) * self._overhead_bytes
+                self._ahead.plain_bytes += filled
+                self._ahead.records += records - bool(left)  # the one that is not read to its end counts then
                 behind.buffer_updated(filled)
                 if full and not (data or self._in.pending or left):
                     ended = "for now"
@@ -358,7 +359,10 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _feed(self, data: memoryview, nbytes: int) -> memoryview:
         """Give OpenSSL so many bytes at most; what is left."""
-        self._ahead_bytes += self._in.write(data[:nbytes])
+        ahead = self._ahead
+        if not ahead.given_bytes:
+            ahead.first_bytes = record_bytes(data)
+        ahead.given_bytes += self._in.write(data[:nbytes])
         return data[nbytes:]
 
     def _keep(self, data: memoryview) -> None:
@@ -591,15 +595,6 @@ SENTENCES = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept this broker's certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "by its clock this broker's certificate has ended or not begun",
 }
-
-
-def overhead_bytes(tls: ssl.SSLObject) -> int:
-    """By how much a record is longer than what it carries, at least: RFC 8446, 5.2; RFC 5288, 6655 and 7905."""
-    cipher = tls.cipher()
-    name = cipher[0] if cipher is not None else ""
-    if tls.version() == "TLSv1.3":
-        return 14 if "CCM_8" in name else 22
-    return 29 if "GCM" in name else 21
 
 
 def sentence(error: ssl.SSLError) -> str:

@@ -8,16 +8,15 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from edge_broker.errors import ProtocolViolation
+from edge_broker.network.tls_ahead import RECORD_BYTES_MAX
 from edge_broker.network.tls_transport import (
     PIECE_BYTES,
     READ_BYTES,
-    RECORD_BYTES_MAX,
     SHORT_BYTES,
     TURN_BYTES,
     TURN_S,
@@ -25,7 +24,6 @@ from edge_broker.network.tls_transport import (
     Refused,
     Step,
     TlsTransport,
-    overhead_bytes,
 )
 from tests.support.certificates import Authority
 
@@ -377,20 +375,6 @@ def test_what_has_come_and_is_not_handed_on_is_known(
                 told = site.behind.waits[-1][0]
                 assert told == inside if exact else told >= inside
     assert len(site.behind.got) == ends[-1][0]
-
-
-@pytest.mark.parametrize(
-    ("version", "name", "bytes_"),
-    [
-        ("TLSv1.3", "TLS_AES_256_GCM_SHA384", 22),
-        ("TLSv1.3", "TLS_AES_128_CCM_8_SHA256", 14),  # which only the system's openssl.cnf turns on
-        ("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256", 29),
-        ("TLSv1.2", "ECDHE-ECDSA-AES128-CCM8", 21),
-    ],
-)
-def test_a_record_is_so_much_longer_than_what_it_carries(version: str, name: str, bytes_: int) -> None:
-    tls = SimpleNamespace(version=lambda: version, cipher=lambda: (name, version, 128))
-    assert overhead_bytes(cast(Any, tls)) == bytes_
 
 
 def test_half_a_record_that_came_with_the_end_of_the_handshake_has_come(site: Site) -> None:
