@@ -116,7 +116,7 @@ class Loop:
                 await loop.sock_sendall(client, self.outgoing.read())
                 if not done:
                     self.incoming.write(await loop.sock_recv(client, 65_536))
-        await self.until(lambda: self.connection is not None and self.unread() == 0)
+        await self.until(lambda: None not in (self.connection, self.server_end) and self.unread() == 0)
         return client
 
     def sealed(self, data: bytes) -> bytes:
