@@ -130,7 +130,6 @@ class Connection(asyncio.BufferedProtocol):
         "_turn_due",
         "_urgent",
         "_waits_for_memory",
-        "_waits_itself",
         "_writing_paused",
         "answers",
         "bytes_written",
@@ -176,7 +175,6 @@ class Connection(asyncio.BufferedProtocol):
         self._took_bytes = False
         self._turn_due = False
         self._waits_for_memory = False
-        self._waits_itself = True  # False: who decrypts says when
         self._writing_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -195,7 +193,6 @@ class Connection(asyncio.BufferedProtocol):
             listener=self.session.listener,
             secure=transport.get_extra_info("ssl_object") is not None,
         )
-        self._waits_itself = not self.session.secure
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         if not self.owner.opened(self):
             self.transport.abort()
@@ -254,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolViolation as violation:
             self.violate(violation)
             return
-        if self._waits_itself:
+        if not self.session.secure:  # else who decrypts says when
             self.wait_for_more(0, drained=nbytes < self._room_bytes)
 
     def wait_for_more(self, ahead_bytes: int, *, drained: bool) -> None:

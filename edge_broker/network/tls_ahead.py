@@ -29,26 +29,32 @@ def record_bytes(data: bytes | memoryview) -> int:
 
 
 class Ahead:
-    """The sum of one connection since its handshake; who feeds and reads OpenSSL adds to it."""
+    """The sum of one connection since its handshake; who reads from OpenSSL adds to `plain_bytes` and `records`."""
 
-    __slots__ = ("_least_bytes", "_overhead_bytes", "first_bytes", "given_bytes", "plain_bytes", "records")
+    __slots__ = ("_least_bytes", "_overhead_bytes", "_pads", "first_bytes", "given_bytes", "plain_bytes", "records")
 
     def __init__(self) -> None:
         self.given_bytes = self.plain_bytes = self.records = 0
         self.first_bytes = 0  # of the first record, as long as something is to be learned from it
         self._least_bytes = self._overhead_bytes = 0
+        self._pads = False
 
-    def begin(self, tls: ssl.SSLObject, came: bytes) -> None:
-        """The handshake is complete, and these bytes have come behind it."""
+    def begin(self, tls: ssl.SSLObject) -> None:
+        """The handshake is complete; what has come behind it is given next."""
         cipher = tls.cipher()
         name = cipher[0] if cipher is not None else ""
-        if tls.version() == "TLSv1.3":
+        self._pads = tls.version() == "TLSv1.3"
+        if self._pads:
             self._least_bytes = 14 if "CCM_8" in name else 22
         else:
             self._least_bytes = 29 if "GCM" in name else 21
         self._overhead_bytes = self._least_bytes
-        self.given_bytes = len(came)
-        self.first_bytes = record_bytes(came)
+
+    def give(self, data: memoryview) -> None:
+        """OpenSSL is given this ciphertext."""
+        if not self.given_bytes:
+            self.first_bytes = record_bytes(data)
+        self.given_bytes += len(data)
 
     def at_most(self) -> int:
         """So many bytes, or less, of a record that has not come whole; to be asked when OpenSSL has no whole one."""
@@ -66,5 +72,5 @@ class Ahead:
     def _learn(self) -> None:
         """Take the first record's overhead for every record's; of TLS 1.2 each has its own."""
         overhead_bytes, self.first_bytes = self.first_bytes - self.plain_bytes, 0
-        if self.records == 1 and self._least_bytes in (14, 22) and overhead_bytes >= self._least_bytes:
+        if self.records == 1 and self._pads and overhead_bytes >= self._least_bytes:
             self._overhead_bytes = overhead_bytes

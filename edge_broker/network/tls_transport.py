@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.tls_ahead import RECORD_BYTES_MAX, Ahead, record_bytes
+from edge_broker.network.tls_ahead import RECORD_BYTES_MAX, Ahead
 
 PIECE_BYTES = 16_384  # what one TLS record carries
 TURN_BYTES = 65_536
@@ -245,9 +245,9 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._read_on()
             return
         self._principal = step.principal
-        came = self._in.read()
-        self._ahead.begin(self._tls, came)
-        self._in.write(came)
+        self._ahead.begin(self._tls)
+        came = memoryview(self._in.read())
+        self._feed(came, len(came))
         self._owner.end(self, principal=step.principal)
         self._behind = behind = self._made()
         behind.connection_made(cast(asyncio.BaseTransport, self))
@@ -359,10 +359,9 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _feed(self, data: memoryview, nbytes: int) -> memoryview:
         """Give OpenSSL so many bytes at most; what is left."""
-        ahead = self._ahead
-        if not ahead.given_bytes:
-            ahead.first_bytes = record_bytes(data)
-        ahead.given_bytes += self._in.write(data[:nbytes])
+        piece = data[:nbytes]
+        self._ahead.give(piece)
+        self._in.write(piece)
         return data[nbytes:]
 
     def _keep(self, data: memoryview) -> None:

@@ -18,7 +18,8 @@ Seen = list[tuple[int, int]]
 
 def begun(version: str, name: str, came: bytes = b"") -> Ahead:
     ahead = Ahead()
-    ahead.begin(cast(Any, SimpleNamespace(version=lambda: version, cipher=lambda: (name, version, 128))), came)
+    ahead.begin(cast(Any, SimpleNamespace(version=lambda: version, cipher=lambda: (name, version, 128))))
+    ahead.give(memoryview(came))
     return ahead
 
 

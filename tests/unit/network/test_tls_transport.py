@@ -203,6 +203,19 @@ class Site:
             if not (data or self.steps or self.turns or self.raw.sent):
                 return
 
+    def end_handshake_of_client(self) -> None:
+        """The client's side is complete; the last that it has to say has not been sent."""
+        self.work()
+        while True:
+            try:
+                self.client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.feed(self.outgoing.read())
+                self.work()
+                self.incoming.write(bytes(self.raw.sent))
+                self.raw.sent.clear()
+
     def send(self, data: bytes, piece: int = 1 << 20) -> None:
         self.client.write(data)
         self.feed(self.outgoing.read(), piece)
@@ -260,16 +273,7 @@ def test_however_the_bytes_are_cut_the_same_arrive(site: Site, piece: int) -> No
 
 
 def test_what_comes_with_the_end_of_the_handshake_is_not_left_behind(site: Site) -> None:
-    site.work()
-    while True:
-        try:
-            site.client.do_handshake()
-            break
-        except ssl.SSLWantReadError:
-            site.feed(site.outgoing.read())
-            site.work()
-            site.incoming.write(bytes(site.raw.sent))
-            site.raw.sent.clear()
+    site.end_handshake_of_client()
     site.client.write(b"at once")
     site.feed(site.outgoing.read())
     site.work()
@@ -378,16 +382,7 @@ def test_what_has_come_and_is_not_handed_on_is_known(
 
 
 def test_half_a_record_that_came_with_the_end_of_the_handshake_has_come(site: Site) -> None:
-    site.work()
-    while True:
-        try:
-            site.client.do_handshake()
-            break
-        except ssl.SSLWantReadError:
-            site.feed(site.outgoing.read())
-            site.work()
-            site.incoming.write(bytes(site.raw.sent))
-            site.raw.sent.clear()
+    site.end_handshake_of_client()
     finished = site.outgoing.read()
     site.client.write(bytes(10_000))
     record = site.outgoing.read()
