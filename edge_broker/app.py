@@ -33,7 +33,7 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
-from edge_broker.listeners import METRICS_TOKEN, Listener, open_to_anybody
+from edge_broker.listeners import METRICS_TOKEN, TRUSTED, Listener, network_problem
 from edge_broker.network.cleaning import keep_clean
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from edge_broker.network.encryption import Encryption
 
 GROUP_TICK_S = 0.1
-TRUSTED = "edge.network.trusted"
 ZOOKEEPER = "zookeeper.connect"
 CANNOT_BE_MEMBER = 2
 CLOCK_TICK_S = 10.0
@@ -291,15 +290,9 @@ def _network_note(options: Options) -> str:
     """What a person should know of a network that is served without being trusted: as versions before did that made
     this data directory. ConfigurationError for any other, and where the key says false.
     """
-    found = open_to_anybody(options.config, options.listeners, options.metrics)
-    if not found or options.config.boolean(TRUSTED):
+    text = network_problem(options.config, options.listeners, options.metrics)
+    if not text:
         return ""
-    verb = "is" if len(found) == 1 else "are"
-    text = (
-        f"{' and '.join(found)} {verb} open to anybody in the network; set {TRUSTED}=true if all of it is trusted, "
-        "else serve TLS and log-ins there (SSL with ssl.client.auth=required, or SASL_SSL; for metrics a token in "
-        f"{METRICS_TOKEN}), or listen on 127.0.0.1"
-    )
     if TRUSTED in options.config.explicit or not served_anybody(Disk(), options.data_dir):
         raise ConfigurationError(text)
     return text

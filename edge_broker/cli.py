@@ -8,7 +8,6 @@ are quick.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +24,7 @@ EXAMPLE = """examples:
   edge-broker serve --data-dir /var/lib/edge-broker --listen 127.0.0.1:9092
   edge-broker serve --data-dir data --listen 0.0.0.0:9092 --advertise pi-3.local:9092 \\
       --metrics 127.0.0.1:9101 --set edge.network.trusted=true
+  edge-broker check --config /etc/drupelet/broker.toml --metrics 127.0.0.1:9101
   edge-broker keys          every configuration key with its default and meaning
   edge-broker log --help    look into a data directory, stopped or running
   edge-broker ledger --help what is lost, and the proof that nothing else is
@@ -45,6 +45,14 @@ LOG_EXAMPLE = """examples:
 
 ls, dump and check only read, and a broker may run meanwhile. repair needs the directory for itself.
 exit status: 0 done (check, repair: sound), 1 damage or failure, 2 bad usage
+"""
+CHECK_EXAMPLE = """examples:
+  edge-broker check --config /etc/drupelet/broker.toml
+  edge-broker check --config broker.toml --set log.retention.ms=86400000 --strict
+
+It gives the sentences by which serve refuses a configuration, all of them at once, and changes nothing.
+Files, secrets and addresses that this host lacks are warnings, as another host may have them; --strict refuses them.
+exit status: 0 serve would start with it, 2 bad usage or configuration
 """
 LEDGER_EXAMPLE = """examples:
   edge-broker ledger --data-dir data                        every loss, each once
@@ -96,36 +104,61 @@ def parser() -> Parser:
         metavar="DIR",
         help="where logs and offsets are kept; made when missing",
     )
-    serve.add_argument(
-        "--listen",
-        metavar="HOST:PORT",
-        help="where clients connect; port 0 picks a free one; short for one PLAINTEXT listener, see the key listeners",
-    )
-    serve.add_argument(
-        "--advertise", type=not_empty, metavar="HOST:PORT", help="the address that clients are told; default: --listen"
-    )
-    serve.add_argument(
-        "--metrics", type=not_empty, metavar="HOST:PORT", help="serve /metrics and /health here; default: off"
-    )
-    serve.add_argument("--config", type=not_empty, metavar="FILE.toml", help="configuration keys as TOML")
-    serve.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="one configuration key; repeatable, wins over --config",
-    )
+    _add_configuration(serve)
     serve.set_defaults(run=_serve)
     keys = commands.add_parser(
         "keys", help="list the configuration keys", epilog="example:\n  edge-broker keys", formatter_class=shape
     )
     keys.set_defaults(run=_keys)
+    _add_check(commands)
     _add_log(commands)
     _add_ledger(commands)
     add_users(commands)
     add_access(commands)
     add_tools(commands)
     return root
+
+
+def _add_configuration(command: Parser) -> None:
+    """Add the options that say what is served, and how."""
+    command.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where clients connect; port 0 picks a free one; short for one PLAINTEXT listener, see the key listeners",
+    )
+    command.add_argument(
+        "--advertise", type=not_empty, metavar="HOST:PORT", help="the address that clients are told; default: --listen"
+    )
+    command.add_argument(
+        "--metrics", type=not_empty, metavar="HOST:PORT", help="serve /metrics and /health here; default: off"
+    )
+    command.add_argument("--config", type=not_empty, metavar="FILE.toml", help="configuration keys as TOML")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one configuration key; repeatable, wins over --config",
+    )
+
+
+def _add_check(commands: argparse._SubParsersAction[Parser]) -> None:
+    text = "check a configuration, list every problem, and what this host lacks for it"
+    check = commands.add_parser(
+        "check",
+        help=text,
+        description=text[0].upper() + text[1:],
+        epilog=CHECK_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_configuration(check)
+    check.add_argument(
+        "--data-dir", type=not_empty, metavar="DIR", help="the data directory of serve; only looked at; default: none"
+    )
+    check.add_argument(
+        "--strict", action="store_true", help="what this host lacks is a problem too: files, secrets, addresses"
+    )
+    check.set_defaults(run=_check)
 
 
 def _add_log(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -175,17 +208,18 @@ def _tool(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from edge_broker.config import Endpoint, read_config  # noqa: PLC0415 - --help needs none of it
+    from edge_broker.config import parse_endpoint, read_config  # noqa: PLC0415 - --help needs none of it
     from edge_broker.ensemble import check_ensemble  # noqa: PLC0415
+    from edge_broker.host_check import check_data_dir  # noqa: PLC0415
     from edge_broker.listeners import read_listeners  # noqa: PLC0415
 
-    _check_data_dir(options.data_dir)
+    check_data_dir(options.data_dir)
     text = _read(options.config) if options.config else None
     config = read_config(text, options.config or "", options.set)
     check_ensemble(config)
-    listen = Endpoint(*parse_endpoint("--listen", options.listen)) if options.listen is not None else None
-    advertise = Endpoint(*parse_endpoint("--advertise", options.advertise)) if options.advertise else None
-    metrics = Endpoint(*parse_endpoint("--metrics", options.metrics)) if options.metrics else None
+    listen = parse_endpoint("--listen", options.listen) if options.listen is not None else None
+    advertise = parse_endpoint("--advertise", options.advertise) if options.advertise else None
+    metrics = parse_endpoint("--metrics", options.metrics) if options.metrics else None
     listeners = read_listeners(config, listen, advertise)
 
     from edge_broker.app import Options, run  # noqa: PLC0415
@@ -193,16 +227,33 @@ def _serve(options: argparse.Namespace) -> int:
     return run(Options(options.data_dir, listeners, metrics, config))
 
 
-def _check_data_dir(path: str) -> None:
-    is_there = os.path.isdir(path)
-    if not is_there and os.path.lexists(path):
-        raise ConfigurationError(f"--data-dir {path} is no directory: name another one, or move it away")
-    place = path if is_there else os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(place) and not os.access(place, os.W_OK | os.X_OK) and not os.statvfs(place).f_flag & os.ST_RDONLY:
-        what = "written" if is_there else f"made in {place}"
-        raise ConfigurationError(
-            f"--data-dir {path} cannot be {what} by this user: give it the right to, or name a directory of its own"
-        )
+def _check(options: argparse.Namespace) -> int:
+    from edge_broker.configuration_check import Serve, check_configuration  # noqa: PLC0415 - --help needs none of it
+    from edge_broker.host_check import check_host, is_of_older_version  # noqa: PLC0415
+    from edge_broker.listeners import listeners_text  # noqa: PLC0415
+
+    if not options.config and not options.set and not options.listen:
+        raise ConfigurationError("nothing to check; add --config FILE.toml, or the options of serve")
+    text = _read(options.config) if options.config else None
+    is_old = options.data_dir is not None and is_of_older_version(options.data_dir)
+    checked = check_configuration(
+        Serve(text, options.config or "", options.set, options.listen, options.advertise, options.metrics, is_old)
+    )
+    problems, notes = checked.problems, list[str]()
+    if not problems:
+        lacks, notes = check_host(checked, options.data_dir)
+        problems, notes = (lacks, notes) if options.strict else ([], [*lacks, *notes])
+    for note in notes:
+        print(f"WARNING: {note}", file=sys.stderr)
+    for problem in problems[:-1]:
+        print(f"edge-broker: {problem}", file=sys.stderr)
+    if problems:
+        raise ConfigurationError(problems[-1])
+    print(f"{options.config or 'configuration'}: ok")
+    print(f"  listeners {listeners_text(checked.listeners)}")
+    print(f"  clients are told {listeners_text(checked.listeners, advertised=True)}")
+    print(f"  {len(checked.config.explicit)} keys are set, all others have their defaults")
+    return 0
 
 
 def _keys(_options: argparse.Namespace) -> int:
@@ -225,16 +276,6 @@ def _read(path: str) -> str:
         raise ConfigurationError(f"--config {path} cannot be read: {reason(error)}") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"--config {path} is not UTF-8 at byte {error.start}: save it as UTF-8") from None
-
-
-def parse_endpoint(option: str, text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT` (an IPv6 address in brackets); ConfigurationError names the option."""
-    from drupelet.addresses import host_and_port  # noqa: PLC0415 - --help needs none of it
-
-    try:
-        return host_and_port(text)
-    except ValueError:
-        raise ConfigurationError(f"{option} is {text!r}; write HOST:PORT, for example 127.0.0.1:9092") from None
 
 
 if __name__ == "__main__":

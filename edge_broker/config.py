@@ -6,9 +6,10 @@ reading of the environment.
 Source: Kafka documentation, "Broker Configs".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from drupelet.addresses import host_and_port
 from drupelet.config_check import nearest, parse_toml
 from drupelet.errors import ConfigurationError
 from edge_broker.security_keys import (
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 Network: TypeAlias = "IPv4Network | IPv6Network"
+Refuse: TypeAlias = Callable[[ConfigurationError], None]
+"""Receives each problem: `serve` raises the first one, `check` lists them all."""
+
+
+def raise_error(error: ConfigurationError) -> None:
+    """Raise the first problem."""
+    raise error
 
 
 class Endpoint(NamedTuple):
@@ -308,22 +316,38 @@ KEYS: dict[str, Key] = {key.name: key for key in (*_TABLE, *SECURITY_KEYS, *BROK
 class BrokerConfig:
     """Checked values of every key; `explicit` holds the names that were set rather than defaulted.
 
-    `file_name` is where they come from, where that is a file.
+    `file_name` is where they come from, where that is a file. `refuse` receives each problem as a ConfigurationError.
     """
 
-    def __init__(self, explicit: Mapping[str, Value] | None = None, file_name: str = "") -> None:
+    def __init__(
+        self, explicit: Mapping[str, Value] | None = None, file_name: str = "", refuse: Refuse = raise_error
+    ) -> None:
         self.explicit = dict(explicit or {})
         self.file_name = file_name
         unknown = [name for name in self.explicit if key_of(name) is None]
         if unknown:
             raise ConfigurationError(unknown_key(unknown[0], KEYS))
         self._values = {key.name: self.explicit.get(key.name, key.default) for key in KEYS.values()}
+        self.super_users: frozenset[str] = frozenset()
+        for check in (self._check_writers, self._check_super_users, self._check_timeouts, self._check_retention):
+            try:
+                check()
+            except ConfigurationError as error:
+                refuse(error)
+
+    def _check_writers(self) -> None:
         self.networks("edge.ledger.writers")
+
+    def _check_super_users(self) -> None:
         self.super_users = frozenset(_principals("super.users", self.text("super.users")))
+
+    def _check_timeouts(self) -> None:
         if self.integer("group.min.session.timeout.ms") > self.integer("group.max.session.timeout.ms"):
             raise ConfigurationError(
                 "group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the one or raise the other"
             )
+
+    def _check_retention(self) -> None:
         if self.integer("offsets.retention.minutes") == 0:
             raise ConfigurationError(
                 "offsets.retention.minutes is 0, which would drop every committed offset at once; set -1 to keep them"
@@ -409,25 +433,46 @@ def unknown_key(name: str, known: Iterable[str], where: str = "") -> str:
     )
 
 
-def read_config(toml_text: str | None, file_name: str, assignments: Iterable[str]) -> BrokerConfig:
-    """Configuration from a TOML text and `key=value` assignments, which win; ConfigurationError names the bad one.
+def read_config(
+    toml_text: str | None, file_name: str, assignments: Iterable[str], refuse: Refuse = raise_error
+) -> BrokerConfig:
+    """Configuration from a TOML text and `key=value` assignments, which win; `refuse` receives each bad one.
 
     Tables in TOML stand for dots: `[log.retention]` with `ms = 1000` is `log.retention.ms`.
     """
     explicit: dict[str, Value] = {}
-    for name, raw in _flat(parse_toml(toml_text, file_name), "") if toml_text is not None else ():
-        explicit[name] = checked(name, raw, f"in {file_name}")
+
+    def take(name: str, raw: object, where: str) -> None:
+        try:
+            explicit[name] = checked(name, raw, where)
+        except ConfigurationError as error:
+            refuse(error)
+
+    try:
+        values = parse_toml(toml_text, file_name) if toml_text is not None else {}
+    except ConfigurationError as error:
+        refuse(error)
+        values = {}
+    for name, raw in _flat(values, ""):
+        take(name, raw, f"in {file_name}")
     for assignment in assignments:
-        name, equals, raw_text = assignment.partition("=")
-        key = key_of(name.strip())
-        if key is not None and key.type == Kind.PASSWORD:
-            raise ConfigurationError(
-                f"{name.strip()} is a secret, and every process may see a command line; set it in the file of --config"
-            )
-        if not equals:
-            raise ConfigurationError(f"--set {assignment!r} has no '='; write --set key=value")
-        explicit[name.strip()] = checked(name.strip(), raw_text.strip(), "in --set")
-    return BrokerConfig(explicit, file_name)
+        try:
+            take(*_assigned(assignment), "in --set")
+        except ConfigurationError as error:
+            refuse(error)
+    return BrokerConfig(explicit, file_name, refuse)
+
+
+def _assigned(assignment: str) -> tuple[str, str]:
+    name, equals, raw_text = assignment.partition("=")
+    key = key_of(name.strip())
+    if key is not None and key.type == Kind.PASSWORD:
+        raise ConfigurationError(
+            f"{name.strip()} is a secret, and every process may see a command line; set it in the file of --config"
+        )
+    if not equals:
+        raise ConfigurationError(f"--set {assignment!r} has no '='; write --set key=value")
+    return name.strip(), raw_text.strip()
 
 
 def _flat(table: Mapping[str, object], prefix: str) -> Iterable[tuple[str, object]]:
@@ -477,3 +522,11 @@ def _number(key: Key, kind: type[int] | type[float], raw: object, where: str) ->
     if not key.low <= value <= key.high:
         raise ConfigurationError(f"{key.name} {where} is {value}; it must lie between {key.low} and {key.high}")
     return value
+
+
+def parse_endpoint(option: str, text: str) -> Endpoint:
+    """Return host and port of `HOST:PORT` (an IPv6 address in brackets); ConfigurationError names the option."""
+    try:
+        return Endpoint(*host_and_port(text))
+    except ValueError:
+        raise ConfigurationError(f"{option} is {text!r}; write HOST:PORT, for example 127.0.0.1:9092") from None

@@ -17,17 +17,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from drupelet.addresses import PORT_MAX, endpoint_text, is_loopback
 from drupelet.errors import ConfigurationError
 from drupelet.metrics_access import open_to_anybody as metrics_open
-from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.config import BrokerConfig, Endpoint, Refuse, raise_error
 from edge_broker.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
 
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - what is refused as an advertised address
 METRICS_TOKEN = "edge.metrics.token.file"  # noqa: S105 - the name of the key
+INTER_BROKER_PROTOCOL = "security.inter.broker.protocol"
+TRUSTED = "edge.network.trusted"
 EXAMPLE = "PLAINTEXT://127.0.0.1:9092"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -63,22 +66,41 @@ def plaintext(bind: Endpoint, advertised: Endpoint | None = None) -> Listener:
     return Listener(PLAINTEXT, PLAINTEXT, bind, advertised or bind)
 
 
-def read_listeners(config: BrokerConfig, listen: Endpoint | None, advertise: Endpoint | None) -> tuple[Listener, ...]:
-    """All listeners, by the options of the short form or by the keys; ConfigurationError names what is wrong."""
+def read_listeners(
+    config: BrokerConfig, listen: Endpoint | None, advertise: Endpoint | None, refuse: Refuse = raise_error
+) -> tuple[Listener, ...]:
+    """All listeners, by the options of the short form or by the keys; `refuse` receives what is wrong with each."""
     if not config.text("listeners"):
-        return (_short_form(config, listen, advertise),)
+        found = _attempt(refuse, lambda: _short_form(config, listen, advertise))
+        return (found,) if found is not None else ()
     if listen is not None or advertise is not None:
         option, key = ("--listen", "listeners") if listen is not None else ("--advertise", "advertised.listeners")
-        raise ConfigurationError(f"{option} and the key listeners are both given; leave {option} out and set {key}")
-    binds = dict(_entries("listeners", config.text("listeners")))
-    _check_ports(binds)
-    told = dict(_entries("advertised.listeners", config.text("advertised.listeners"))) or binds
+        refuse(ConfigurationError(f"{option} and the key listeners are both given; leave {option} out and set {key}"))
+    binds = _attempt(refuse, lambda: dict(_entries("listeners", config.text("listeners")))) or {}
+    told = _attempt(refuse, lambda: dict(_entries("advertised.listeners", config.text("advertised.listeners"))))
+    protocols = _attempt(refuse, lambda: _protocols(config.text("listener.security.protocol.map")))
+    _attempt(refuse, lambda: _check_ports(binds))
+    if not binds or told is None or protocols is None:
+        return ()
     for name in told:
         if name not in binds:
-            raise ConfigurationError(f"advertised.listeners names {name}, and listeners does not; add it there")
-    protocols = _protocols(config.text("listener.security.protocol.map"))
-    _check_prefixes(config, binds)
-    return tuple(_listener(name, bind, told, protocols) for name, bind in binds.items())
+            refuse(ConfigurationError(f"advertised.listeners names {name}, and listeners does not; add it there"))
+    _attempt(refuse, lambda: _check_prefixes(config, binds))
+    told = told or binds
+    listeners = (_attempt(refuse, partial(_listener, name, bind, told, protocols)) for name, bind in binds.items())
+    return tuple(listener for listener in listeners if listener is not None)
+
+
+_T = TypeVar("_T")
+
+
+def _attempt(refuse: Refuse, work: Callable[[], _T]) -> _T | None:
+    """Return what `work` returns; `None` once `refuse` has received its problem."""
+    try:
+        return work()
+    except ConfigurationError as error:
+        refuse(error)
+        return None
 
 
 def _short_form(config: BrokerConfig, listen: Endpoint | None, advertise: Endpoint | None) -> Listener:
@@ -176,6 +198,28 @@ def _check_prefixes(config: BrokerConfig, names: Iterable[str]) -> None:
                 raise ConfigurationError(f"{key} is for listener {name.upper()}, which listeners does not name")
 
 
+def inter_broker_listener(config: BrokerConfig, listeners: Sequence[Listener]) -> Listener:
+    """The listener for other brokers; ConfigurationError."""
+    name, protocol = config.text("inter.broker.listener.name"), config.text(INTER_BROKER_PROTOCOL)
+    if name and protocol:
+        raise ConfigurationError(
+            f"inter.broker.listener.name and {INTER_BROKER_PROTOCOL} are both set; leave one of them out"
+        )
+    if protocol:
+        speaking = [each for each in listeners if each.protocol == protocol]
+        if len(speaking) != 1:
+            raise ConfigurationError(
+                f"{INTER_BROKER_PROTOCOL} is {protocol}, which {len(speaking)} listeners speak; set "
+                "inter.broker.listener.name"
+            )
+        return speaking[0]
+    found = next((each for each in listeners if each.name == (name or listeners[0].name)), None)
+    if found is None:
+        names = ", ".join(each.name for each in listeners)
+        raise ConfigurationError(f"inter.broker.listener.name is {name}; name one of the listeners, {names}")
+    return found
+
+
 def open_to_anybody(config: BrokerConfig, listeners: Iterable[Listener], metrics: Endpoint | None) -> list[str]:
     """What serves a network without TLS and a log-in, or metrics without a token, in words for a sentence."""
     found = [
@@ -186,6 +230,19 @@ def open_to_anybody(config: BrokerConfig, listeners: Iterable[Listener], metrics
     if metrics is not None and metrics_open(metrics.host, config.text(METRICS_TOKEN)):
         found.append(f"--metrics {endpoint_text(*metrics)}")
     return found
+
+
+def network_problem(config: BrokerConfig, listeners: Iterable[Listener], metrics: Endpoint | None) -> str:
+    """Say what serves a network that nobody called trusted; empty where nothing does."""
+    found = open_to_anybody(config, listeners, metrics)
+    if not found or config.boolean(TRUSTED):
+        return ""
+    verb = "is" if len(found) == 1 else "are"
+    return (
+        f"{' and '.join(found)} {verb} open to anybody in the network; set {TRUSTED}=true if all of it is trusted, "
+        "else serve TLS and log-ins there (SSL with ssl.client.auth=required, or SASL_SSL; for metrics a token in "
+        f"{METRICS_TOKEN}), or listen on 127.0.0.1"
+    )
 
 
 def _knows_clients(config: BrokerConfig, listener: Listener) -> bool:

@@ -21,7 +21,7 @@ from drupelet.errors import ConfigurationError
 from edge_broker.broker.log_ins import NAME_CHARACTERS_LOGGED
 from edge_broker.broker.outcome import Do, Outcome, Park, Reply, Steps
 from edge_broker.broker.rights import NOTED_MAX
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.security.acls import Acls
 from edge_broker.security.state import NOT_READ_YET, SecurityState
 
@@ -185,14 +185,18 @@ class Security:
 
 def check_somebody_gets_in(broker: Broker) -> None:
     """Refuse to serve behind an authorizer that nobody passes, ConfigurationError; with damage it says nothing."""
-    authorizer, state = broker.rights.authorizer, broker.security.state
-    if broker.config.text("zookeeper.connect"):
+    check_rights(broker.config, broker.security.state, broker.store.data_dir)
+
+
+def check_rights(config: BrokerConfig, state: SecurityState, data_dir: str) -> None:
+    """Refuse an authorizer that nobody passes, ConfigurationError."""
+    if config.text("zookeeper.connect"):
         return  # the cluster may let somebody in
-    if authorizer is not None and not (authorizer.super_users or state.acls or state.damage):
+    if config.text("authorizer.class.name") and not (config.super_users or state.acls or state.damage):
         raise ConfigurationError(
             "authorizer.class.name names an authorizer, and neither super.users nor an ACL lets anybody in: name "
             "somebody in super.users, such as User:admin, or give rights with edge-broker acl add --data-dir "
-            f"{broker.store.data_dir}"
+            f"{data_dir}"
         )
 
 

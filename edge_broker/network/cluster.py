@@ -47,6 +47,7 @@ from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId, Registration
 from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired
 from edge_broker.errors import ErrorCode
+from edge_broker.listeners import inter_broker_listener
 from edge_broker.network.asking_link import AskingLink
 from edge_broker.network.broker_link import BrokerLink, Owner
 from edge_broker.network.former_session import (
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from edge_broker.listeners import Listener
     from edge_broker.network.dispatcher import Dispatcher
 
-PROTOCOL = "security.inter.broker.protocol"
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 DIGEST_FILE = "edge.zookeeper.digest.file"
 TICK_S = 0.1
@@ -521,25 +521,6 @@ def leave_ms_max(settings: Settings) -> float:
     """How long all tries of a controlled shutdown may take."""
     tries = settings.leave_tries
     return tries * settings.hand_over_ms_max + max(tries - 1, 0) * settings.leave_backoff_ms
-
-
-def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
-    """The listener for other brokers; ConfigurationError."""
-    name, protocol = config.text("inter.broker.listener.name"), config.text(PROTOCOL)
-    if name and protocol:
-        raise ConfigurationError(f"inter.broker.listener.name and {PROTOCOL} are both set; leave one of them out")
-    if protocol:
-        speaking = [each for each in listeners if each.protocol == protocol]
-        if len(speaking) != 1:
-            raise ConfigurationError(
-                f"{PROTOCOL} is {protocol}, which {len(speaking)} listeners speak; set inter.broker.listener.name"
-            )
-        return speaking[0]
-    found = next((each for each in listeners if each.name == (name or listeners[0].name)), None)
-    if found is None:
-        names = ", ".join(each.name for each in listeners)
-        raise ConfigurationError(f"inter.broker.listener.name is {name}; name one of the listeners, {names}")
-    return found
 
 
 def link_security(config: BrokerConfig, listener: Listener) -> Security:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drupelet.errors import ConfigurationError
-from edge_broker.cli import main, parse_endpoint
-from edge_broker.config import KEYS, BrokerConfig, read_config
+from edge_broker.cli import main
+from edge_broker.config import KEYS, BrokerConfig, parse_endpoint, read_config
 from edge_broker.settings import TOPIC_KEYS, LogSettings
 from tests.support.settings import PATH, settings
 

@@ -9,8 +9,8 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig, Endpoint
-from edge_broker.listeners import Listener, plaintext
-from edge_broker.network.cluster import check_nothing_is_secured, credentials, inter_broker_listener, link_security
+from edge_broker.listeners import Listener, inter_broker_listener, plaintext
+from edge_broker.network.cluster import check_nothing_is_secured, credentials, link_security
 
 AT = Endpoint("127.0.0.1", 9092)
 OPEN = plaintext(AT)

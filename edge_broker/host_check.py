@@ -1,0 +1,152 @@
+"""Checks what a configuration needs of this host: files, secrets, addresses, ports, packages, the data directory.
+
+| found | as |
+|---|---|
+| `serve` would refuse it on this host | lack |
+| a port is taken, as the running broker takes its own | note |
+| a certificate ends soon, or does not name what clients connect to | note |
+
+Nothing is written or made, and no connection is opened: a port is bound for a moment, and never listened on.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from drupelet.addresses import endpoint_text
+from drupelet.errors import ConfigurationError, reason
+from drupelet.metrics_access import MetricsAccess
+from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.configuration_check import Checked
+from edge_broker.listeners import METRICS_TOKEN, Listener, inter_broker_listener
+from edge_broker.tls_settings import read_tls_settings
+
+PORT_PRIVILEGED = 1024
+
+
+class HostFindings(NamedTuple):
+    """Sentences: what this host lacks, so that `serve` would refuse to start, and what a person should know."""
+
+    lacks: list[str]
+    notes: list[str]
+
+
+def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
+    """Return what this host lacks for a configuration that has no problem by itself."""
+    config, lacks, notes = checked.config, list[str](), list[str]()
+
+    def attempt(check: Callable[[], object]) -> None:
+        try:
+            check()
+        except ConfigurationError as error:
+            lacks.append(str(error))
+
+    attempt(MetricsAccess(config.text(METRICS_TOKEN), named=METRICS_TOKEN).token)
+    for listener in checked.listeners:
+        if listener.encrypted:
+            attempt(partial(_check_certificate, config, listener, notes))
+    if config.text("zookeeper.connect"):
+        for check in _cluster_checks(config, checked.listeners):
+            attempt(check)
+    if data_dir is not None:
+        attempt(lambda: check_data_dir(data_dir))
+        if config.text("authorizer.class.name"):
+            attempt(lambda: _check_rights(config, data_dir))
+    endpoints = [(f"listeners names {one.name}://{endpoint_text(*one.bind)}", one.bind) for one in checked.listeners]
+    if checked.metrics is not None:
+        endpoints.append((f"--metrics is {endpoint_text(*checked.metrics)}", checked.metrics))
+    for name, endpoint in endpoints:
+        for problem, is_lack in _port_problems(name, endpoint):
+            (lacks if is_lack else notes).append(problem)
+    return HostFindings(list(dict.fromkeys(lacks)), list(dict.fromkeys(notes)))
+
+
+def is_of_older_version(data_dir: str) -> bool:
+    """Return whether an older version made the data directory, so that `serve` goes on serving every network."""
+    from edge_broker.storage.filesystem import Disk  # noqa: PLC0415 - no other check needs the storage
+    from edge_broker.storage.store import served_anybody  # noqa: PLC0415
+
+    return served_anybody(Disk(), data_dir)
+
+
+def check_data_dir(path: str) -> None:
+    """Refuse a data directory that is none, or that this user may not write to; ConfigurationError."""
+    is_there = os.path.isdir(path)
+    if not is_there and os.path.lexists(path):
+        raise ConfigurationError(f"--data-dir {path} is no directory: name another one, or move it away")
+    place = path if is_there else os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(place) and not os.access(place, os.W_OK | os.X_OK) and not os.statvfs(place).f_flag & os.ST_RDONLY:
+        what = "written" if is_there else f"made in {place}"
+        raise ConfigurationError(
+            f"--data-dir {path} cannot be {what} by this user: give it the right to, or name a directory of its own"
+        )
+
+
+def _check_rights(config: BrokerConfig, data_dir: str) -> None:
+    from edge_broker.broker.security import check_rights  # noqa: PLC0415 - with an authorizer alone
+    from edge_broker.clock import SystemClock  # noqa: PLC0415
+    from edge_broker.storage.filesystem import Disk  # noqa: PLC0415
+    from edge_broker.storage.security_store import SecurityStore  # noqa: PLC0415
+
+    check_rights(config, SecurityStore.open(Disk(), data_dir, SystemClock().new_bytes).state, data_dir)
+
+
+def _check_certificate(config: BrokerConfig, listener: Listener, notes: list[str]) -> None:
+    from edge_broker.network.tls import Tls  # noqa: PLC0415 - ssl costs 2 MB, for TLS alone
+
+    settings = read_tls_settings(config, listener.name, logs_in=listener.logs_in)
+    notes += Tls(settings, time.time, listener.advertised.host).warnings()
+
+
+def _cluster_checks(config: BrokerConfig, listeners: tuple[Listener, ...]) -> Iterator[Callable[[], object]]:
+    from edge_broker.network.cluster import (  # noqa: PLC0415 - for members of a cluster alone
+        DIGEST_FILE,
+        check_nothing_is_secured,
+        credentials,
+        link_security,
+    )
+
+    yield _check_kazoo
+    yield partial(credentials, config)
+    if not config.text(DIGEST_FILE):
+        yield partial(check_nothing_is_secured, config, listeners)
+    yield lambda: link_security(config, inter_broker_listener(config, listeners))
+
+
+def _check_kazoo() -> None:
+    if importlib.util.find_spec("kazoo") is None:
+        raise ConfigurationError(
+            "zookeeper.connect is set, and the package kazoo is not installed: install drupelet[cluster]"
+        )
+
+
+def _port_problems(name: str, endpoint: Endpoint) -> Iterator[tuple[str, bool]]:
+    """Bind to an address for a moment; yield a sentence, and whether `serve` would refuse it whatever runs now."""
+    host, port = endpoint
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104 - as serve does
+    except OSError as error:
+        yield f"{name}, and {host} has no address on this host: {reason(error)}", True
+        return
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                one.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                yield f"{name}, where something listens now: the running broker, or another program", False
+            elif error.errno == errno.EADDRNOTAVAIL:
+                yield f"{name}, which is no address of this host: take one of `ip address`, or 0.0.0.0", True
+            elif error.errno == errno.EACCES and port < PORT_PRIVILEGED:
+                yield f"{name}, and this user may not listen below {PORT_PRIVILEGED}: choose another port", False
+            else:
+                yield f"{name}, which cannot be listened on: {reason(error)}", True
+            return

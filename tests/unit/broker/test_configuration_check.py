@@ -1,0 +1,193 @@
+"""`edge-broker check`: every sentence by which `serve` refuses a configuration, and what this host lacks for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from edge_broker.cli import main
+from edge_broker.configuration_check import Serve, check_configuration
+
+ROOT = Path(__file__).parents[3]
+LOCAL = '"listeners" = "PLAINTEXT://127.0.0.1:9092"\n'
+SASL = '"listeners" = "SASL_PLAINTEXT://127.0.0.1:9092"\n'
+REFUSED = {
+    "a key that is misspelt": LOCAL + '"log.retension.ms" = 5\n',
+    "a value out of bounds": LOCAL + '"num.partitions" = 0\n',
+    "no TOML": LOCAL + "num.partitions 3\n",
+    "a table where a value belongs": LOCAL + "[num.partitions]\nmany = 3\n",
+    "two keys that disagree": LOCAL + '"group.min.session.timeout.ms" = 1900000\n',
+    "an ensemble": LOCAL + '"zookeeper.connect" = "zk-1:2181/a,zk-2:2181/a"\n',
+    "a network": LOCAL + '"edge.ledger.writers" = "10.0.0.0/33"\n',
+    "a principal": LOCAL + '"super.users" = "admin"\n',
+    "a listener without a protocol": '"listeners" = "LAN://127.0.0.1:9092"\n',
+    "a port": '"listeners" = "PLAINTEXT://127.0.0.1:99999"\n',
+    "an open network": '"listeners" = "PLAINTEXT://10.0.0.7:9092"\n',
+    "no certificate": '"listeners" = "SSL://127.0.0.1:9092"\n"ssl.client.auth" = "required"\n',
+    "a cipher suite": '"listeners" = "SSL://127.0.0.1:9092"\n"ssl.keystore.location" = "a.pem"\n'
+    '"ssl.cipher.suites" = "TLS_NULL"\n',
+    "a listener for brokers": LOCAL + '"zookeeper.connect" = "zk-1:2181"\n"inter.broker.listener.name" = "LAN"\n',
+    "no listener": '"num.partitions" = 3\n',
+    "an advertised address": LOCAL + '"advertised.listeners" = "PLAINTEXT://0.0.0.0:9092"\n',
+}
+
+
+def check(*arguments: str) -> int:
+    return main(["check", *arguments])
+
+
+def written(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "broker.toml"
+    file.write_text(text)
+    return str(file)
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=list(REFUSED))
+def test_check_gives_the_sentence_by_which_serve_refuses(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, text)
+    program = [sys.executable, "-m", "edge_broker"]
+    serve = subprocess.run(
+        [*program, "serve", "--data-dir", str(tmp_path / "data"), "--config", file],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert serve.returncode == 2
+    assert check("--config", file) == 2
+    assert serve.stderr.splitlines()[-1] in capsys.readouterr().err.splitlines()
+
+
+def test_all_problems_come_at_once_and_serve_would_have_raised_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        '"listeners" = "LAN://127.0.0.1:9092,PLAINTEXT://127.0.0.1:9092"\n"num.partitions" = "many"\n'
+        '"log.retension.ms" = 5\n"super.users" = "admin"\n"offsets.retention.minutes" = 0\n'
+    )
+    assert check("--config", written(tmp_path, text), "--set", "nokey", "--metrics", "x") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 8
+    for word in ("num.partitions", "log.retention.ms", "super.users", "offsets.retention", "LAN", "9092", "--set", "x"):
+        assert any(word in line for line in lines), word
+    assert all(line.startswith("edge-broker: ") for line in lines)
+
+
+def test_a_good_configuration_exits_0_and_makes_no_data_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    file = written(tmp_path, '"listeners" = "PLAINTEXT://127.0.0.1:0"\n"num.partitions" = 3\n')
+    assert check("--config", file, "--metrics", "127.0.0.1:0", "--data-dir", str(data), "--strict") == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{file}: ok"
+    assert not data.exists()
+    assert sorted(os.listdir(tmp_path)) == ["broker.toml"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ('"edge.metrics.token.file" = "/nowhere/token"\n', "/nowhere/token"),
+        ('"listeners" = "SSL://127.0.0.1:0"\n"ssl.keystore.location" = "/nowhere/b.pem"\n', "/nowhere/b.pem"),
+        ('"listeners" = "PLAINTEXT://192.0.2.7:0"\n"edge.network.trusted" = true\n', "no address of this host"),
+        ('"listeners" = "PLAINTEXT://pi-3.invalid:1"\n"edge.network.trusted" = true\n', "pi-3.invalid"),
+        (
+            '"zookeeper.connect" = "zk-1:2181"\n"edge.zookeeper.digest.file" = "/nowhere/digest"\n',
+            "/nowhere/digest",
+        ),
+    ],
+)
+def test_what_this_host_lacks_is_a_warning_and_by_strict_a_problem(
+    keys: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listeners = "" if "listeners" in keys else '"listeners" = "PLAINTEXT://127.0.0.1:0"\n'
+    file = written(tmp_path, listeners + keys)
+    assert check("--config", file) == 0
+    assert any(line.startswith("WARNING: ") and said in line for line in capsys.readouterr().err.splitlines())
+    assert check("--config", file, "--strict") == 2
+    assert any(line.startswith("edge-broker: ") and said in line for line in capsys.readouterr().err.splitlines())
+
+
+def test_a_secret_that_all_may_read_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("opensesame\n")
+    token.chmod(0o644)
+    file = written(tmp_path, f'"listeners" = "PLAINTEXT://127.0.0.1:0"\n"edge.metrics.token.file" = "{token}"\n')
+    assert check("--config", file, "--strict") == 2
+    error = capsys.readouterr().err
+    assert "chmod 600" in error
+    assert "opensesame" not in error
+
+
+def test_a_port_that_is_taken_is_a_warning_even_with_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The running broker has its own ports while its next configuration is checked."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        file = written(tmp_path, f'"listeners" = "PLAINTEXT://127.0.0.1:{port}"\n')
+        assert check("--config", file, "--strict") == 0
+    assert "WARNING: " in (error := capsys.readouterr().err)
+    assert "something listens now" in error
+
+
+def test_an_authorizer_that_nobody_passes_needs_the_data_directory_to_be_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    keys = '"authorizer.class.name" = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"\n'
+    file = written(tmp_path, SASL.replace("9092", "0") + keys)
+    assert check("--config", file, "--strict", "--data-dir", str(data)) == 2
+    assert "super.users" in capsys.readouterr().err
+    assert list(data.iterdir()) == []
+    assert check("--config", file, "--strict") == 0
+
+
+def test_a_board_that_an_older_version_served_to_its_network_keeps_its_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    (data / "store").mkdir(parents=True, mode=0o700)
+    options = ["--listen", "0.0.0.0:0", "--advertise", "pi-3.local:9092"]
+    assert check(*options, "--data-dir", str(data)) == 0
+    assert check(*options) == 2
+    assert "edge.network.trusted" in capsys.readouterr().err
+
+
+def test_nothing_to_check_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check() == 2
+    assert "--config" in capsys.readouterr().err
+
+
+def test_the_rules_run_out_of_a_wheel_with_the_standard_library_alone(tmp_path: Path) -> None:
+    """The control node of a site has Ansible and a wheel, and none of the packages of a board."""
+    wheel = tmp_path / "drupelet-0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for part in ("drupelet", "edge_broker"):
+            for file in (ROOT / part).rglob("*.py"):
+                archive.write(file, file.relative_to(ROOT))
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "from edge_broker.configuration_check import Serve, check_configuration; "
+        "print(check_configuration(Serve(assignments=['num.partitions=0'])).problems)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-I", "-c", code, str(wheel)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "num.partitions" in done.stdout
+
+
+def test_a_bad_option_is_not_followed_by_a_problem_that_it_causes() -> None:
+    assert check_configuration(Serve(listen="nowhere")).problems == [
+        "--listen is 'nowhere'; write HOST:PORT, for example 127.0.0.1:9092"
+    ]
