@@ -1,10 +1,13 @@
-"""The errors that every command shows to a person, and what any error says in words.
+"""The errors that every command shows to a person, and the text of any error as a plain sentence.
 
-Must never come in: an error that one part alone raises, and anything that costs time to import.
+Does not contain: an error that one part alone raises, an import of a client library, and anything that costs time to
+import. Names of a library's classes stand here as text, so that no library has to be imported for them.
 """
 
 import os
 import re
+
+SENTENCE_CHARACTERS_MAX = 300
 
 
 class ConfigurationError(Exception):
@@ -15,9 +18,67 @@ class CommandFailed(Exception):
     """One sentence that names what could not be done, why, and the remedy; the command ends with exit 1."""
 
 
+# By the names of aiokafka's, kafka-python's and Python's classes; a subclass is found by its nearest base
+_BY_CLASS = {
+    "KafkaConnectionError": "the broker cannot be connected to, or closed the connection",
+    "NoBrokersAvailable": "none of the bootstrap servers can be connected to",
+    "KafkaUnavailableError": "no broker of the cluster is available",
+    "KafkaTimeoutError": "the broker does not answer in time",
+    "NodeNotReadyError": "the broker is not connected",
+    "StaleMetadata": "the cluster's metadata is out of date",
+    "MetadataEmptyBrokerList": "the cluster names none of its brokers yet",
+    "UnrecognizedBrokerVersion": "the broker does not say which requests it serves",
+    "IncompatibleBrokerVersion": "the broker does not serve a request that this client needs",
+    "AuthenticationMethodNotSupported": "the broker does not know this SASL mechanism",
+    "AuthenticationFailedError": "the broker refuses the user or the password",
+    "CorrelationIdError": "the broker's response does not belong to the request",
+    "KafkaProtocolError": "the broker's response does not follow the Kafka protocol",
+    "TooManyInFlightRequests": "too many requests are in flight",
+    "Cancelled": "the request was cancelled",
+    "CommitFailedError": "the consumer group has rebalanced, so its offsets were not committed",
+    "ProducerClosed": "the producer is closed",
+    "ProducerFenced": "a newer producer uses the same transactional id",
+    "ConsumerStoppedError": "the consumer is stopped",
+    "NoOffsetForPartitionError": "the consumer group has no offset for the partition",
+    "RecordTooLargeError": "the record is larger than the client sends",
+    "UnsupportedCodecError": "the compression codec is not installed",
+    "QuotaViolationError": "the client exceeds its quota",
+    "WebsocketConnectionError": "the peer refuses the WebSocket connection",
+    "CancelledError": "it was cancelled",
+    "KeyError": "a key is missing",
+    "IncompleteReadError": "the peer closed the connection within a message",
+    "LimitOverrunError": "the peer sent more than is read at once",
+    "TimeoutError": "no answer came in time",
+    "MemoryError": "the memory is full",
+    "RecursionError": "it is nested too deep",
+    "EOFError": "the input ended too early",
+}
+_OWN_TEXT_FIRST = ("UnsupportedCodecError", "WebsocketConnectionError")  # their texts say more than their names
+_BUILT_IN = ("builtins", "asyncio.exceptions", "concurrent.futures._base")
+_ADDRESS = re.compile(r"\('([^']*)', (\d+)[^()]*\)")
+_CODE = re.compile(r"\[Err(?:no|or) [^\]]*\] |\[(?:SSL|X509|PEM|ASN1)[^\]]*\] | ?\(_ssl\.c:\d+\)")
+_ANGLES = re.compile(r"<[^<>]*>")
+_HEX = re.compile(r"(?: at)? \b0x[0-9a-fA-F]{5,}\b")
+_CLASS_PREFIX = re.compile(r"^(?:(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Closed|Fenced|Available)\w*: )+")
+_NAMED = re.compile(r"(?:\b[a-z_]\w*\.)*\b([A-Z]\w*(?:Error|Exception))\b(?:\(([^()]*)\))?")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
 def sentence(error: BaseException) -> str:
-    """What an error says; its name when it says nothing."""
-    return str(error) or type(error).__name__
+    """Return what an error says in one line, without class names, reprs, error numbers and memory addresses.
+
+    | error | text |
+    |---|---|
+    | of the system (OSError with a number) | the system's words, and the file's name |
+    | of TLS (ssl.SSLError) | OpenSSL's reason in small letters |
+    | a Kafka error code | the code's name in Kafka, and what the broker says of it |
+    | a class of _BY_CLASS | that sentence |
+    | another | its own text, cleaned; without a text the name of its class, in words |
+
+    It raises nothing, as a library's error may fail to print itself.
+    """
+    text = _of_system(error) or _of_broker(error) or _of_class(error) or _cleaned(_printed(error)) or _words(error)
+    return text if len(text) <= SENTENCE_CHARACTERS_MAX else f"{text[:SENTENCE_CHARACTERS_MAX]}…"
 
 
 def without_numbers(text: str) -> str:
@@ -30,6 +91,72 @@ def reason(error: OSError) -> str:
 
     What libraries make of it is left out. Numbers below 0 are those of name look-ups, which have words of their own.
     """
-    number = error.errno or 0
-    text = os.strerror(number) if number > 0 else error.strerror or sentence(error)
+    number = error.errno if isinstance(error.errno, int) else 0
+    text = os.strerror(number) if number > 0 else _cleaned(str(error.strerror or "")) or _without_system(error)
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def _of_system(error: BaseException) -> str:
+    if not isinstance(error, OSError):
+        return ""
+    why = getattr(error, "reason", None)  # of ssl.SSLError
+    if isinstance(why, str) and why:
+        return f"TLS fails: {why.lower().replace('_', ' ')}"
+    if not isinstance(error.errno, int) or not (error.errno > 0 or error.strerror):
+        return ""
+    name = error.filename if isinstance(error.filename, (str, os.PathLike)) else None
+    return reason(error) if name is None else f"{os.fspath(name)!s}: {reason(error)}"
+
+
+def _without_system(error: OSError) -> str:
+    return _of_class(error) or _cleaned(_printed(error)) or _words(error)
+
+
+def _of_broker(error: BaseException) -> str:
+    """Return the sentence for an error code of the Kafka protocol, which aiokafka raises by a class of its own."""
+    name, number = getattr(error, "message", None), getattr(error, "errno", None)
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Z][A-Z0-9_]+", name) or not isinstance(number, int):
+        return ""
+    said = _cleaned(", ".join(str(argument) for argument in error.args if isinstance(argument, (str, int))))
+    said = said or _cleaned(str(getattr(error, "description", "") or "")).rstrip(".")
+    return f"the broker answers {name} ({said})" if said else f"the broker answers {name}"
+
+
+def _of_class(error: BaseException) -> str:
+    for kind in type(error).__mro__:
+        known = _BY_CLASS.get(kind.__name__)
+        if known is not None and kind is KeyError:
+            return ": ".join(filter(None, (known, _cleaned(_printed(error)))))
+        if known is not None:
+            says_more = kind.__module__ in _BUILT_IN or kind.__name__ in _OWN_TEXT_FIRST
+            return (_cleaned(_printed(error)) if says_more else "") or known
+    return ""
+
+
+def _printed(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except (AttributeError, TypeError, ValueError, LookupError):  # a library's __str__ may need what nothing has set
+        return ""
+    name = type(error).__name__  # which aiokafka puts before its texts
+    return "" if text in (name, "None") else text.removeprefix(f"{name}:")
+
+
+def _cleaned(text: str) -> str:
+    text = " ".join(text.split())
+    text = _CLASS_PREFIX.sub("", _CODE.sub("", text.removeprefix("Multiple exceptions: ")))
+    text = _HEX.sub("", _ANGLES.sub("", _ADDRESS.sub(r"\1:\2", text)))
+    text = _NAMED.sub(lambda named: (named[2] or "").strip("'\", ") or _of_name(named[1]), text)
+    return text.strip(" ,:;") if any(mark.isalnum() for mark in text) else ""
+
+
+def _words(error: BaseException) -> str:
+    return _of_name(type(error).__name__)
+
+
+def _of_name(name: str) -> str:
+    """Return what the name of an error's class says: `BrokenBarrierError` is `an internal error (broken barrier)`."""
+    if name in _BY_CLASS:
+        return _BY_CLASS[name]
+    words = _CAMEL.sub(" ", name.strip("_")).lower().removesuffix("error").removesuffix("exception").strip()
+    return f"an internal error ({words})" if words else "an internal error"

@@ -2,7 +2,7 @@
 
 | who writes | component, event and fields of the line |
 |---|---|
-| the part | as given to `Log` |
+| the part | as given to `Log`; an exception is written as the sentence that it says |
 | a library, from warning on | the part, `library`, the library's `name` and `message`, without `[Errno …]` |
 
 A library's message, word for word the same, is written once in REPEAT_S.
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from drupelet.errors import without_numbers
+from drupelet.errors import sentence, without_numbers
 from drupelet.log_lines import log_line
 
 REPEAT_S = 30.0  # clients repeat themselves ten times a second in an outage, which wears the card
@@ -56,7 +56,11 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
         component, event, fields = record.name, str(record.msg), getattr(record, _FIELDS, None)
-        if fields is None:
+        if fields is not None:
+            fields = {
+                name: sentence(value) if isinstance(value, BaseException) else value for name, value in fields.items()
+            }
+        else:
             component, event = self._part, "library"
             fields = {"name": record.name, "message": without_numbers(record.getMessage())}
         if record.exc_info:

@@ -263,4 +263,4 @@ async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
         _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
     for error in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(error, Exception):  # the first one is raised by whoever waited for it; the others are seen here
-            _log.error("task_failed", error=f"{type(error).__name__}: {error}")
+            _log.error("task_failed", error=error)

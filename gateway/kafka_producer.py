@@ -202,7 +202,7 @@ def _mapped(error: BaseException) -> Exception:
     if isinstance(error, _TOO_LARGE):
         return RefusedTooLargeError(text)
     if isinstance(error, kafka_errors.TopicAuthorizationFailedError):
-        return DeniedTopicError(f"TOPIC_AUTHORIZATION_FAILED: {text}")
+        return DeniedTopicError(text)
     if isinstance(error, InvalidRecordError):
         return RefusedRecordError(text)
     if isinstance(error, kafka_errors.InvalidTimestampError):

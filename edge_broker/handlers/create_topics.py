@@ -164,7 +164,7 @@ def _result(
         )
     topic = wanted[name]
     result = CreatableTopicResult(name=name, error_message=None, configs=[])
-    if broker.rights.may(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    if broker.rights.may(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, noted=False):
         result.num_partitions, result.replication_factor = topic.partitions, topic.factor
         result.configs = _configs(broker, topic)
     else:  # as Kafka, which counts the number of partitions among what is configured

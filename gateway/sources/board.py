@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from drupelet.errors import sentence
 from drupelet.log_tree import Log
 from gateway.config import BoardConfig
 from gateway.publisher import Publisher
@@ -73,7 +74,7 @@ class BoardSource:
         try:
             health = await asyncio.get_running_loop().run_in_executor(self._thread, self._read_health)
         except OSError as error:
-            self._trouble = f"the board's health cannot be read ({error})"
+            self._trouble = f"the board's health cannot be read ({sentence(error)})"
             _log.warning("health_unreadable", error=error)
             return
         self._trouble = None

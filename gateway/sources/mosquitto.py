@@ -28,6 +28,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from drupelet.errors import reason
 from drupelet.log_tree import Log
 from gateway import state
 from gateway.metrics import Metrics
@@ -235,7 +236,7 @@ class MosquittoWatch:
         try:
             await asyncio.to_thread(state.save, self._path, content)
         except OSError as error:  # a full disk must not end the gateway; a crash now would repeat or forget a report
-            self.trouble = f"what mosquitto dropped cannot be noted in {self._path} ({error})"
+            self.trouble = f"what mosquitto dropped cannot be noted in {self._path} ({reason(error)})"
             _log.error("state_unsaved", path=self._path, error=error)
         else:
             self.trouble = None

@@ -131,6 +131,19 @@ def test_an_api_wants_its_rights_and_no_others(site: Site, asked: Asked) -> None
         assert denied(site, asked) == {asked.denied[number]}, "with all other operations"
 
 
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.title)
+def test_a_request_with_its_rights_is_no_denial_in_log_or_count(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Kafka, which asks what else to show with logIfDenied = false."""
+    site = guarded()
+    use(site, *(acl(choices[0].of(names(site))) for choices in asked.needs))
+    capsys.readouterr()
+    assert denied(site, asked) == set()
+    assert audited(site, capsys) == []
+    assert site.broker.rights.denials.total() == 0
+
+
 def _enough(operation: Operation, choices: Iterable[Right]) -> bool:
     describing = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
     wanted = {choice.operation for choice in choices}
