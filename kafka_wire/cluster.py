@@ -52,7 +52,7 @@ class Cluster:
     """The brokers behind some bootstrap servers; of one event loop. Every coroutine raises WireError.
 
     `nodes` has the address of each broker, as the last answer told, and `controller` is the one that makes topics; any
-    other does, too, but for clusters with ZooKeeper.
+    other does, too, but for clusters with ZooKeeper. `cluster_id` is None before the first answer.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Cluster:
         """`opened` is called whenever a connection is open, before those who wait for it go on."""
         self.nodes: dict[int, Place] = {}
         self.controller = -1
+        self.cluster_id: str | None = None
         self._settings = settings
         self._unsent_bytes_max = unsent_bytes_max
         self._silent_s_max = silent_s_max
@@ -84,7 +85,7 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         answer = await (await self.any_connection()).ask(METADATA, request, timeout_s=self._timeout_s)
         self.nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        self.controller = answer.controller_id
+        self.controller, self.cluster_id = answer.controller_id, answer.cluster_id
         self._forget_places()
         return {topic.name: _topic(topic) for topic in answer.topics if topic.name}
 

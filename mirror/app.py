@@ -24,7 +24,7 @@ from drupelet.systemd import Notifier, alive
 from kafka_wire.routes import RouteWatch
 from mirror import metrics
 from mirror.config import Config
-from mirror.errors import SourceError, TargetError
+from mirror.errors import SameClusterError, SourceError, TargetError
 from mirror.preview import Planned, planned
 from mirror.replicator import Replicator
 from mirror.source import Source
@@ -79,6 +79,8 @@ async def run(config: Config) -> int:
             routes.close()
     if server is not None:
         server.close()
+    if replicator.refusal:
+        raise CommandFailed(replicator.refusal)
     return 0
 
 
@@ -109,11 +111,14 @@ def _state(replicator: Replicator) -> str:
 async def plan(config: Config, *, as_json: bool) -> int:
     """Print a line per topic that `run` would mirror; return the exit status, 1 when one cannot be or there is none."""
     source, target = Source(config.source_client, config.group_id), Target(config.target_client)
+    target.source_cluster_id = lambda: source.cluster_id
     try:
         found, near = await planned(source, target, config)
         has_fences = await target.has_fences()
     except SourceError as error:
         raise CommandFailed(f"the source {config.source} cannot be asked ({error})") from error
+    except SameClusterError as error:
+        raise CommandFailed(str(error)) from error
     except TargetError as error:
         raise CommandFailed(f"the target {config.target} cannot be asked ({error})") from error
     finally:
@@ -133,6 +138,24 @@ async def plan(config: Config, *, as_json: bool) -> int:
         hint = f"; did you mean {near!r}?" if near else ""
         print(f"No topic of the source matches {config.topics!r}{hint}", file=sys.stderr)
     return 1 if refused or near is not None or any(one.trouble for one in found) else 0
+
+
+async def are_two_clusters(config: Config) -> bool:
+    """Print the sentence that refuses two ends that are one cluster, if they are; return whether they are two."""
+    source, target = Source(config.source_client, config.group_id), Target(config.target_client)
+    target.source_cluster_id = lambda: source.cluster_id
+    try:
+        await source.topics([])
+        await target.topics([])
+    except SameClusterError as error:
+        print(f"source and target: {error}")
+        return False
+    except (SourceError, TargetError) as error:
+        raise CommandFailed(f"the cluster ids cannot be compared ({error})") from error
+    finally:
+        await source.close()
+        await target.close()
+    return True
 
 
 async def has_transactions(config: Config) -> bool:

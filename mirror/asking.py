@@ -84,6 +84,8 @@ class Asking:
         self.pauses = Pauses()
         self._cluster: Cluster | None = None
         self._known: dict[str, Topic] = {}
+        self.cluster_id: str | None = None
+        """As the last answer of `topics` gave it; it outlives `hang_up`."""
 
     @property
     def cluster(self) -> Cluster:
@@ -108,6 +110,7 @@ class Asking:
         """Return those of these topics, or of all, that can be told."""
         async with self._asked() as cluster:
             found = await cluster.topics(names)
+            self.cluster_id = cluster.cluster_id or self.cluster_id
         there = {name: topic for name, topic in found.items() if not topic.error_code}
         self._known |= there
         return there

@@ -107,10 +107,12 @@ def _check(given: argparse.Namespace, config: Config) -> int:
         for end in try_cluster(side, client.security, client.servers):
             well = well and end.trouble is None
             print(end.line, flush=True)
-    if given.connect and config.transactions and well:
+    if given.connect and well:
         from mirror import app  # noqa: PLC0415 - brings the protocol, which takes long to import on a Pi
 
-        well = asyncio.run(app.has_transactions(config))
+        well = asyncio.run(app.are_two_clusters(config))
+        if config.transactions and well:
+            well = asyncio.run(app.has_transactions(config))
     return 0 if well else 1
 
 

@@ -26,5 +26,9 @@ class TopicRefusedError(TargetError):
     """The target is well, but does not let this topic be made, or grow."""
 
 
+class SameClusterError(TargetError):
+    """The target is the source: each record would be copied again and again."""
+
+
 class OvertakenError(TargetError):
     """Another mirror has taken over: what this one sends is refused."""

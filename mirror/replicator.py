@@ -35,7 +35,13 @@ from mirror import ledger, plan, reporting, topics
 from mirror.config import Config
 from mirror.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC, Refused, letter
 from mirror.epochs import epoch_starts
-from mirror.errors import NotOurTurnError, OvertakenError, PositionsError, SourceError, TargetError
+from mirror.errors import (
+    NotOurTurnError,
+    OvertakenError,
+    PositionsError,
+    SourceError,
+    TargetError,
+)
 from mirror.following import Following
 from mirror.lane import Batch, Lane, Memory
 from mirror.link import Link
@@ -93,6 +99,7 @@ class Replicator:
         self.metrics = metrics
         self.source = Source(config.source_client, config.group_id)
         self.target = Target(config.target_client, replicas=config.target_replication_factor)
+        self.target.source_cluster_id = lambda: self.source.cluster_id
         self.node = f"mirror@{socket.gethostname()}"
         self._ledger = Target(config.source_client, replicas=config.target_replication_factor)
         self._kept: set[str] = set()  # topics of the source that the mirror has written to
@@ -105,6 +112,9 @@ class Replicator:
         self._started_at = time.monotonic()
         self._link = Link(config.buffer_bytes_max // UNDER_WAY_SHARE, is_metered=config.metered)
         self._overtaken_by = ""
+        self.refusal = ""
+        """Why `run` has ended by itself: nothing may be mirrored between these two ends."""
+        self._refused = asyncio.Event()
         self.standby = Standby(
             lambda: self.source.cluster,
             config.group_id,
@@ -145,12 +155,22 @@ class Replicator:
         async with asyncio.TaskGroup() as tasks:
             loops = self._read(tasks), self._commit(), self._watch(), self._follow_settings(), self.standby.run()
             reading, *others = [tasks.create_task(loop) for loop in loops]
-            await stop.wait()
+            await self._until_set(stop, self._refused)
             await self._wind_up(reading)
             for task in others:
                 task.cancel()
         await self._last_commit()
         await self._close()
+
+    @staticmethod
+    async def _until_set(*events: asyncio.Event) -> None:
+        """Wait for the first of these."""
+        waiters = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
 
     def _begin_reign(self, tasks: asyncio.TaskGroup) -> None:
         config = self.config
@@ -715,6 +735,14 @@ class Replicator:
         _log.warning("dead_letter", **lane.fields(), offset=refused.offset, bytes=refused.size, error=refused.reason)
         await self._lose(lane, "record_refused", refused.offset, refused.offset + 1, refused.size)
         return True
+
+    def refuse(self, text: str) -> None:
+        """Have `run` end: the two ends are one cluster."""
+        if not self.refusal:
+            _log.error("same_cluster", error=text)
+        self.refusal = text
+        self._set_trouble("target", text)
+        self._refused.set()
 
     def tell(self, name: str, text: str) -> None:
         """Note what is wrong with a partition or the target."""

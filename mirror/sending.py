@@ -50,7 +50,7 @@ from kafka_wire.connection import Connection
 from mirror.answers import APPENDED, FENCED, LOST, MOVED, NOT_APPENDED, TAKEN_APART, nothing_arrived
 from mirror.dead_letter import Refused
 from mirror.dealing import BACKLOG_S, Dealing
-from mirror.errors import OvertakenError, TargetError
+from mirror.errors import OvertakenError, SameClusterError, TargetError
 from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
 from mirror.lives import Begun, Lives
@@ -86,6 +86,9 @@ class Host(Protocol):
 
     def overtaken(self, text: str) -> None:
         """Another mirror has taken over."""
+
+    def refuse(self, text: str) -> None:
+        """Nothing may be sent to this target."""
 
     def refused_record(self, lane: Lane, refused: Refused) -> Awaitable[bool]:
         """The target takes no such record; tells whether it was written down, and the lane goes on behind it."""
@@ -234,6 +237,9 @@ class Sender:
                         raise
                 self._go_on(lane, await self.lives.begin(lane))
             except OvertakenError:
+                await _for_ever()
+            except SameClusterError as error:
+                self.host.refuse(str(error))
                 await _for_ever()
             except TargetError as error:
                 self.host.tell(lane.name, str(error))

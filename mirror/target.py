@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from drupelet.kafka_client import ClientSettings, replicas_for
 from edge_broker.errors import ErrorCode, error_name
@@ -30,16 +30,17 @@ from kafka_wire.apis import (
     TOPIC_CONFIG,
     TOPIC_RESOURCE,
 )
-from kafka_wire.cluster import Partition
+from kafka_wire.cluster import Partition, Topic
 from kafka_wire.fencing import Fencing
 from kafka_wire.looking import Look, Wanted, look
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions import Transactions
 from mirror.admin import AGAIN, Created, NewTopicChoices, Refusal, create, grow
 from mirror.asking import Asking
-from mirror.errors import TargetError, TopicRefusedError
+from mirror.errors import SameClusterError, TargetError, TopicRefusedError
 from mirror.in_step import Setting
 from mirror.lane import Producer
+from mirror.provenance import same_cluster
 from mirror.state_topic import StateTopic
 from mirror.topics import COPIED_SETTINGS
 
@@ -55,6 +56,8 @@ class Target(Asking):
     def __init__(self, settings: ClientSettings, *, replicas: int = 0) -> None:
         super().__init__(settings, TargetError)
         self._timeout_ms = settings.request_timeout_ms
+        self.source_cluster_id: Callable[[], str | None] = lambda: None
+        """Returns the id that this cluster must not have."""
         self._replicas = replicas
         self._partitions: dict[str, int] = {}  # of each topic that was asked about; 0 for one that is not there
         self._topics_lock = asyncio.Lock()
@@ -64,6 +67,13 @@ class Target(Asking):
     async def close(self) -> None:
         """Let go at once: what is under way may or may not arrive."""
         self.hang_up()
+
+    async def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
+        """Return those of these topics, or of all, that can be told; raises SameClusterError if this is the source."""
+        found = await super().topics(names)
+        if self.cluster_id is not None and self.cluster_id == self.source_cluster_id():
+            raise SameClusterError(same_cluster(self.cluster_id))
+        return found
 
     async def producer(self) -> Producer:
         """Return a producer id of our own, whose batches no other writes."""

@@ -187,6 +187,7 @@ class SourceEnd:
     """What one life of the mirror has of the source."""
 
     silent_s = 0.0
+    cluster_id = "source-cluster"
     busy: frozenset[TopicPartition] = frozenset()
     cluster = None
 

@@ -255,10 +255,12 @@ class TargetEnd(Target):
     """What one life of the mirror has of the target."""
 
     cluster: Any = None
+    cluster_id = "target-cluster"
 
     def __init__(self, world: World, life: Life) -> None:
         self._world, self._life = world, life
         self._kind, self._known = TargetError, {}
+        self.source_cluster_id = lambda: "source-cluster"
         self._open: dict[tuple[int, int], Connection] = {}
         self.cluster, self.pauses = self, Pauses()
         self._side = SideCluster(world, life)

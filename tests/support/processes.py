@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -378,11 +380,24 @@ _SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _KAFKA_CLUSTER_ID = "ZHJ1cGVsZXQtdGVzdC1jbA"  # any 16 bytes in URL-safe base 64
 
 
-def format_kafka(name: str, java: Sequence[str], properties: Path, data_dir: Path, *more: str) -> None:
+def own_cluster_id(data_dir: Path) -> str:
+    """Return a cluster id for a node that is a cluster alone: a mirror refuses two clusters of one id."""
+    number = b"d" + hashlib.sha256(str(data_dir).encode()).digest()[:15]  # no id begins as an option does
+    return urlsafe_b64encode(number).decode().rstrip("=")
+
+
+def format_kafka(
+    name: str,
+    java: Sequence[str],
+    properties: Path,
+    data_dir: Path,
+    *more: str,
+    cluster_id: str = _KAFKA_CLUSTER_ID,
+) -> None:
     """Format the storage of a KRaft node, where that was not done; `more` are words for the tool. ProcessError."""
     if (data_dir / "meta.properties").exists():
         return
-    command = [*java, "kafka.tools.StorageTool", "format", *more, "-t", _KAFKA_CLUSTER_ID, "-c", str(properties)]
+    command = [*java, "kafka.tools.StorageTool", "format", *more, "-t", cluster_id, "-c", str(properties)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ProcessError(f"{name}: formatting its storage failed\n{done.stdout}{done.stderr}")
@@ -446,7 +461,10 @@ class ApacheKafka(Process):
             for mechanism in _SCRAM
         ]
         words = [word for each in scram for word in ("--add-scram", each)]
-        format_kafka(self.name, self._java, self.properties_path, self.data_dir, "--standalone", *words)
+        cluster_id = own_cluster_id(self.data_dir)
+        format_kafka(
+            self.name, self._java, self.properties_path, self.data_dir, "--standalone", *words, cluster_id=cluster_id
+        )
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         super().spawn()
 

@@ -54,6 +54,7 @@ class MemorySource:
     """
 
     silent_s = 0.0
+    cluster_id = "source-id"
     busy = frozenset()
 
     def __init__(self, log, *, start=0, raw=(), aborted=(), policy="delete", epochs=(), topic_id=None):
@@ -170,6 +171,7 @@ class MemoryTarget(Target):
     """
 
     cluster = None
+    cluster_id = "target-id"
 
     def __init__(self, *, refuse_bytes=10**9, fail=lambda: None):
         self.log, self.written, self.bases, self.put_aside = [], [], {}, []
