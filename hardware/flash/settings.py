@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from drupelet.config_check import nearest
 from drupelet.errors import ConfigurationError
+from hardware.flash.user_names import TAKEN
 
 Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -167,6 +168,10 @@ class Settings:
         require(
             valid_user,
             f"{self.user!r} is not a user name: a small letter, then small letters, digits, hyphens, 1 to 32",
+        )
+        require(
+            self.user not in TAKEN,
+            f"--user {self.user} is {TAKEN.get(self.user)}, so the board could not make it: choose another name",
         )
         require(self.ssh_keys, "there is no SSH key: without one nobody could log in, as no password is set")
         for key in self.ssh_keys:

@@ -139,3 +139,56 @@ def test_a_keyboard_that_is_none_is_refused(layout: str) -> None:
     assert dataclasses.replace(SETTINGS, keyboard="gb").keyboard == "gb"
     with pytest.raises(ConfigurationError, match="is not a keyboard layout"):
         dataclasses.replace(SETTINGS, keyboard=layout)
+
+
+OF_DEBIAN = Path("/usr/share/base-passwd")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("operator", "daemon", "staff", "backup", "nobody", "mail", "games", "users", "sudo", "www-data"),
+        *("gpio", "i2c", "netdev", "render", "messagebus", "polkitd", "lightdm", "rpi-first-boot-wizard"),
+    ],
+)
+def test_a_user_name_that_an_image_has_already_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"--user {name} is .+ choose another name"):
+        dataclasses.replace(SETTINGS, user=name)
+
+
+def test_every_user_and_group_of_base_passwd_is_refused() -> None:
+    """The lists of Debian 12 and 13, and those of this machine where it is a Debian."""
+    names = {"operator", "staff", "nogroup", "irc", "list", "proxy", "voice", "floppy", "tape", "src", "sasl"}
+    for file in ("passwd.master", "group.master"):
+        if (OF_DEBIAN / file).exists():
+            names |= {line.split(":")[0] for line in (OF_DEBIAN / file).read_text().splitlines()}
+    for name in names - {"root"}:
+        with pytest.raises(ConfigurationError):
+            dataclasses.replace(SETTINGS, user=name)
+
+
+def test_every_user_that_a_role_makes_is_refused() -> None:
+    """A role would take the log-in shell and the home from the person who logs in, and lock everybody out."""
+    made = {
+        line.split("name:")[1].strip()
+        for file in (Path(__file__).parents[3] / "ansible/roles").rglob("*.yml")
+        for task in file.read_text().split("ansible.builtin.user:")[1:]
+        for line in task.splitlines()[1:2]
+    }
+    assert {"edge-broker", "kafka"} <= made
+    for name in made:
+        with pytest.raises(ConfigurationError, match="the playbooks make"):
+            dataclasses.replace(SETTINGS, user=name)
+
+
+@pytest.mark.parametrize("name", ["pi", "site", "admin", "ann", "operators", "a" * 32, "u-1"])
+def test_a_user_name_that_is_free_is_taken(name: str) -> None:
+    assert dataclasses.replace(SETTINGS, user=name).user == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Pi", "1pi", "-pi", "pi$", "p.i", "a" * 33, "pi\n", "pi:x", "www_data", "bj\xf6rn"]
+)
+def test_a_user_name_of_another_form_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a user name"):
+        dataclasses.replace(SETTINGS, user=name)
