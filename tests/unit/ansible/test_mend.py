@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 from pathlib import Path
@@ -26,7 +27,8 @@ class Board:
         (root / "etc/passwd").write_text(PASSWD)
         (root / "etc/group").write_text(GROUP)
         (root / "programs").mkdir()
-        for name in ("dpkg", "apt-get", "apt-cache", "groupadd"):
+        (root / "proc/locks").symlink_to("/proc/locks")
+        for name in ("dpkg", "apt-get", "apt-cache", "groupadd", "cloud-init", "systemctl"):
             self.program(name, "")
 
     def program(self, name: str, script: str) -> None:
@@ -35,9 +37,20 @@ class Board:
         path.chmod(0o755)
 
     def run(self, *arguments: str) -> list[str]:
-        environment = {"ROOT": str(self.root), "PATH": f"{self.root}/programs:{os.environ['PATH']}"}
-        done = subprocess.run(["bash", SCRIPT, *arguments], env=environment, capture_output=True, text=True, check=True)
-        return done.stdout.split()
+        return self.done(*arguments, check=True).stdout.split()
+
+    def done(self, *arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+        path = f"{self.root}/programs:{os.environ['PATH']}"
+        environment = {"ROOT": str(self.root), "PATH": path, "PAUSE_S": "0.05"}
+        command = ["bash", SCRIPT, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=check, timeout=60)
+
+    def hold(self, lock: str) -> None:
+        """Hold a lock of dpkg or apt as those do, in this process."""
+        file = self.root / lock
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self.held = file.open("w")
+        fcntl.lockf(self.held, fcntl.LOCK_EX)
 
     def calls(self) -> list[str]:
         return (self.root / "calls").read_text().splitlines()
@@ -140,6 +153,61 @@ def test_copies_of_hours_ago_are_removed_and_those_of_now_are_not(board):
     board.run("mend", "copies")
     assert not old.exists()
     assert new.exists()
+
+
+LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/cache/apt/archives/lock")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_of_dpkg_or_apt_that_a_program_holds_is_waited_for(board, lock):
+    board.hold(lock)
+    assert f"(process {os.getpid()}) holds {board.root}/{lock}" in board.done("busy").stdout
+    waited = board.done("wait", "1")
+    assert waited.returncode == 1
+    assert "after 1 s still: " in waited.stderr
+    assert lock in waited.stderr
+    board.held.close()
+    assert board.run("busy") == []
+    assert board.done("wait", "1").returncode == 0
+
+
+def test_a_dpkg_that_is_at_work_is_not_mended_as_if_the_power_had_been_cut(board):
+    """`dpkg --configure -a` beside apt-daily fails, and with it the first provision."""
+    board.program("dpkg", "[ $1 != --audit ] || echo 'mosquitto is half installed'")
+    board.hold("var/lib/dpkg/lock-frontend")
+    assert board.run("look") == []
+    board.held.close()
+    assert board.run("look") == ["dpkg"]
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "said"),
+    [
+        ("cloud-init", "echo 'status: running'", "cloud-init is not done with the first boot"),
+        ("systemctl", '[ "$4" = apt-daily.service ] && echo activating', "apt-daily.service is at work"),
+        ("systemctl", '[ "$4" = apt-daily-upgrade.service ] && echo active', "apt-daily-upgrade.service is at work"),
+    ],
+)
+def test_a_first_boot_that_goes_on_is_waited_for(board, program, script, said):
+    board.program(program, f"[ -e {board.root}/over ] || {{ {script}; }}")
+    assert board.done("busy").stdout == f"{said}\n"
+    assert said in board.done("wait", "0").stderr
+    (board.root / "over").touch()
+    assert board.done("wait", "0").returncode == 0
+
+
+@pytest.mark.parametrize("status", ["done", "disabled", "error", "degraded done", "not started"])
+def test_a_cloud_init_that_is_over_or_never_runs_is_not_waited_for(board, status):
+    board.program("cloud-init", f"echo 'status: {status}'; exit 2")
+    assert board.run("busy") == []
+
+
+def test_it_waits_until_a_program_is_done(board):
+    board.program(
+        "cloud-init", f"echo x >>{board.root}/looks; [ $(wc -l <{board.root}/looks) -gt 3 ] || echo 'status: running'"
+    )
+    assert board.done("wait", "30").returncode == 0
+    assert (board.root / "looks").read_text().count("x") == 4
 
 
 def test_it_says_how_it_is_used(board):

@@ -9,8 +9,11 @@
 #   group   a user of ours without its group, which is written after the user: files cannot be given to it
 #   copies  what Ansible was copying, hours ago: it takes room on the card
 #
-# usage: mend.sh look, or mend.sh mend PART ...; PACKAGES_DIR is where the bundle's packages are, ROOT where the file
-# system is, for the tests
+# `busy` prints what uses dpkg or apt now, as apt-daily and cloud-init do for minutes after a first boot; `wait` returns
+# once nothing does, and fails after so many seconds.
+#
+# usage: mend.sh look, mend.sh busy, mend.sh wait SECONDS, or mend.sh mend PART ...; PACKAGES_DIR is where the bundle's
+# packages are, ROOT where the file system is, for the tests
 set -euo pipefail
 shopt -s nullglob
 ROOT=${ROOT:-}
@@ -19,8 +22,45 @@ LISTS=$ROOT/var/lib/apt/lists
 PACKAGES_DIR=$ROOT${PACKAGES_DIR:-/opt/drupelet/packages}
 OUR_USERS='^(edge-[a-z]+|kafka)$'
 
+# Processes that hold a lock of dpkg or apt (fcntl's, which /proc/locks shows by device and inode).
+lock_holders() {
+    local lock device inode pid
+    for lock in "$ROOT"/var/lib/dpkg/lock-frontend "$ROOT"/var/lib/dpkg/lock "$ROOT"/var/lib/apt/lists/lock "$ROOT"/var/cache/apt/archives/lock; do
+        [ -e "$lock" ] || continue
+        device=$((16#$(stat -c %D "$lock"))) inode=$(stat -c %i "$lock")
+        printf -v device '%02x:%02x:%s' $((device >> 8 & 0xfff)) $((device & 0xff | device >> 12 & 0xfff00)) "$inode"
+        pid=$(awk -v file="$device" '$2 == "POSIX" && $6 == file { print $5; exit }' "$ROOT/proc/locks")
+        [ -z "$pid" ] || echo "$(cat "$ROOT/proc/$pid/comm" 2>/dev/null || echo a program) (process $pid) holds $lock"
+    done
+}
+
+busy() {
+    local unit
+    if cloud-init status 2>/dev/null | grep -q '^status: running'; then echo "cloud-init is not done with the first boot"; fi
+    for unit in apt-daily.service apt-daily-upgrade.service; do
+        case $(systemctl show --property=ActiveState --value "$unit" 2>/dev/null) in
+        activating | active | deactivating) echo "$unit is at work" ;;
+        esac
+    done
+    lock_holders
+}
+
+wait_until_free() {
+    local found deadline=$((SECONDS + $1))
+    while found=$(busy) && [ -n "$found" ]; do
+        if [ $SECONDS -ge $deadline ]; then
+            echo "after $1 s still: $(paste -sd';' <<<"$found"); look at it on the host, then run this again" >&2
+            return 1
+        fi
+        sleep "${PAUSE_S:-3}"
+    done
+}
+
+# Where dpkg is at work, its files look the same as after a power cut.
 is_dpkg_interrupted() {
-    local updates=("$ROOT"/var/lib/dpkg/updates/[0-9]*)
+    local updates
+    [ -z "$(lock_holders)" ] || return 1
+    updates=("$ROOT"/var/lib/dpkg/updates/[0-9]*)
     [ ${#updates[@]} -gt 0 ] || [ -n "$(dpkg --audit)" ]
 }
 
@@ -71,7 +111,7 @@ look() {
 }
 
 fix_broken() {
-    apt-get --quiet --yes -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold --fix-broken install
+    apt-get --quiet --yes -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold --fix-broken install
 }
 
 mend_dpkg() {
@@ -94,6 +134,8 @@ mend_group() {
 
 case ${1:-} in
 look) look ;;
+busy) busy ;;
+wait) wait_until_free "$2" ;;
 mend)
     for part in "${@:2}"; do
         case $part in
@@ -107,7 +149,7 @@ mend)
     done
     ;;
 *)
-    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
