@@ -335,13 +335,21 @@ async def _keep_tidy(dispatcher: Dispatcher) -> None:
 
 
 def _look_at_clock(broker: Broker) -> Outcome:
-    """See whether a time service has set the clock in the meantime, and say so when that has changed."""
-    before = broker.store.age.known_boot_id, broker.time.now().trusted
-    broker.store.look(broker.clock.look())
+    """See whether a time service has set the clock in the meantime, and say so when that has changed.
+
+    A clock that steps is kept at once: the next boot must know of it, or it takes the step for time without power.
+    """
+    store = broker.store
+    before, doubted = (store.age.known_boot_id, broker.time.now().trusted), store.age.doubted
+    store.look(broker.clock.look())
     now = broker.time.now()
-    if (broker.store.age.known_boot_id, now.trusted) != before:
+    if (store.age.known_boot_id, now.trusted) != before:
         log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
-    return Reply(None)
+    if store.age.doubted == doubted:
+        return Reply(None)
+    stepped_ms = store.age.stepped_ms
+    log_line("info" if doubted else "warning", "clock_stepped", stepped_ms=stepped_ms, reason=broker.time.note())
+    return _files(store.checkpoint)
 
 
 def _look_at_fetch_sessions(broker: Broker) -> Outcome:

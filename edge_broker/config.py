@@ -246,7 +246,8 @@ _TABLE = (
         "edge.clock.trusted",
         "auto",
         "Whether the wall clock is right: auto asks the kernel if a time service keeps it so; true is for a board "
-        "whose clock chip is set; false lets no wall clock tell how long the power was off.",
+        "whose clock chip is set; false lets no wall clock tell how long the power was off. A clock that steps within "
+        "a boot is in doubt whatever is set: records age by their time on disk alone.",
         choices=("auto", "true", "false"),
     ),
     Key(

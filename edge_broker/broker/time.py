@@ -38,6 +38,17 @@ class Time:
             self._at_s, self._at_age, self._at = seconds, self._store.age, self.now()
         return self._at
 
+    def note(self) -> str | None:
+        """Say in one sentence why the wall clock is in doubt, None where it is not."""
+        age = self._store.age
+        if not age.doubted:
+            return None
+        direction = "forward" if age.stepped_ms > 0 else "back"
+        return (
+            f"the clock was set {direction} by {abs(age.stepped_ms) / 1000:.0f} s within this boot: "
+            "until it is set back or the board is rebooted, records age by their time on disk alone"
+        )
+
     def ahead(self) -> Ahead:
         """How far the clocks that groups' records carry are ahead of the steady one."""
         steady_ms = self.clock.steady_ms()

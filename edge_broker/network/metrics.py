@@ -288,6 +288,9 @@ def _time(broker: Broker, started_ms: int) -> list[Family]:
     now, usage = broker.time.now(), resource.getrusage(resource.RUSAGE_SELF)
     return [
         _one("clock_trusted", "gauge", "1 when the wall clock is believed to be right.", int(now.trusted)),
+        _one(
+            "clock_stepped_seconds", "gauge", "How far it was set within this boot.", broker.store.age.stepped_ms / 1000
+        ),
         _one("age_seconds", "gauge", "Elapsed time that retention goes by.", now.age_ms / 1000),
         _one("start_time_seconds", "gauge", "When the broker started, by the wall clock.", started_ms / 1000),
         _one("cpu_seconds_total", "counter", "CPU time, user and system.", usage.ru_utime + usage.ru_stime),
@@ -405,6 +408,8 @@ def health_problem(broker: Broker) -> str | None:
 def health_notes(broker: Broker) -> Iterator[str]:
     """What a person should know of a broker that is well, a sentence each."""
     yield from chain.from_iterable(broker.notes.values())
+    if (note := broker.time.note()) is not None:
+        yield note
     yield from broker.security.notes
     if broker.cluster is not None:
         from edge_broker.broker.cluster_figures import entries_wait, health  # noqa: PLC0415 - for members alone

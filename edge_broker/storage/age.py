@@ -9,6 +9,17 @@ Age counts elapsed milliseconds since the data directory was made. It is a value
 | another | trusted, and was trusted once in an earlier boot | up to the difference of the two trusted wall times |
 | another | trusted for the first time ever | nothing: how long the power was off will never be known |
 
+A wall clock that steps within a boot, against the first trusted reading of that boot, is a reason for doubt. The step
+is `stepped_ms`; a slewed clock has none, as the kernel slews CLOCK_BOOTTIME as well.
+
+| wall clock of this boot | trusted | a record's own timestamp makes it older |
+|---|---|---|
+| no step | yes | up to the wall clock |
+| a step within drift: `DRIFT_MS` and 100 ppm of the time since boot | yes | up to the earlier of the two clocks |
+| a larger step, until it is taken back | no | no: its age is its time on disk |
+| the same, backwards | no | no, nor does what this boot wrote before (`StepBack`) |
+| first trusted reading of the next boot | yes | up to the wall clock; of two power-off times the shorter one counts |
+
 What was written while the clock was not trusted was written after some of the time that is counted later, nobody knows
 how much. A `Jump` keeps what was counted, and `Now.elapsed_ms` takes all of it as past before such a thing was written:
 it may look younger than it is, never older.
@@ -41,6 +52,9 @@ KEPT_MS = 1_800_000  # what a power cut may take back where no clock is ever tru
 STEP_MS = 1_000  # more than a time service slews between two looks at the clock
 TIMESTAMP_MIN_MS = 1_262_304_000_000  # 2010: clocks that were never set begin at 1970, 1980 or 2000
 JUMPS_MAX = 128
+DRIFT_MS = 60_000  # what a clock chip drifts while a board is off for weeks
+DRIFT_PARTS = 10_000  # one part in so many is what a crystal drifts at most
+STEPS_BACK_MAX = 128
 AGE_UNKNOWN = -1 << 62
 
 
@@ -52,10 +66,18 @@ class Jump(NamedTuple):
     counted_ms: int
 
 
+class StepBack(NamedTuple):
+    """At age `age_ms` the wall clock of a boot was set back: it had given records too great an age until then."""
+
+    boot_id: str
+    age_ms: int
+
+
 class Now(NamedTuple):
     """The time of one act: the wall clock's, the age of the data directory, and whether the wall clock is right.
 
-    `age_ms` only grows. `trusted` speaks of `wall_ms`; `jumps` are what `elapsed_ms` needs to know.
+    `age_ms` only grows. `trusted` speaks of `wall_ms`; `jumps` are what `elapsed_ms` needs to know. `ahead_ms`: how far
+    the wall clock was set forward in this boot.
     """
 
     wall_ms: int
@@ -63,6 +85,8 @@ class Now(NamedTuple):
     trusted: bool
     boot_id: str
     jumps: tuple[Jump, ...] = ()
+    ahead_ms: int = 0
+    steps_back: tuple[StepBack, ...] = ()
 
     def elapsed_ms(self, age_ms: int) -> int:
         """At most the true time since something was noted at this age."""
@@ -73,11 +97,16 @@ class Now(NamedTuple):
                     return max(0, self.age_ms - age_ms - jump.counted_ms)
         return self.age_ms - age_ms
 
+    def age_of_write(self, age_ms: int, boot_id: str) -> int:
+        """Return the age that counts of a write, noted with a trusted clock in this boot."""
+        return max((age_ms, *(step.age_ms for step in self.steps_back if step.boot_id == boot_id)))
+
 
 class Age(NamedTuple):
     """The age at the last reading, and at the last trusted one (`known_boot_id` is empty before the first).
 
-    `unsure_age_ms` is the age at which the first boot after that one began, if there was one.
+    `unsure_age_ms` is the age at which the first boot after that one began, if there was one. `stepped_ms` is how far
+    the wall clock was set between the first and the last trusted reading of the boot `known_boot_id`.
     """
 
     age_ms: int = 0
@@ -88,21 +117,58 @@ class Age(NamedTuple):
     known_boot_id: str = ""
     unsure_age_ms: int = 0
     jumps: tuple[Jump, ...] = ()
+    stepped_ms: int = 0
+    steps_back: tuple[StepBack, ...] = ()
+
+    @property
+    def doubted(self) -> bool:
+        """True when the wall clock was set within the boot by more than a clock drifts."""
+        return self.known_boot_id == self.boot_id and abs(self.stepped_ms) > DRIFT_MS + self.boot_ms // DRIFT_PARTS
 
     def advanced(self, reading: Reading) -> Age:
         """The age once a reading is counted in."""
         age_ms, jumps = self._age_ms(reading), self.jumps
         first_other = self.boot_id == self.known_boot_id != reading.boot_id
         unsure_ms = self.age_ms if first_other else self.unsure_age_ms
+        latest = self._replace(age_ms=age_ms, boot_id=reading.boot_id, boot_ms=reading.boot_ms, unsure_age_ms=unsure_ms)
         if not reading.trusted:
-            known = (self.known_age_ms, self.known_wall_ms, self.known_boot_id)
-            return Age(age_ms, reading.boot_id, reading.boot_ms, *known, unsure_ms, jumps)
-        if self.known_boot_id not in ("", reading.boot_id):
-            true_ms = self.known_age_ms + reading.wall_ms - self.known_wall_ms
+            return latest
+        if self.known_boot_id == reading.boot_id:
+            return latest._set(reading)
+        if self.known_boot_id:
+            true_ms = self.known_age_ms + self._since_known_ms(reading)
             if true_ms > age_ms:
                 jumps = _bounded((*jumps, Jump(unsure_ms, age_ms, true_ms - age_ms)))
                 age_ms = true_ms
-        return Age(age_ms, reading.boot_id, reading.boot_ms, age_ms, reading.wall_ms, reading.boot_id, 0, jumps)
+        return latest._replace(
+            age_ms=age_ms,
+            known_age_ms=age_ms,
+            known_wall_ms=reading.wall_ms,
+            known_boot_id=reading.boot_id,
+            unsure_age_ms=0,
+            jumps=jumps,
+            stepped_ms=0,
+        )
+
+    def _set(self, reading: Reading) -> Age:
+        """The age after another trusted reading of the same boot, whose wall clock may have been set."""
+        step_ms = reading.wall_ms - self.known_wall_ms - (self.age_ms - self.known_age_ms)
+        stepped_ms = self.stepped_ms + step_ms
+        after = self._replace(
+            known_age_ms=self.age_ms, known_wall_ms=reading.wall_ms, unsure_age_ms=0, stepped_ms=stepped_ms
+        )
+        if after.doubted and stepped_ms < 0 and not (self.doubted and self.stepped_ms < 0):
+            others = [step for step in self.steps_back if step.boot_id != reading.boot_id]
+            return after._replace(steps_back=(*others, StepBack(reading.boot_id, self.age_ms))[-STEPS_BACK_MAX:])
+        return after
+
+    def _since_known_ms(self, reading: Reading) -> int:
+        """The time since the last trusted reading, of an earlier boot: by its clock before or after it was set.
+
+        A clock by which that time is negative was wrong; of two that may be right the shorter time counts.
+        """
+        known_ms = (self.known_wall_ms, self.known_wall_ms - self.stepped_ms)
+        return min((reading.wall_ms - wall_ms for wall_ms in known_ms if wall_ms <= reading.wall_ms), default=0)
 
     def _age_ms(self, reading: Reading) -> int:
         return self.age_ms + (max(0, reading.boot_ms - self.boot_ms) if reading.boot_id == self.boot_id else 0)
@@ -115,19 +181,28 @@ class Age(NamedTuple):
         age_ms = self._age_ms(reading)
         trusted = reading.trusted and self.known_boot_id == reading.boot_id
         if trusted:
-            trusted = abs(reading.wall_ms - self.known_wall_ms - (age_ms - self.known_age_ms)) <= STEP_MS
-        return Now(reading.wall_ms, age_ms, trusted, reading.boot_id, self.jumps)
+            step_ms = reading.wall_ms - self.known_wall_ms - (age_ms - self.known_age_ms)
+            trusted = abs(step_ms) <= STEP_MS and not self.doubted
+        ahead_ms = max(0, self.stepped_ms)
+        return Now(reading.wall_ms, age_ms, trusted, reading.boot_id, self.jumps, ahead_ms, self.steps_back)
 
     def worth_keeping(self, kept: Age | None) -> bool:
         """True when the file should say this in place of what it says."""
         if kept is None or kept.boot_id != self.boot_id or kept.known_boot_id != self.known_boot_id:
             return True
+        if kept.doubted != self.doubted or kept.steps_back != self.steps_back:
+            return True
         return self.age_ms - kept.age_ms >= KEPT_MS
 
     def lines(self) -> list[str]:
-        """The entries of the file: the readings, a boot id that is not known as a dash, then each jump."""
-        *readings, jumps = self
-        return [" ".join(str(field) or "-" for field in readings), *(" ".join(map(str, jump)) for jump in jumps)]
+        """The entries of the file: the readings, a boot id that is not known as a dash, each jump, each step back.
+
+        A clock that was never set adds nothing, so older versions read the file.
+        """
+        *readings, jumps, stepped_ms, steps_back = self
+        readings += [stepped_ms] if stepped_ms else []
+        lines = [" ".join(str(field) or "-" for field in readings), *(" ".join(map(str, jump)) for jump in jumps)]
+        return lines + [" ".join(map(str, step)) for step in steps_back]
 
 
 def _bounded(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
@@ -140,20 +215,23 @@ def _bounded(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
 
 def age_of(entries: Sequence[Sequence[str]]) -> Age:
     """What the entries of the file say; ValueError when they cannot be right."""
-    (age_ms, boot_id, boot_ms, known_age_ms, known_wall_ms, known_boot_id, unsure_ms), *lines = entries
+    (age_ms, boot_id, boot_ms, known_age_ms, known_wall_ms, known_boot_id, unsure_ms, *stepped), *lines = entries
     known = (int(known_age_ms), int(known_wall_ms), "" if known_boot_id == "-" else known_boot_id)
-    jumps = tuple(Jump(int(first), int(last), int(counted)) for first, last, counted in lines)
-    return Age(int(age_ms), boot_id, int(boot_ms), *known, int(unsure_ms), jumps)
+    if len(stepped) > 1 or any(len(line) not in (2, 3) for line in lines):
+        raise ValueError("a line has too few or too many values")
+    jumps = tuple(Jump(*map(int, line)) for line in lines if len(line) == len(Jump._fields))
+    steps_back = tuple(StepBack(line[0], int(line[1])) for line in lines if len(line) == len(StepBack._fields))
+    stepped_ms = int(stepped[0]) if stepped else 0
+    return Age(int(age_ms), boot_id, int(boot_ms), *known, int(unsure_ms), jumps, stepped_ms, steps_back)
 
 
 def age_written(now: Now, timestamp_ms: int) -> int:
     """The age at which a record with this timestamp counts as written, if it came now.
 
     A producer's timestamp makes it older only where the wall clock is trusted and the timestamp lies between 2010 and
-    now; it never makes it younger.
+    now; it never makes it younger. A step forward of the clock makes it no older.
     """
-    wall_ms, age_ms, trusted, _, _ = now
-    past_ms = wall_ms - timestamp_ms
-    if past_ms <= 0 or not trusted or timestamp_ms < TIMESTAMP_MIN_MS:
-        return age_ms
-    return age_ms - past_ms
+    past_ms = now.wall_ms - now.ahead_ms - timestamp_ms
+    if past_ms <= 0 or not now.trusted or timestamp_ms < TIMESTAMP_MIN_MS:
+        return now.age_ms
+    return now.age_ms - past_ms

@@ -329,7 +329,7 @@ class Cleaning:
         self.bytes_written += output.size
         yield output.size // _BYTES_PER_WORK
         swap = Swap(group[0].base_offset, end_offset, output.size)
-        self._swap(group, swap, output, youngest(summaries))
+        self._swap(group, swap, output, youngest(summaries, self._now))
 
     def _end_of(self, group: list[Segment]) -> int:
         segments = self.log.segments
@@ -486,10 +486,9 @@ class _Output:
         return segment
 
 
-def youngest(summaries: Sequence[Summary]) -> LastWrite:
-    """When the youngest of some segments was written."""
-    last = max(summaries, key=lambda summary: summary.written_age_ms)
-    return LastWrite(last.written_age_ms, last.trusted, last.boot_id)
+def youngest(summaries: Sequence[Summary], now: Now) -> LastWrite:
+    """Return when the youngest of some segments was written, as far as is known now."""
+    return max(summary.last_write(now) for summary in summaries)
 
 
 class LogCleaner:

@@ -69,8 +69,15 @@ class Summary(NamedTuple):
 
         Whatever its records' timestamps say, also none: they count as far as `age_written` believed them.
         """
-        age_ms = self.written_age_ms
+        age_ms = self.last_write(now).age_ms
         return 0 <= retention_ms < (now.age_ms - age_ms if self.trusted else now.elapsed_ms(age_ms))
+
+    def last_write(self, now: Now) -> LastWrite:
+        """Return when the youngest batch was written; a clock that was set back since then does not count."""
+        age_ms = self.written_age_ms
+        if self.trusted:
+            age_ms = now.age_of_write(age_ms, self.boot_id)
+        return LastWrite(age_ms, self.trusted, self.boot_id)
 
 
 UNWRITTEN = LastWrite(AGE_UNKNOWN, trusted=True, boot_id="-")

@@ -6,6 +6,7 @@ time a second topic, whose records are past their retention at once, shows that 
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.support.waiting import CALL_S, Deadline
 
 RECORDS = 48
 BATCH_RECORDS = 6  # a segment holds one such batch
-YEAR, WEEK = "365d", "7d"
+YEAR, TEN_YEARS, WEEK = "365d", "3650d", "7d"
 SETTINGS = {
     "log.retention.check.interval.ms": 100,
     "log.segment.bytes": 4096,
@@ -30,6 +31,7 @@ SETTINGS = {
 # Whether the broker believes its clock, and whose time records carry: a clock that lies and is believed makes old what
 # producers with the right time send, so it stamps them itself.
 WARY, TRUSTING = ("false", "CreateTime"), ("true", "LogAppendTime")
+BELIEVING = "true", "CreateTime"
 CONFIGS = {"kept": {"retention.ms": "600000"}, "short": {"retention.ms": "1"}}
 
 
@@ -56,6 +58,16 @@ class Site:
         new = self.clock.with_suffix(".new")
         new.write_text(f"{shift}\n")
         new.rename(self.clock)
+
+    def stepped(self, shift: str) -> None:
+        """Set the clock, and wait until the broker has looked at it."""
+        before = self.looks()
+        self.shift(shift)
+        wait_until(lambda: self.looks() > before, 30, self.broker.log_tail)
+
+    def looks(self) -> int:
+        """How often the broker has noted that its clock is another one."""
+        return len(re.findall(r"\bclock(_stepped)? ", self.broker.log_tail(1000)))
 
     def make_topics(self) -> None:
         """One topic that keeps its records for ten minutes, one for a millisecond."""
@@ -166,6 +178,26 @@ def test_a_clock_that_is_set_while_the_broker_runs(memory: Path, clock: tuple[st
         member.close()
         site.forget()
         assert told == ["assigned", "revoked"], "only leaving the group may take the partition away"
+
+
+@pytest.mark.parametrize("then", [(f"+{TEN_YEARS}",), (f"-{TEN_YEARS}",), (f"+{TEN_YEARS}", "+0", f"+{YEAR}")])
+def test_a_believed_clock_that_steps_makes_no_record_older_than_its_time_on_disk(
+    memory: Path, then: tuple[str, ...]
+) -> None:
+    """Producers are right: by the clock their records are ten years old, and nothing younger stands before them."""
+    site = Site(memory, BELIEVING, "+0")
+    with site.broker:
+        site.make_topics()
+        for shift in then:
+            site.stepped(shift)
+            site.produce(site.producer())
+            site.check()
+        site.forget()
+        site.broker.kill()
+    with site.broker:
+        site.produce(site.producer())
+        site.check()
+        site.forget()
 
 
 @pytest.mark.parametrize(

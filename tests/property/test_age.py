@@ -193,3 +193,32 @@ def test_retention_deletes_nothing_young_and_all_that_is_known_to_be_old(seed: i
     site = Site(seed)
     for _ in range(STEPS):
         site.step()
+
+
+class LyingSite(Site):
+    """The clock is always believed: right at first in each boot, or as far behind as before; then it steps anywhere."""
+
+    def set_clock(self) -> None:
+        self.trusted = True
+        if self.booted_ms == self.true_ms:  # a step that is the first reading of a boot looks like time without power
+            keeps = self.boots > 1 and self.error_ms < 0 and self.age.stepped_ms and self.random.random() < 0.5
+            self.error_ms = self.error_ms if keeps else 0
+        else:
+            self.error_ms = self.random.choice((0, -10 * YEAR, 10 * YEAR, self.random.randrange(-YEAR, YEAR)))
+
+    def apply_retention(self) -> None:
+        """Nothing goes that is on the disk for less than its retention."""
+        assert self.store is not None
+        log = self.store.topics["t"].partitions[0]
+        start = log.log_start_offset
+        delete_expired(log, self.store.age.now(self.reading()))
+        assert self.store.age.age_ms <= self.true_ms
+        for offset in range(start, log.log_start_offset):
+            assert self.true_ms - self.written_true_ms[offset] > self.retention_ms, f"offset {offset} was young"
+
+
+@pytest.mark.parametrize("seed", range(LIVES))
+def test_a_believed_clock_that_steps_within_boots_makes_nothing_old(seed: int) -> None:
+    site = LyingSite(seed)
+    for _ in range(STEPS):
+        site.step()

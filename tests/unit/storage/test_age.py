@@ -10,11 +10,27 @@ import pytest
 from drupelet.errors import ConfigurationError
 from edge_broker.clock import Reading, SystemClock
 from edge_broker.config import read_config
-from edge_broker.protocol.record_batch import read_header
+from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage.age import JUMPS_MAX, KEPT_MS, TIMESTAMP_MIN_MS, Age, Now, age_of, age_written
+from edge_broker.storage import single_board
+from edge_broker.storage.age import (
+    DRIFT_MS,
+    JUMPS_MAX,
+    KEPT_MS,
+    STEPS_BACK_MAX,
+    TIMESTAMP_MIN_MS,
+    Age,
+    Now,
+    StepBack,
+    age_of,
+    age_written,
+)
 from edge_broker.storage.appending import RollDue
+from edge_broker.storage.cleaner import youngest
+from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.removal import delete_expired
 from edge_broker.storage.store import LogStore
+from edge_broker.storage.summary import LastWrite, Summary
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -77,7 +93,7 @@ def test_a_wall_clock_that_was_set_is_not_trusted_before_it_was_looked_at() -> N
     assert age.now(reading("a", 400, WALL + 900, trusted=True)) == Now(WALL + 900, 400, True, "a")
     assert not age.now(reading("a", 400, WALL + YEAR, trusted=True)).trusted
     assert not age.now(reading("a", 400, WALL - YEAR, trusted=True)).trusted
-    set_now = reading("a", 500, WALL + YEAR, trusted=True)
+    set_now = reading("a", 500, WALL + 500 + DRIFT_MS, trusted=True)
     assert age.advanced(set_now).now(set_now).trusted
     assert not Age().advanced(reading("a", 0)).now(reading("a", 1, trusted=True)).trusted
 
@@ -234,3 +250,145 @@ def test_the_file_stays_small() -> None:
     now = age.now(reading(str(boot), 10, WALL + boot * DAY, trusted=True))
     assert 0 <= now.elapsed_ms(0) <= now.age_ms
     assert now.elapsed_ms(age.age_ms - DAY + 5) == 5, "the newest are kept apart"
+
+
+def after(*readings: Reading) -> Age:
+    age = Age()
+    for one in readings:
+        age = age.advanced(one)
+        assert age_of([line.split(" ") for line in age.lines()]) == age
+    return age
+
+
+FIRST = reading("a", 0, trusted=True)
+
+
+@pytest.mark.parametrize("jump", [10 * YEAR, -10 * YEAR, 2 * HOUR, -2 * HOUR])
+def test_a_trusted_clock_that_steps_within_a_boot_makes_no_record_older_than_its_time_on_disk(jump: int) -> None:
+    stepped = reading("a", 10_000, WALL + 10_000 + jump, trusted=True)
+    age = after(FIRST, stepped)
+    for later in (stepped, reading("a", 40 * DAY, WALL + 40 * DAY + jump, trusted=True)):
+        age = age.advanced(later)
+        now = age.now(later)
+        assert not now.trusted
+        for timestamp_ms in (later.wall_ms - jump, later.wall_ms - HOUR, WALL - DAY):
+            assert age_written(now, timestamp_ms) == now.age_ms
+
+
+@pytest.mark.parametrize("jump", [10 * YEAR, -10 * YEAR])
+def test_the_doubt_ends_once_the_step_is_taken_back_or_the_next_boot_is_synchronised(jump: int) -> None:
+    stepped = reading("a", 10_000, WALL + 10_000 + jump, trusted=True)
+    back = reading("a", 60_000, WALL + 60_000, trusted=True)
+    assert after(FIRST, stepped, back).now(back).trusted
+    booted = reading("b", 0, WALL + DAY, trusted=True)
+    assert after(FIRST, stepped, booted).now(booted).trusted
+
+
+@pytest.mark.parametrize("jump", [10 * YEAR, -10 * YEAR])
+@pytest.mark.parametrize("right_again", [True, False])
+def test_a_step_is_no_time_without_power(jump: int, right_again: bool) -> None:
+    """Off for three weeks after a step; the next boot's clock is right, or is as wrong as this one's was."""
+    stepped = reading("a", 10_000, WALL + 10_000 + jump, trusted=True)
+    off_ms = 21 * DAY
+    wall_ms = WALL + 10_000 + off_ms + (0 if right_again else jump)
+    assert after(FIRST, stepped, reading("b", 500, wall_ms, trusted=True)).age_ms == 10_000 + off_ms
+
+
+def test_the_first_synchronisation_of_a_boot_is_no_step() -> None:
+    """A board without a clock chip, off for three weeks: its clock says last year until a time service sets it."""
+    unset = reading("b", 0, WALL - YEAR), reading("b", 60_000, WALL - YEAR + 60_000)
+    synchronised = reading("b", 61_000, WALL + 21 * DAY, trusted=True)
+    age = after(FIRST, *unset, synchronised)
+    assert (age.age_ms, age.now(synchronised).trusted) == (21 * DAY, True)
+
+
+def test_a_step_while_the_machine_sleeps_is_a_step() -> None:
+    slept = reading("a", 8 * HOUR, WALL + 8 * HOUR, trusted=True)
+    assert after(FIRST, slept).now(slept).trusted
+    stepped = slept._replace(wall_ms=WALL + 10 * YEAR)
+    assert not after(FIRST, stepped).now(stepped).trusted
+
+
+def test_a_small_step_forward_makes_no_record_older_and_is_no_reason_for_doubt() -> None:
+    """A clock chip that drifted while the board was off; a time service corrects it."""
+    corrected = reading("a", 10_000, WALL + 10_000 + 36_000, trusted=True)
+    now = after(FIRST, corrected).now(corrected)
+    assert now.trusted
+    assert age_written(now, corrected.wall_ms - 36_000) == now.age_ms
+    assert age_written(now, corrected.wall_ms - 36_000 - HOUR) == now.age_ms - HOUR
+    half_a_year = 182 * DAY
+    drifted = reading("a", half_a_year, WALL + half_a_year + 300_000, trusted=True)
+    assert after(FIRST, drifted).now(drifted).trusted, "20 ppm, until the time service came back"
+
+
+def test_a_step_is_known_to_a_broker_that_is_started_again_in_the_same_boot() -> None:
+    age = after(FIRST)
+    found = age_of([line.split(" ") for line in age.lines()])
+    stepped = reading("a", 10_000, WALL + 10 * YEAR, trusted=True)
+    assert not found.advanced(stepped).now(stepped).trusted
+    assert found.advanced(stepped).worth_keeping(age)
+
+
+def test_a_file_of_an_older_version_is_read_and_one_without_a_step_is_as_it_wrote_it() -> None:
+    old = ["10 a 20 10 1700000000000 a 0", "1 2 3"]
+    age = age_of([line.split(" ") for line in old])
+    assert (age.age_ms, age.stepped_ms, age.lines()) == (10, 0, old)
+    with pytest.raises(ValueError, match="values"):
+        age_of([[*old[0].split(" "), "1", "2"]])
+
+
+def test_the_steps_back_that_are_kept_are_bounded() -> None:
+    age = Age()
+    for boot in range(STEPS_BACK_MAX + 5):
+        for wall_ms in (WALL + boot * DAY, WALL + boot * DAY - YEAR, WALL + boot * DAY, WALL + boot * DAY - YEAR):
+            age = age.advanced(reading(str(boot), 10, wall_ms, trusted=True))
+    assert len(age.steps_back) == STEPS_BACK_MAX
+    assert len({step.boot_id for step in age.steps_back}) == STEPS_BACK_MAX
+
+
+def sealed(log: PartitionLog, now: Now, timestamp_ms: int) -> None:
+    """A record with this timestamp in a segment of its own."""
+    records = memoryview(bytearray(build_batch([(None, b"x")], timestamp_ms=timestamp_ms)))
+    try:
+        log.writer.append(records, read_header(records), now)
+    except RollDue:
+        log.roller.roll()
+        log.writer.end_roll()
+        log.writer.append(records, read_header(records), now)
+    flush = log.writer.begin_flush()
+    assert flush is not None
+    flush.run()
+    log.writer.finish_flush(flush)
+    single_board.advance(log.state)
+
+
+def test_a_clock_chip_that_was_wrong_until_a_step_back_costs_no_record() -> None:
+    """Ten years ahead since the boot, and believed; devices are right. A time service sets the clock after an hour."""
+    store = open_store(SimulatedDisk(1))
+    log = make_topic(store, config={"segment.ms": "1", "retention.ms": str(DAY)}).partitions[0]
+    ahead = reading("a", 0, NOW_MS + 10 * YEAR, trusted=True)
+    age = Age().advanced(ahead)
+    for minute in range(3):
+        boot_ms = minute * 60_000
+        now = age.now(ahead._replace(boot_ms=boot_ms, wall_ms=ahead.wall_ms + boot_ms))
+        assert now.trusted
+        sealed(log, now, NOW_MS + boot_ms)
+    set_right = reading("a", HOUR, NOW_MS + HOUR, trusted=True)
+    age = age.advanced(set_right)
+    assert delete_expired(log, age.now(set_right)) == 0
+    assert log.log_start_offset == 0
+    booted = reading("b", 0, NOW_MS + 2 * HOUR, trusted=True)
+    age = age.advanced(booted)
+    assert age.now(booted).trusted
+    assert delete_expired(log, age.now(booted)) == 0
+    later = reading("b", 2 * DAY, NOW_MS + 2 * HOUR + 2 * DAY, trusted=True)
+    delete_expired(log, age.now(later))
+    assert log.log_start_offset == 2, "and goes when its time is over: all but the open segment"
+
+
+def test_compaction_keeps_the_time_on_disk_of_a_segment_that_a_wrong_clock_made_old() -> None:
+    step_back = StepBack("a", 5_000)
+    now = Now(WALL, 9_000, trusted=True, boot_id="b", steps_back=(step_back,))
+    old = Summary(1, 1, 0, 0, 1, 1, 0, 0, -10 * YEAR, True, "a")
+    other = old._replace(written_age_ms=1_000, boot_id="z")
+    assert youngest([old, other], now) == LastWrite(5_000, True, "a")
