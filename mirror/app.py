@@ -25,7 +25,7 @@ from kafka_wire.routes import RouteWatch
 from mirror import metrics
 from mirror.config import Config
 from mirror.errors import SameClusterError, SourceError, TargetError
-from mirror.preview import Planned, planned
+from mirror.preview import Planned, from_target, planned
 from mirror.replicator import Replicator
 from mirror.source import Source
 from mirror.status_text import TRANSACTIONS
@@ -99,7 +99,7 @@ def _pages(config: Config, figures: metrics.Metrics, replicator: Replicator) -> 
 
     def well() -> str:
         modes = [NO_FENCES] if replicator.is_weak else [TRANSACTIONS] if config.transactions else []
-        return "; ".join(["ok", *modes, *ends.notes()])
+        return "; ".join(["ok", *modes, *replicator.notes(), *ends.notes()])
 
     return metrics.pages_of(figures, replicator, well, config.metrics_access.token())
 
@@ -132,30 +132,31 @@ async def plan(config: Config, *, as_json: bool) -> int:
         if not any(rule.pattern.fullmatch(one.topic) for one in found):
             print(f'The table [topic."{rule.pattern.pattern}"] is for none of these topics', file=sys.stderr)
     for one in found:
-        if one.trouble:
-            print(one.trouble, file=sys.stderr)
+        if one.trouble or one.reason:
+            print(one.trouble or one.reason, file=sys.stderr)
     if near is not None:
         hint = f"; did you mean {near!r}?" if near else ""
         print(f"No topic of the source matches {config.topics!r}{hint}", file=sys.stderr)
     return 1 if refused or near is not None or any(one.trouble for one in found) else 0
 
 
-async def are_two_clusters(config: Config) -> bool:
-    """Print the sentence that refuses two ends that are one cluster, if they are; return whether they are two."""
+async def makes_no_loop(config: Config) -> bool:
+    """Print what would be passed over or refused, as it came from the target; return whether nothing is refused."""
     source, target = Source(config.source_client, config.group_id), Target(config.target_client)
     target.source_cluster_id = lambda: source.cluster_id
     try:
-        await source.topics([])
-        await target.topics([])
+        found = await from_target(source, target, config)
     except SameClusterError as error:
         print(f"source and target: {error}")
         return False
     except (SourceError, TargetError) as error:
-        raise CommandFailed(f"the cluster ids cannot be compared ({error})") from error
+        raise CommandFailed(f"what came from the target cannot be told ({error})") from error
     finally:
         await source.close()
         await target.close()
-    return True
+    for name, verdict in found.items():
+        print(f"topic {name} {verdict.reason}")
+    return not any(verdict.kind == "refused" for verdict in found.values())
 
 
 async def has_transactions(config: Config) -> bool:
@@ -172,11 +173,16 @@ async def has_transactions(config: Config) -> bool:
 
 
 def _planned_table(found: list[Planned]) -> str:
-    head = "TOPIC", "TARGET NAME", "PARTITIONS", "THERE", "TO SEND", "AGAIN", "GONE", "SETTINGS"
-    shown = len(head) if any(one.settings for one in found) else len(head) - 1
-    return table(head[:shown], [_planned_row(one)[:shown] for one in found])
-
-
-def _planned_row(one: Planned) -> tuple[str | int | None, ...]:
-    numbers = one.partitions, one.partitions_there, one.to_send, one.again, one.gone
-    return one.topic, one.target_name, *numbers, one.settings or None
+    head = ["TOPIC", "TARGET NAME", "PARTITIONS", "THERE", "TO SEND", "AGAIN", "GONE"]
+    rows: list[list[str | int | None]] = [
+        [one.topic, one.target_name, one.partitions, one.partitions_there, one.to_send, one.again, one.gone]
+        for one in found
+    ]
+    for title, texts in (
+        ("FROM TARGET", [one.from_target for one in found]),
+        ("SETTINGS", [one.settings for one in found]),
+    ):
+        if any(texts):
+            head.append(title)
+            rows = [[*row, text or None] for row, text in zip(rows, texts, strict=True)]
+    return table(head, rows)

@@ -164,6 +164,11 @@ class Asking:
         wanted = list(partitions)
         return self._all(await self._offsets(wanted, EARLIEST)), self._all(await self._offsets(wanted, LATEST))
 
+    async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end offset of each partition whose leader gives it now."""
+        found = await self._offsets(list(partitions), LATEST)
+        return {partition: offset for partition, offset in found.items() if isinstance(offset, int)}
+
     def _all(self, found: Mapping[TopicPartition, int | str]) -> dict[TopicPartition, int]:
         for partition, offset in found.items():
             if isinstance(offset, str):

@@ -110,7 +110,7 @@ def _check(given: argparse.Namespace, config: Config) -> int:
     if given.connect and well:
         from mirror import app  # noqa: PLC0415 - brings the protocol, which takes long to import on a Pi
 
-        well = asyncio.run(app.are_two_clusters(config))
+        well = asyncio.run(app.makes_no_loop(config))
         if config.transactions and well:
             well = asyncio.run(app.has_transactions(config))
     return 0 if well else 1

@@ -18,6 +18,10 @@ class NotOurTurnError(SourceError):
     """The group gives the word to another mirror, or is about to say who has it."""
 
 
+class OriginsChangedError(Exception):
+    """Another mirror has begun to write to a topic that is read: the origin of its records has to be stored again."""
+
+
 class TargetError(Exception):
     """The target cannot serve now."""
 

@@ -18,6 +18,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.epochs import LeaderEpochs, differ
 from mirror.link import Mark
 from mirror.offsets import Commit, PartitionOffsets
+from mirror.provenance import Origin, Writers
 from mirror.state import PartitionState, Sent
 
 
@@ -116,6 +117,7 @@ class Lane:
         "lingers",
         "memory",
         "offsets",
+        "origin",
         "packing",
         "partition",
         "partitions",
@@ -140,6 +142,7 @@ class Lane:
         "uncommitted",
         "urgent",
         "waits_since",
+        "writers",
     )
 
     def __init__(
@@ -192,6 +195,8 @@ class Lane:
         self.flight_max = 1  # batches at a time
         self.remembered_ms = -1  # the time by which the target ages what it knows of the producer, -1 when unknown
         self.uncommitted: list[Batch] = []  # before those: acknowledged, in a transaction that has not ended
+        self.origin: Origin | None = None  # of what is sent, as far as the source's mirrors tell
+        self.writers = Writers()
         self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
 

@@ -32,6 +32,7 @@ from kafka_wire.looking import Look, Wanted
 from mirror.between import Between
 from mirror.errors import OvertakenError, SourceError, TargetError
 from mirror.lane import Lane
+from mirror.provenance import carries
 from mirror.resuming import Resumed, Seen, floor_of
 from mirror.state import PartitionState, Write
 from mirror.state_records import Reading, StateError, StepsMissing, Stored, Topics
@@ -436,13 +437,14 @@ class Lives:
 
     async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
         if fence is not None:
-            state.begin(self._topics(lane), *fence[:2], resumed, end)
+            state.begin(self._topics(lane), *fence[:2], resumed, end, origin=lane.origin)
             return
         life = state.life
         may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not lane.contradicts
         # else the target would take a sequence for what came before it, or there would be none
         is_behind = lane.resend_from is None and not resumed.doubled and resumed.records >= life.records
-        if may_go_on and is_behind and state.topics == self._topics(lane):
+        is_same = state.topics == self._topics(lane) and carries(state.origin, lane.origin)
+        if may_go_on and is_behind and is_same:
             state.go_on(resumed, end)
             return
         if life.producer_id >= 0 and life.producer_epoch < LAST_EPOCH:
@@ -450,7 +452,7 @@ class Lives:
         else:
             made = await self.target.producer()
             producer = made.id, made.epoch
-        state.begin(self._topics(lane), *producer, resumed, end)
+        state.begin(self._topics(lane), *producer, resumed, end, origin=lane.origin)
 
     # -- write
 

@@ -7,6 +7,7 @@
 | TO SEND | records behind the positions, or behind the log's start without one |
 | AGAIN | of those at most so many may be there already: what a former life may have sent and not committed |
 | SETTINGS | what the file sets for it alone, where it differs from the defaults |
+| FROM TARGET | "all": the topic is passed over, as it came from there; "some": of its records those are passed over |
 | GONE | offsets behind the positions that the source has deleted; `run` writes them into the ledger |
 
 Lives here: the arithmetic, and what both clusters are asked for it. Must never come in: the table (app.py).
@@ -15,12 +16,14 @@ Lives here: the arithmetic, and what both clusters are asked for it. Must never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
 from mirror.offsets import Commit
+from mirror.provenance import TopicVerdict
+from mirror.screening import Screen
 from mirror.source import Source
 from mirror.target import Target
 from mirror.topics import TopicNameError, target_name
@@ -28,7 +31,10 @@ from mirror.topics import TopicNameError, target_name
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One topic that would be mirrored; `target_name` None: it cannot be, and `trouble` says why."""
+    """One topic that would be mirrored; `target_name` None: it is not, and `trouble` or `reason` says why.
+
+    `trouble` is what a person has to do something about; `reason` says why some of it, or all, is passed over.
+    """
 
     topic: str
     target_name: str | None
@@ -39,6 +45,8 @@ class Planned:
     gone: int
     trouble: str = ""
     settings: str = ""
+    from_target: str = ""
+    reason: str = ""
 
 
 async def planned(source: Source, target: Target, config: Config) -> tuple[list[Planned], str | None]:
@@ -52,8 +60,54 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     starts, ends = await source.bounds(partitions)
     commits = await source.commits(partitions)
     there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
-    found = [_planned(name, topic, config, (starts, ends, commits), there) for name, topic in chosen.items()]
+    positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions}
+    verdicts = await _verdicts(Screen(_Sides(source, target), config.request_timeout_ms / 1000), chosen, positions)
+    found = [
+        _judged(_planned(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
+        for name, topic in chosen.items()
+    ]
     return found, config.selection.near_miss(known)
+
+
+class _Sides:
+    def __init__(self, source: Source, target: Target) -> None:
+        self.source, self.target = source, target
+
+
+async def from_target(source: Source, target: Target, config: Config) -> dict[str, TopicVerdict]:
+    """Return what becomes of each selected topic of which some, or all, came from the target.
+
+    Positions do not count in it. Raises SourceError, TargetError.
+    """
+    known = await source.topics()
+    chosen = {name: known[name] for name in config.selection.of(known)}
+    await target.topics([])
+    verdicts = await _verdicts(Screen(_Sides(source, target), config.request_timeout_ms / 1000), chosen)
+    return {name: verdict for name, verdict in verdicts.items() if verdict is not None and verdict.reason}
+
+
+async def _verdicts(
+    screen: Screen, chosen: Mapping[str, Topic], positions: Mapping[TopicPartition, int] | None = None
+) -> dict[str, TopicVerdict | None]:
+    await screen.refresh()
+    screen.check_readable()
+    read_from: dict[str, dict[int, int]] = {name: {} for name in chosen}
+    for partition, offset in (positions or {}).items():
+        read_from[partition.topic][partition.partition] = offset
+    return {name: screen.judge(name, topic.topic_id, read_from[name]) for name, topic in chosen.items()}
+
+
+def _judged(one: Planned, verdict: TopicVerdict | None) -> Planned:
+    """Return what is planned where some of it, or all, came from the target."""
+    if verdict is None or not verdict.reason:
+        return one
+    if verdict.kind == "sent":
+        return replace(one, from_target="some", reason=f"{one.topic} {verdict.reason}")
+    reason = f"{one.topic} {verdict.reason}"
+    left_out = replace(one, target_name=None, partitions_there=None, to_send=0, again=0, gone=0, from_target="all")
+    if verdict.kind == "passed_over":
+        return replace(left_out, reason=reason, trouble="")
+    return replace(left_out, from_target="?", trouble=reason)
 
 
 Bounds = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int], Mapping[TopicPartition, Commit]]

@@ -37,6 +37,7 @@ from mirror.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC, Refused, l
 from mirror.epochs import epoch_starts
 from mirror.errors import (
     NotOurTurnError,
+    OriginsChangedError,
     OvertakenError,
     PositionsError,
     SourceError,
@@ -50,9 +51,11 @@ from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets
 from mirror.positions import Positions
 from mirror.progress import Progress
+from mirror.provenance import MERGED, UNKNOWN_SINCE, TopicVerdict, carries, is_sent
 from mirror.reading import WAIT_ALL_S, Answer, Place
 from mirror.report import Report
 from mirror.resuming import Resumed
+from mirror.screening import Screen
 from mirror.sending import Sender, Settings
 from mirror.source import Source
 from mirror.standby import Standby
@@ -61,7 +64,7 @@ from mirror.taking_over import mirrored_up_to
 from mirror.target import Target
 from mirror.transacting import TransactionalSender
 from mirror.transactional_lives import TROUBLE, TransactionalLives
-from mirror.troubles import Troubles
+from mirror.troubles import NOT_YET, Troubles
 
 _log = Log("mirror")
 
@@ -133,7 +136,10 @@ class Replicator:
         self._turn = 0
         self._nothing_selected = False
         self._unnamed: set[str] = set()  # topics that can have no name at the target
+        self._refused_topics: set[str] = set()  # of which nothing tells what came from the target
         self._have_begun = False  # lives of lanes, whose positions are to be judged
+        self._screen = Screen(self, config.request_timeout_ms / 1000)
+        self._polled_at, self._judged_version = 0.0, 0
         self._troubles = Troubles()
         for side in ("source", "target"):
             self._troubles.start(side)
@@ -232,6 +238,10 @@ class Replicator:
         """Return what is wrong in one line, or empty text."""
         return "; ".join(self._troubles.sentences())
 
+    def notes(self) -> list[str]:
+        """Return a sentence on the topics of which something is passed over, as it came from the target."""
+        return self._screen.notes()
+
     def hurry(self) -> None:
         """Try at once what waits for its next attempt: the network has changed."""
         self._hurried.set()
@@ -277,6 +287,8 @@ class Replicator:
                 self._set_trouble("source", "")
                 self._set_trouble("target", "")
                 _log.warning("let_go", because=error)
+            except OriginsChangedError as error:
+                _log.info("origins_changed", topic=error, action="none: new epochs tell of it")
             for lane in list(self._lanes.values()):
                 self._drop(lane, "")
             await self._end_reign()
@@ -334,7 +346,9 @@ class Replicator:
         self._note_near_miss(self.config.selection.near_miss(found))
         # By plain tuples, as in reading.py: they equal a TopicPartition, and most are known already.
         wanted = {(name, number): found[name] for name in names for number in found[name].leaders}
-        for gone in self._unnamed - {name for name, _ in wanted}:
+        self._screen.forget(self._screen.reasons.keys() - set(names))
+        for gone in (self._unnamed | self._refused_topics) - {name for name, _ in wanted}:
+            self._refused_topics.discard(gone)
             self._unnamed.discard(gone)
             self._set_trouble(gone, "")
         for partition, lane in list(self._lanes.items()):
@@ -345,7 +359,7 @@ class Replicator:
             else:
                 lane.found(wanted[partition])
         new = {TopicPartition(*one): topic for one, topic in wanted.items() if one not in self._lanes}
-        all_there = await self._add(new)
+        all_there = await self._add(new, found)
         await self._settle()
         return all_there and all(lane.is_read or not lane.ensured for lane in self._lanes.values())
 
@@ -361,12 +375,16 @@ class Replicator:
             _log.warning("no_topic_matches", topics=self.config.topics, **meant, then="it begins when there is one")
         self._nothing_selected = near is not None
 
-    async def _add(self, new: dict[TopicPartition, Topic]) -> bool:
+    async def _add(self, new: dict[TopicPartition, Topic], found: Mapping[str, Topic]) -> bool:
         """Make lanes for new partitions; return False when their positions cannot be told yet."""
+        new, ends = await self._screen.candidates(found, new, {partition.topic for partition in self._lanes})
+        self._set_trouble("source mirrors", self._screen.unreadable)
+        self._judge_lanes()
+        if self._troubles.get("target") == NOT_YET and self._screen.has_asked_target:
+            self._set_trouble("target", "")  # no lane may ever do so, where all came from there
         if not new:
             self._set_trouble("positions", "")
             return True
-        settings = await self.source.settings(sorted({partition.topic for partition in new}))
         try:
             commits = await self.source.commits(list(new))
         except PositionsError as error:  # what is read already is not held up
@@ -374,12 +392,20 @@ class Replicator:
             return False
         self._set_trouble("positions", "")
         starts, _ = await self.source.bounds([partition for partition in new if partition not in commits])
+        positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in new}
+        verdicts = self._judged({tp.topic: topic for tp, topic in new.items()}, positions)
+        new = {tp: topic for tp, topic in new.items() if is_sent(verdicts[tp.topic])}
+        settings = await self.source.settings(sorted({partition.topic for partition in new}))
         for partition, topic in new.items():
             lane = self._new_lane(partition, settings[partition.topic])
             if lane is None:
                 continue
             lane.found(topic)
             commit = commits.get(partition)
+            verdict = verdicts[partition.topic]
+            if verdict is not None:
+                lane.origin = verdict.origin._replace(since=0 if commit is None else UNKNOWN_SINCE)
+            lane.writers.checked_below = ends.get(partition, 0)
             lane.commit = commit
             lane.start(PartitionOffsets.resume(commit) if commit else PartitionOffsets(starts[partition]))
             if commit is None:
@@ -393,6 +419,24 @@ class Replicator:
             names = {partition.topic for partition in new}
             _log.info("begin_many", topics=len(names), partitions=len(new), resumed=len(commits.keys() & new.keys()))
         return True
+
+    def _judged(
+        self, topics: Mapping[str, Topic], positions: Mapping[TopicPartition, int]
+    ) -> dict[str, TopicVerdict | None]:
+        """Return what becomes of topics that are read from these positions; what is not sent is named."""
+        verdicts = {}
+        for name, topic in topics.items():
+            read_from = {tp.partition: offset for tp, offset in positions.items() if tp.topic == name}
+            before = self._screen.reasons.get(name)
+            verdict = verdicts[name] = self._screen.judge(name, topic.topic_id, read_from)
+            is_refused = verdict is not None and verdict.kind == "refused"
+            if is_refused or name in self._refused_topics:
+                self._set_trouble(name, verdict.reason if verdict is not None and is_refused else "")
+                (self._refused_topics.add if is_refused else self._refused_topics.discard)(name)
+            elif verdict is not None and verdict.reason and verdict != before:
+                event = "topic_passed_over" if verdict.kind == "passed_over" else "records_passed_over"
+                _log.info(event, topic=name, reason=verdict.reason)
+        return verdicts
 
     def _new_lane(self, partition: TopicPartition, settings: Mapping[str, str]) -> Lane | None:
         try:
@@ -428,6 +472,7 @@ class Replicator:
         memory.room.clear()
         room = self.config.buffer_bytes_max - memory.bytes
         answers = await self.source.reader.poll(wanted, room, POLL_S, memory.room)
+        self._polled_at = asyncio.get_running_loop().time()
         moved, out_of_range = False, []
         for answer in answers:
             lane = self._lanes.get(answer.partition)
@@ -513,6 +558,11 @@ class Replicator:
                     await self._cross(lane, found.first_offset)
                 if lane.offsets is not offsets:
                     break
+                if isinstance(found, Piece):
+                    header, writers = found.header, lane.writers
+                    is_same = header.producer_id == writers.producer_id and header.producer_epoch == writers.epoch
+                    if not is_same and not await self._turn_to_writer(lane, found, answer.log_end):
+                        break
                 self._take(lane, found)
         except BadBatch as error:
             self._rest(lane, str(error))
@@ -521,9 +571,67 @@ class Replicator:
                 self._set_trouble(f"{lane.name} source", "")
         self._sender.consider(lane)
 
-    @staticmethod
-    def _take(lane: Lane, found: Piece | Skipped) -> None:
-        if isinstance(found, Piece):
+    async def _turn_to_writer(self, lane: Lane, piece: Piece, log_end: int | None) -> bool:
+        """Find out whether a producer's batches came from the target; return False where the lane is not read on now.
+
+        Raises SourceError, OriginsChangedError.
+        """
+        header, writers, offsets = piece.header, lane.writers, lane.offsets
+        key = header.producer_id, header.producer_epoch
+        passes_over = writers.known.get(key, False)
+        if key not in writers.known and header.producer_id >= 0:
+            if piece.end_offset > writers.checked_below and not await self._check_claims(lane, log_end):
+                return False
+            if lane.is_gone or lane.offsets is not offsets:
+                return False
+            fate = self._screen.fate_of(lane.partition, header.producer_id)
+            if fate == "unknown":
+                self._refuse_topic(lane.partition.topic, lane.topic_id, MERGED)
+                return False
+            passes_over = fate == "passed_over"
+        writers.turn_to(*key, passes_over=passes_over)
+        return True
+
+    async def _check_claims(self, lane: Lane, log_end: int | None) -> bool:
+        """Read what other mirrors have stored, where that was not done since the last answers; False: later."""
+        if not self._screen.is_read_since(self._polled_at):
+            wait_s = self._screen.wait_s()
+            if wait_s > 0:
+                lane.rest_until = time.monotonic() + wait_s
+                return False
+            await self._screen.refresh()
+            self._screen.check_readable()
+        lane.writers.checked_below = max(lane.writers.checked_below, log_end or 0)
+        self._judge_lanes()
+        return True
+
+    def _judge_lanes(self) -> None:
+        """Judge the topics that are read, where the claims have changed; raises OriginsChangedError."""
+        if self._screen.claims.version == self._judged_version:
+            return
+        self._judged_version = self._screen.claims.version
+        topics: dict[str, list[Lane]] = {}
+        for lane in self._lanes.values():
+            topics.setdefault(lane.partition.topic, []).append(lane)
+        positions = {tp: lane.read_offset for tp, lane in self._lanes.items()}
+        verdicts = self._judged({name: Topic(lanes[0].topic_id, 0, {}) for name, lanes in topics.items()}, positions)
+        for name, verdict in verdicts.items():
+            for lane in topics[name]:
+                lane.writers.forget()
+                if not is_sent(verdict):
+                    self._drop(lane, "")
+                elif verdict is not None and not carries(lane.origin, verdict.origin):
+                    raise OriginsChangedError(name)
+
+    def _refuse_topic(self, name: str, topic_id: str | None, reason: str) -> None:
+        for lane in [lane for lane in self._lanes.values() if lane.partition.topic == name]:
+            self._drop(lane, "")
+        self._screen.hold(name, topic_id, reason)
+        self._refused_topics.add(name)
+        self._set_trouble(name, reason)
+
+    def _take(self, lane: Lane, found: Piece | Skipped) -> None:
+        if isinstance(found, Piece) and not lane.writers.passes_over:
             lane.put(found, asyncio.get_running_loop().time())
         else:
             lane.read_offset = found.end_offset
@@ -749,7 +857,11 @@ class Replicator:
         self._set_trouble(name, text)
 
     def made(self, lane: Lane, settings: Mapping[str, str]) -> None:
-        """Tell of a topic that was made."""
+        """Tell of a topic that was made: under another name than at the source, it is the mirror's alone."""
+        for each in self._lanes.values():
+            is_alone = each.target_topic == lane.target_topic != each.partition.topic
+            if is_alone and each.origin is not None:
+                each.origin = each.origin._replace(is_alone=True)
         self._following.made(lane, settings)
         fields = {"topic": lane.target_topic, "partitions": lane.partitions, "settings": _text(settings)}
         left_out = {key: value for key, value in lane.settings.items() if key not in settings}

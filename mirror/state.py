@@ -29,6 +29,7 @@ from typing import NamedTuple
 from kafka_wire.batches import SEQUENCES
 from mirror.epochs import EpochStart
 from mirror.offset_map import End, OffsetMap, Step
+from mirror.provenance import Origin, Writing, origin_of_writing
 from mirror.resuming import Life, Resumed, Seen, resume
 from mirror.state_records import (
     CHUNK_STEPS,
@@ -87,6 +88,7 @@ class PartitionState:
         self.map = OffsetMap((), End(0, 0, 0))
         self._passed: EpochStart | None = None  # of the source, where nothing was to be sent
         self._first_chunk = self._held_chunk = 0
+        self.origin: Origin | None = None  # of the records in the target's log
         if stored is not None:
             head = stored.head
             self.topics = head.topics
@@ -94,6 +96,7 @@ class PartitionState:
             self.map = OffsetMap(stored.steps, head.end)
             self._first_chunk, self._held_chunk = head.first_chunk, stored.held_chunk
             self._passed = head.passed
+            self.origin = head.origin
         self._removed: list[int] = []
         self._next, self._next_target = self.map.end.records, self.map.end.target_offset
         self._source_end = self.map.end.source_offset
@@ -124,11 +127,19 @@ class PartitionState:
         target_end: int,
         *,
         is_transactional: bool = False,
+        origin: Origin | None = None,
     ) -> None:
-        """Begin a life under an epoch that is in force now, in a log that ends at `target_end`."""
+        """Begin a life under an epoch that is in force now, in a log that ends at `target_end`.
+
+        `origin` is where what is sent in it comes from; without one nothing new is stored of that.
+        """
         assert resumed.verdict != "unknown", "look on first"
         if resumed.verdict in ("source_anew", "target_anew"):
             self.drop_map(resumed)
+        if origin is not None:
+            is_new_log = resumed.verdict == "target_anew"
+            writing = Writing(producer_id, target_end, self.life.producer_id, is_new_log)
+            self.origin = origin_of_writing(self.origin, origin, writing)
         self._go_to(resumed, target_end)
         self._promises = []
         self._must_write_from(self._next)
@@ -338,6 +349,7 @@ class PartitionState:
             self.map.end,
             self.life.is_transactional,
             self._passed_safely,
+            self.origin,
         )
         records.append(head_record(self.partition, head))
         self._writing, self._changed = (

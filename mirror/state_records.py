@@ -21,6 +21,15 @@ the source is [12,1,0,0].
 | records, source_offset, target_end | what was safe when this was written, all exclusive ends |
 | transactional | true: this was committed with the records below those ends, and what lies behind them does not count |
 | source_epoch | [offset, leader epoch] of what was passed over last below source_offset; left out where unknown |
+| origin | where the records come from (provenance.py); left out by versions before, which leave out on rewriting, too |
+
+| origin | meaning |
+|---|---|
+| passed | ids of the clusters that each record has passed, the source among them |
+| perhaps | ids of further clusters that some records may have passed |
+| alone | true: the mirror made the topic under another name, and it is the mirror's alone |
+| since | the target's offset from which on `producers` names all of the mirror's |
+| producers | [producer id, the log's end at its first use], oldest first, 32 at most |
 
 What is written of a partition at one time is in one batch, so a reader never finds half of it.
 
@@ -37,6 +46,7 @@ from typing import Any, NamedTuple
 
 from mirror.epochs import EpochStart
 from mirror.offset_map import End, Step
+from mirror.provenance import Claim, Origin
 from mirror.topics import TOPIC_NAME_LENGTH_MAX
 
 VERSION, TRANSACTIONAL_VERSION = 1, 2
@@ -75,6 +85,7 @@ class Head(NamedTuple):
     end: End
     is_transactional: bool = False
     passed: EpochStart | None = None
+    origin: Origin | None = None
 
 
 class Stored(NamedTuple):
@@ -88,6 +99,11 @@ class Stored(NamedTuple):
 def topic_name(group_id: str) -> str:
     """The state topic of a mirror, by its group at the source; `__` keeps it out of every mirror's selection."""
     return f"__{re.sub(r'[^a-zA-Z0-9._-]', '_', group_id)}-state"[:TOPIC_NAME_LENGTH_MAX]
+
+
+def is_state_topic(name: str) -> bool:
+    """Return whether a name may be that of a mirror's state topic; whose records are none makes no claim."""
+    return name.startswith("__edge-mirror-") and (name.endswith("-state") or len(name) == TOPIC_NAME_LENGTH_MAX)
 
 
 def head_record(partition: Partition, head: Head) -> Record:
@@ -110,7 +126,53 @@ def head_record(partition: Partition, head: Head) -> Record:
         fields["transactional"] = True
     if head.passed is not None:
         fields["source_epoch"] = list(head.passed)
+    if head.origin is not None:
+        fields["origin"] = _origin_fields(head.origin)
     return _key("head", partition), _json(fields)
+
+
+def _origin_fields(origin: Origin) -> dict[str, Any]:
+    return {
+        "passed": sorted(origin.passed),
+        "perhaps": sorted(origin.perhaps),
+        "alone": origin.is_alone,
+        "since": origin.since,
+        "producers": [list(each) for each in origin.producers],
+    }
+
+
+def _origin(fields: Mapping[str, Any] | None) -> Origin | None:
+    """Return the origin that a head has; raises ValueError, KeyError or TypeError for what is none."""
+    if fields is None:
+        return None
+    producers = tuple((producer_id, first) for producer_id, first in fields["producers"])
+    numbers = (fields["since"], *(number for each in producers for number in each))
+    clusters = [*fields["passed"], *fields["perhaps"]]
+    if not all(type(number) is int for number in numbers) or not all(type(each) is str for each in clusters):
+        raise TypeError("its origin has a number or a cluster id that is none")
+    passed, perhaps = frozenset(fields["passed"]), frozenset(fields["perhaps"])
+    return Origin(passed, perhaps, fields["alone"] is True, fields["since"], producers)
+
+
+def claim_of(state_topic: str, key: bytes | None, value: bytes | None) -> tuple[Partition, Claim] | None:
+    """Return the claim that a record of another mirror's state topic makes; None where it makes none.
+
+    The version does not matter, as a newer mirror's records loop like any other's.
+    """
+    try:
+        kind, partition, _ = _read_key(key)
+        fields = json.loads(value) if kind == "head" and value is not None else None
+        if not isinstance(fields, dict):
+            return None
+        producer_id, target = fields["producer_id"], fields["target"]
+        if type(producer_id) is not int or type(target) is not str:
+            return None
+        ids = (fields.get("target_id"), fields.get("source_id"))
+        topic_id, source_id = (each if isinstance(each, str) else None for each in ids)
+        origin = _origin(fields.get("origin"))
+    except (StateError, ValueError, KeyError, TypeError):
+        return None
+    return partition, Claim(state_topic, target, topic_id, partition[1], source_id, producer_id, origin)
 
 
 def steps_record(partition: Partition, chunk: int, steps: Sequence[Step]) -> Record:
@@ -250,6 +312,7 @@ def _head(fields: Mapping[str, Any]) -> Head:
         End(fields["records"], fields["source_offset"], fields["target_end"]),
         fields.get("transactional") is True,
         EpochStart(*passed) if passed else None,
+        _origin(fields.get("origin")),
     )
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+import pytest
+
 from tests.support import runtimes
-from tests.support.mirror_road import FAST, EdgeMirror, bounds, create_topic, produce
-from tests.support.processes import EdgeBroker
+from tests.support.mirror_loops import found, mirrors, topics, wait_still, write_down
+from tests.support.mirror_road import FAST, EdgeMirror, bounds, create_topic, delete_topic, partition_count, produce
+from tests.support.processes import ApacheKafka, EdgeBroker, wait_until
 from tests.support.waiting import CALL_S
 
 
@@ -50,3 +53,190 @@ def test_a_cloned_card_is_refused_until_it_has_an_empty_data_directory(tmp_path)
         shutil.rmtree(tmp_path / "clone")
         second.start()
         assert command(*sides, "check", "--connect").returncode == 0
+
+
+@pytest.fixture
+def broker_class(request):
+    return {"edge": EdgeBroker, "kafka": ApacheKafka}[request.config.getoption("--broker")]
+
+
+@pytest.fixture
+def a(tmp_path, broker_class):
+    with broker_class(tmp_path, name="a") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def b(tmp_path, broker_class):
+    with broker_class(tmp_path, name="b") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def c(tmp_path, broker_class):
+    with broker_class(tmp_path, name="c") as broker:
+        yield broker.bootstrap
+
+
+SITES = {"up": "up", "down": "down"}
+
+
+def both(a, b):
+    return {"up": (a, b), "down": (b, a)}
+
+
+def test_identity_both_ways_carries_each_record_once(a, b, tmp_path):
+    for bootstrap in (a, b):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    produce(b, "t", 100, 110)
+    with mirrors(tmp_path, both(a, b), topics="t") as running:
+        wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
+        assert "t: sent without the records that came from the target" in running["down"].get("/health")[1]
+        assert all(mirror.get("/health")[0] == 200 for mirror in running.values())
+    assert found(a, "t") == found(b, "t") == [*range(20), *range(100, 110)]
+    with mirrors(tmp_path, both(a, b), topics="t"):  # and after a restart
+        produce(a, "t", 20, 25)
+        wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
+    assert found(a, "t") == found(b, "t") == [*range(25), *range(100, 110)]
+
+
+def test_site_names_both_ways_make_no_further_topics(a, b, tmp_path):
+    create_topic(a, "t", 2)
+    create_topic(b, "u", 1)
+    produce(a, "t", 0, 20)
+    produce(b, "u", 0, 10)
+    with mirrors(tmp_path, both(a, b), topics=".*", site={"up": "a", "down": "b"}) as running:
+        wait_still([(a, "t", b, "a.t"), (b, "u", a, "b.u")])
+        wait_until(lambda: "a.t: passed over" in running["down"].get("/health")[1], 20, "a.t is named")
+    assert topics(a) == ["b.u", "t"]
+    assert topics(b) == ["a.t", "u"]
+    assert found(b, "a.t") == list(range(20))
+    assert found(a, "b.u") == list(range(10))
+    planned = command(b, a, "plan", "--topics", ".*", "--site", "b")
+    assert planned.returncode == 0
+    assert "passed over" in planned.stdout + planned.stderr
+
+
+def create_ledger(bootstrap):
+    """An edge broker has made it already."""
+    if not partition_count(bootstrap, "__edge_ledger"):
+        create_topic(bootstrap, "__edge_ledger", 1)
+
+
+def test_the_ledgers_entries_cross_once_though_data_goes_up_and_commands_down(a, b, tmp_path):
+    create_topic(a, "data", 1)
+    create_topic(b, "commands", 1)
+    for bootstrap, number in ((a, 1), (b, 2)):
+        create_ledger(bootstrap)
+        write_down(bootstrap, number)
+    produce(a, "data", 0, 20)
+    produce(b, "commands", 0, 10)
+    way = "__edge_ledger"
+    with mirrors(tmp_path, both(a, b), topics={"up": "data", "down": "commands"}) as running:
+        wait_still([(a, "data", b, "data"), (b, "commands", a, "commands"), (a, way, b, way), (b, way, a, way)])
+        assert [mirror.get("/health")[0] for mirror in running.values()] == [200, 200]
+    assert found(a, way) == found(b, way) == [1, 2]
+    assert found(b, "data") == list(range(20))
+    assert found(a, "commands") == list(range(10))
+
+
+def test_a_users_own_topic_that_looks_mirrored_still_goes(a, b, tmp_path):
+    create_topic(a, "t", 1)
+    create_topic(b, "a.own", 1)
+    create_topic(b, "a.t", 1)  # the user's too; the mirror from a writes into it as well
+    produce(a, "t", 0, 20)
+    produce(b, "a.own", 100, 110)
+    produce(b, "a.t", 200, 210)
+    with mirrors(tmp_path, both(a, b), topics=".*", site={"up": "a", "down": "b"}):
+        wait_still([(a, "t", b, "a.t"), (b, "a.own", a, "b.a.own"), (b, "a.t", a, "b.a.t")])
+    assert topics(a) == ["b.a.own", "b.a.t", "t"]
+    assert topics(b) == ["a.own", "a.t"]
+    assert found(a, "b.a.own") == list(range(100, 110))
+    assert found(a, "b.a.t") == list(range(200, 210))
+    assert found(b, "a.t") == [*range(20), *range(200, 210)]
+
+
+def test_a_star_into_one_topic_with_commands_down_is_carried_once(a, b, c, tmp_path):
+    """`c` is the centre of two sites; readings go up into one topic, commands down, ledgers both ways."""
+    for bootstrap in (a, b, c):
+        create_topic(bootstrap, "readings", 1)
+        create_topic(bootstrap, "commands", 1)
+    produce(a, "readings", 0, 20)
+    produce(b, "readings", 100, 120)
+    produce(c, "commands", 0, 10)
+    for bootstrap, number in ((a, 1), (b, 2)):
+        create_ledger(bootstrap)
+        write_down(bootstrap, number)
+    ways = {"a-up": (a, c), "b-up": (b, c), "a-down": (c, a), "b-down": (c, b)}
+    selected = {name: "readings" if name.endswith("up") else "commands" for name in ways}
+    sites = {name: name for name in ways}
+    with mirrors(tmp_path, ways, {"policy": "identity"}, topics=selected, site=sites) as running:
+        wait_still(
+            [
+                *((site, "readings", c, "readings") for site in (a, b)),
+                *((c, "commands", site, "commands") for site in (a, b)),
+                *((site, "__edge_ledger", c, "__edge_ledger") for site in (a, b)),
+                (a, "__edge_ledger", b, "__edge_ledger"),
+                (b, "__edge_ledger", a, "__edge_ledger"),
+            ]
+        )
+        assert {name: mirror.get("/health")[0] for name, mirror in running.items()} == dict.fromkeys(ways, 200)
+    assert found(c, "readings") == [*range(20), *range(100, 120)]
+    assert found(a, "readings") == list(range(20))
+    assert found(a, "commands") == found(b, "commands") == list(range(10))
+    assert found(a, "__edge_ledger") == found(b, "__edge_ledger") == found(c, "__edge_ledger") == [1, 2]
+
+
+def test_a_ring_of_names_ends_where_it_began(a, b, c, tmp_path):
+    create_topic(a, "t", 1)
+    produce(a, "t", 0, 20)
+    ways = {"ab": (a, b), "bc": (b, c), "ca": (c, a)}
+    with mirrors(tmp_path, ways, topics=".*", site={"ab": "a", "bc": "b", "ca": "c"}) as running:
+        wait_still([(a, "t", b, "a.t"), (b, "a.t", c, "b.a.t")])
+        wait_until(lambda: "b.a.t: passed over" in running["ca"].get("/health")[1], 20, "b.a.t is named")
+    assert (topics(a), topics(b), topics(c)) == (["t"], ["a.t"], ["b.a.t"])
+
+
+def test_a_ring_merged_by_identity_is_refused_by_name(a, b, c, tmp_path):
+    for bootstrap in (a, b, c):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    produce(b, "t", 100, 120)
+    with mirrors(tmp_path, {"ab": (a, b), "bc": (b, c)}, {"ledger": False}, topics="t"):
+        wait_still([(a, "t", b, "t"), (b, "t", c, "t")])
+        with mirrors(tmp_path, {"ca": (c, a)}, {"ledger": False}, topics="t") as running:
+            wait_until(lambda: "t: is refused" in running["ca"].get("/health")[1], 20, "t is refused")
+            wait_still([(a, "t", b, "t"), (b, "t", c, "t")])
+    assert found(a, "t") == list(range(20))
+    assert found(c, "t") == [*range(20), *range(100, 120)]
+    for name, *more in (["plan"], ["check", "--connect"]):
+        done = command(c, a, name, "--config", tmp_path / "ca" / "mirror.toml", *more)
+        assert done.returncode == 1, done
+        assert "t is refused" in done.stdout + done.stderr
+
+
+def test_a_deleted_state_topic_makes_no_loop(a, b, tmp_path):
+    for bootstrap in (a, b):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    with mirrors(tmp_path, both(a, b), {"ledger": False, "policy": "identity"}, topics="t", site=SITES):
+        wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
+    delete_topic(b, "__edge-mirror-up-state")
+    with mirrors(tmp_path, both(a, b), {"ledger": False, "policy": "identity"}, topics="t", site=SITES):
+        wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
+    assert found(a, "t") == found(b, "t") == list(range(20))
+
+
+def test_a_topic_that_is_deleted_and_made_again_goes_if_it_is_a_users(a, b, tmp_path):
+    create_topic(a, "t", 1)
+    produce(a, "t", 0, 20)
+    with mirrors(tmp_path, both(a, b), {"ledger": False}, topics=".*", site={"up": "a", "down": "b"}) as running:
+        wait_still([(a, "t", b, "a.t")])
+        wait_until(lambda: "a.t: passed over" in running["down"].get("/health")[1], 20, "a.t is named")
+        running["up"].stop()
+        delete_topic(b, "a.t")
+        create_topic(b, "a.t", 1)
+        produce(b, "a.t", 100, 110)
+        wait_still([(b, "a.t", a, "b.a.t")])
+        assert found(a, "b.a.t") == list(range(100, 110))

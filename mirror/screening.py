@@ -1,0 +1,192 @@
+"""Decides which topics and batches of the source are sent, by what other mirrors keep there (provenance.py).
+
+| a topic that is new to the mirror | is |
+|---|---|
+| while no mirror writes to the source | admitted |
+| without any record, while a mirror does | left until its first record: by then the head of its writer tells |
+| passed over, or refused | held, until the claims have changed or the topic was made again |
+| of a writer whose fate the target's cluster id decides, while the target was never reached | left |
+| any, while a state topic cannot be read | held, with a sentence: nothing tells what came from the target |
+
+Does not contain: partition streams, offsets, log lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from kafka_wire.cluster import Topic
+from kafka_wire.partitions import TopicPartition
+from mirror.claims_reading import ClaimsReader
+from mirror.errors import SourceError, TargetError
+from mirror.provenance import Claims, Fate, Origin, Target, TopicVerdict
+from mirror.source import Source
+from mirror.state_records import is_state_topic
+from mirror.target import Target as TargetEnd
+
+NAMED_MAX = 3
+REFRESH_SHARE = 20  # times the duration of a refresh pass between two that producers cause
+REFRESH_S_MAX = 1.0
+REJUDGED_S = 60.0  # after which topics that are held are judged by claims that are read again
+
+
+class Ends(Protocol):
+    """The two clusters."""
+
+    source: Source
+    target: TargetEnd
+
+
+class _Held(NamedTuple):
+    topic_id: str | None
+    version: int
+
+
+class Screen:
+    """What of the source is sent; of one event loop. `reasons` has the sentence of each topic of which some is not."""
+
+    def __init__(self, ends: Ends, timeout_s: float) -> None:
+        self.reasons: dict[str, TopicVerdict] = {}
+        self._ends = ends
+        self._reader = ClaimsReader(lambda: ends.source, timeout_s)
+        self._target_ids: frozenset[str] = frozenset()
+        self._held: dict[str, _Held] = {}
+        self._ended_at, self._duration_s = -REJUDGED_S, 0.0
+        self.has_asked_target = False
+        """Whether the target has answered."""
+        self._ids_version = -1  # of the claims, when the target's topics were asked for
+
+    @property
+    def claims(self) -> Claims:
+        """All that was read."""
+        return self._reader.claims
+
+    @property
+    def unreadable(self) -> str:
+        """Why nothing tells what came from the target, empty where it does."""
+        return "; ".join(
+            f"topic {name} cannot be read ({why}), so nothing tells which records came from the target: let this "
+            "mirror's user read topics whose names begin with __edge-mirror-"
+            for name, why in self._reader.unreadable.items()
+        )
+
+    # -- topics
+
+    async def candidates(
+        self, found: Mapping[str, Topic], new: Mapping[TopicPartition, Topic], known: Iterable[str] = ()
+    ) -> tuple[dict[TopicPartition, Topic], dict[TopicPartition, int]]:
+        """Return those of the new partitions that may be admitted, and the logs' ends of before the claims were read.
+
+        `found` are all topics of the source, `known` those that were admitted. Raises SourceError.
+        """
+        now = asyncio.get_running_loop().time()
+        if not (self._reader.has_mirrors or any(map(is_state_topic, found))):
+            return dict(new), {}
+        is_due = now - self._ended_at >= REJUDGED_S
+        wanted = {tp: topic for tp, topic in new.items() if is_due or not self._is_held(tp.topic, topic)}
+        if not wanted:
+            return {}, {}
+        ends = await self._ends.source.ends(wanted)
+        written = {*known, *(tp.topic for tp, end in ends.items() if end > 0)}
+        wanted = {tp: topic for tp, topic in wanted.items() if tp.topic in written}
+        if wanted:
+            await self.refresh()
+        if self.unreadable:
+            return {}, {}
+        if not self._knows_target():
+            wanted = {tp: topic for tp, topic in wanted.items() if not self.claims.of_topic(tp.topic)}
+        return wanted, ends
+
+    def _is_held(self, name: str, topic: Topic) -> bool:
+        return self._held.get(name) == _Held(topic.topic_id, self.claims.version)
+
+    def judge(self, name: str, topic_id: str | None, read_from: Mapping[int, int]) -> TopicVerdict | None:
+        """Return what becomes of a topic that is read from these offsets; None where its cluster has no id."""
+        source, target = self._ends.source.cluster_id, self._target
+        if source is None:
+            return None
+        verdict = self.claims.verdict(name, topic_id, source, target, read_from)
+        if verdict.kind == "sent":
+            self._held.pop(name, None)
+        else:
+            self._held[name] = _Held(topic_id, self.claims.version)
+        if verdict.reason:
+            self.reasons[name] = verdict
+        else:
+            self.reasons.pop(name, None)
+        return verdict
+
+    def fate_of(self, partition: TopicPartition, producer_id: int) -> Fate:
+        """Return what becomes of a producer's batches."""
+        return self.claims.fate_of(*partition, producer_id, self._target)
+
+    def hold(self, name: str, topic_id: str | None, reason: str) -> None:
+        """Leave out a topic that was admitted, until the claims have changed."""
+        self._held[name] = _Held(topic_id, self.claims.version)
+        self.reasons[name] = TopicVerdict("refused", Origin(frozenset()), reason=reason)
+
+    def notes(self) -> list[str]:
+        """Return a sentence for all topics that are passed over, and one for those of which some records are."""
+        kinds = {
+            "passed_over": "passed over, as a mirror made it from records of the target",
+            "sent": "sent without the records that came from the target",
+        }
+        told = []
+        for kind, text in kinds.items():
+            names = sorted(name for name, verdict in self.reasons.items() if verdict.kind == kind)
+            more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+            told += [f"{', '.join(names[:NAMED_MAX])}{more}: {text}"] if names else []
+        return told
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Note that these topics exist no more."""
+        for name in names:
+            self.reasons.pop(name, None)
+            self._held.pop(name, None)
+
+    @property
+    def _target(self) -> Target:
+        return Target(self._ends.target.cluster_id or "", self._target_ids)
+
+    # -- claims
+
+    def is_read_since(self, moment: float) -> bool:
+        """Return whether the claims were read by a refresh that began after a moment of the loop's clock."""
+        return self._reader.began_at >= moment
+
+    def wait_s(self) -> float:
+        """Return for how long a refresh should wait, as the last one was just now."""
+        passed = asyncio.get_running_loop().time() - self._ended_at
+        return max(0.0, min(REFRESH_S_MAX, REFRESH_SHARE * self._duration_s) - passed)
+
+    async def refresh(self) -> None:
+        """Read the claims as they are now; raises SourceError."""
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        await self._reader.refresh()
+        if self.claims and not self._knows_target():
+            await self._ask_target()
+        self._ended_at = loop.time()
+        self._duration_s = self._ended_at - began_at
+
+    def _knows_target(self) -> bool:
+        if self._ends.target.cluster_id is None:
+            return False
+        return not self.claims.names_unknown_clusters or self._ids_version == self.claims.version
+
+    async def _ask_target(self) -> None:
+        version = self.claims.version
+        try:
+            topics = await self._ends.target.topics(None if self.claims.names_unknown_clusters else [])
+        except TargetError:
+            return  # it is away, and the topics of these claims wait for it
+        self.has_asked_target = True
+        self._target_ids |= {topic.topic_id for topic in topics.values() if topic.topic_id is not None}
+        self._ids_version = version
+
+    def check_readable(self) -> None:
+        """Raise SourceError where nothing tells what came from the target."""
+        if self.unreadable:
+            raise SourceError(self.unreadable)
