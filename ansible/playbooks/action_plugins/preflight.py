@@ -7,10 +7,13 @@ and nothing is changed anywhere. It needs ansible-core alone, as it runs in the 
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import yaml
@@ -20,6 +23,21 @@ from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 
 COLLECTION = Path(__file__).parents[2]
+
+
+def _rules(name: str) -> ModuleType:
+    """Load a module of ../preflight_rules by its path: Ansible puts no folder of a collection on Python's path."""
+    spec = importlib.util.spec_from_file_location(
+        f"drupelet_preflight_{name}", COLLECTION / "playbooks/preflight_rules" / f"{name}.py"
+    )
+    if spec is None or spec.loader is None:
+        raise AnsibleError(f"playbooks/preflight_rules/{name}.py is missing: install the collection again.")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+broker_check, site_checks, value_forms = map(_rules, ("broker_check", "site_checks", "value_forms"))
 GROUPS = {  # group: the role that it is for; provision.yml has a play for each
     "base": "base",
     "broker": "broker",
@@ -43,6 +61,8 @@ FREE_MB_MIN, SPARK_MB, JAVA_MB = (
 SPARK_PORTS = {"spark_master": 8080, "spark_worker": 8081}
 ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+(?:%\w+)?\]):([0-9]{1,5})")
 LOOPBACK = re.compile(r"127\.|localhost$|::1$")
+BROKER_MODES = ("none", "secured", "migrate")
+BROKER_ADDRESSES = ("listen", "secured_listen", "advertise", "metrics")
 MQTT_BY_TLS = "0.0.0.0:8883"
 HOSTS_SHOWN = 6
 REMEDIES = {  # by ssh's own words
@@ -225,7 +245,8 @@ def names(host: Host) -> Iterator[Finding]:
 
 def values(host: Host) -> Iterator[Finding]:
     """Settings that are missing, cannot be worked out, or are not what their role declares."""
-    for role in [*host.roles, *(["security"] if {"broker", "central"} & host.groups else [])]:
+    included = ["drupelet", "packages", "security"] if set(host.roles) - {"base"} else []
+    for role in [*host.roles, *included, *(["kafka"] if host.is_kafka else [])]:
         options = host.known.roles[role]
         for name, option in options.items():
             if name in host.variables:
@@ -252,7 +273,7 @@ def _value(host: Host, name: str, option: dict[str, Any]) -> Iterator[Finding]:
             text = f"{name} cannot be worked out: {' '.join(str(error).split())}"
         yield host.finds(name, text)
         return
-    if said := _unlike(name, option, value) or _no_address(option, value):
+    if said := _unlike(name, option, value) or _no_address(option, value) or value_forms.problem(name, value):
         yield host.finds(name, f"{name} is not what its role takes: {said}.")
 
 
@@ -435,8 +456,8 @@ def ports(host: Host) -> Iterator[Finding]:
                     f"{name} is {address}:{port}, and {owner or 'something'} listens there: stop it or set another.",
                 )
                 break
-        for other, elsewhere, number, rival in claims[:index]:
-            if number == port and unit != rival and _overlap(elsewhere, address):
+        for other, elsewhere, number, _ in claims[:index]:
+            if number == port and _overlap(elsewhere, address):
                 yield host.finds(
                     "ports", f"{other} and {name} both want port {port}: set another port for one of them."
                 )
@@ -575,10 +596,16 @@ def _claims(host: Host) -> Iterator[tuple[str, str, int, str]]:
             ("broker_listen", host.value("broker_listen"), "kafka.service" if is_kafka else "edge-broker.service")
         )
         wanted += [] if is_kafka else [("broker_metrics", host.value("broker_metrics"), "edge-broker.service")]
+    for role in ("broker", "central"):
+        if role in host.groups and _mode(host, role) == "migrate":
+            unit = "kafka.service" if host.is_kafka else "edge-broker.service"
+            wanted.append((f"{role}_secured_listen", host.value(f"{role}_secured_listen"), unit))
     if "central" in host.groups:
         wanted.append(("central_listen", host.value("central_listen"), "kafka.service"))
     if host.is_kafka:
         wanted.append(("kafka_controller_listen", host.value("kafka_controller_listen"), "kafka.service"))
+        if any(role in host.groups and _mode(host, role) != "none" for role in ("broker", "central")):
+            wanted.append(("kafka_local_listen", host.value("kafka_local_listen"), "kafka.service"))
     if "mosquitto" in host.groups:
         wanted += [(name, address, "mosquitto.service") for name, address in _mqtt_listeners(host)]
     for role in ("gateway", "mirror"):
@@ -610,10 +637,44 @@ def findings(members: Mapping[str, Sequence[str]], hosts: Sequence[Host]) -> lis
     """Return all that would go wrong, the inventory's first, then the hosts' in their order."""
     found = misspelt(members, hosts)
     for host in hosts:
-        found += [*values(host), *logins(host)]
+        found += [*values(host), *logins(host), *site_checks.spark(host)]
+        modes = {role: _mode(host, role) for role in sorted({"broker", "central"} & host.groups)}
+        found += site_checks.secrets(host, modes, has_secret=_has_secret(host))
         for look in (system, room, ports, network, metrics, strangers) if host.answer else ():
             found += look(host)
-    return list(dict.fromkeys([*found, *sites(hosts), *services(hosts)]))
+    return list(dict.fromkeys([*found, *broker_settings(hosts), *sites(hosts), *services(hosts)]))
+
+
+def broker_settings(hosts: Sequence[Host]) -> list[Finding]:
+    """Return what the broker would refuse of each host's configuration, by the broker's own rules."""
+    found: list[Finding] = []
+    asked: dict[Path, dict[str, Any]] = {}
+    by_name = {host.name: host for host in hosts}
+    for host in hosts:
+        settings = host.value("broker_settings")
+        if "broker" not in host.groups or host.is_kafka or not isinstance(settings, Mapping):
+            continue
+        if odd := broker_check.odd_values(settings):
+            found += [host.finds("broker_settings", f"{text}.") for text in odd]
+            continue
+        addresses = {name: str(host.value(f"broker_{name}") or "") for name in BROKER_ADDRESSES}
+        if without := list(site_checks.advertised(host, "broker")):
+            found += without
+            addresses["advertise"] = f"{host.name}:{endpoint(addresses['listen'])[1]}"
+        mode, rules = _mode(host, "broker"), broker_check.source(COLLECTION, host.value("drupelet_wheel"))
+        wanted = ["listen", *(["secured_listen"] if mode == "migrate" else [])]
+        are_addresses = all(_is_address(text) for name, text in addresses.items() if text or name in wanted)
+        if rules is not None and are_addresses and mode in BROKER_MODES:
+            writers = host.value("broker_ledger_writers")
+            are_networks = not value_forms.problem("broker_ledger_writers", writers)
+            intended = broker_check.Intended(
+                mode=mode, settings=settings, ledger_writers=writers if writers and are_networks else [], **addresses
+            )
+            asked.setdefault(rules, {})[host.name] = intended
+    for rules, brokers in asked.items():
+        for name, problems in broker_check.problems(rules, brokers).items():
+            found += [by_name[name].finds("broker_settings", f"{text.rstrip('.')}.") for text in problems]
+    return found
 
 
 def misspelt(members: Mapping[str, Sequence[str]], hosts: Sequence[Host]) -> list[Finding]:

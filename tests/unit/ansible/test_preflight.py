@@ -137,12 +137,12 @@ OPEN = "broker_listen is 0.0.0.0:9092, where anybody in the network could do eve
         ({"broker_listen": "0.0.0.0:9092", "broker_settings": {"edge.network.trusted": True}}, BOARD, False),
         ({"broker_listen": "0.0.0.0:9092", "broker_engine": "kafka"}, BOARD, False),
         ({"broker_listen": "0.0.0.0:9092"}, f"{BOARD}listens *:9092 edge-broker.service edge-broker\n", False),
-        ({"broker_listen": "0.0.0.0:9092", "broker_security": "secured"}, BOARD, False),
+        ({"broker_listen": "0.0.0.0:9092", "broker_security": "secured", "security_secret": "x" * 16}, BOARD, False),
         ({"broker_listen": "[::1]:9092"}, BOARD, False),
     ],
 )
 def test_a_network_that_nobody_calls_trusted_is_told_before_the_broker_refuses_it(variables, answer, found, tmp_path):
-    told = look(board(**variables), tmp_path=tmp_path, answer=answer)
+    told = look(board(broker_advertise="pi-1:9092", **variables), tmp_path=tmp_path, answer=answer, **VAULT)
     assert [line for line in told if OPEN in line and line.endswith("[broker_network_trusted]")] == told
     assert bool(told) is found
 
@@ -396,6 +396,74 @@ def test_an_address_that_is_none_is_told(groups, name, value, wrong, tmp_path):
 )
 def test_an_address_that_is_one_passes(name, value, tmp_path):
     assert look(board("gateway", **{name: value}), tmp_path=tmp_path, answer=None) == []
+
+
+SECURED = {"broker_security": "secured", "security_secret": "x" * 24}
+LAN_MASTER = {"spark_master_url": "spark://10.0.0.7:7077", "spark_secret": "x" * 16, "spark_address": "10.0.0.7"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "variables", "told"),
+    [
+        ("broker", {"broker_memory_max": 10}, "10, which are bytes is too little"),
+        ("broker", {"broker_memory_max": "256 megabytes"}, "256 megabytes is no size of systemd"),
+        ("gateway broker", {"gateway_memory_max": "0%"}, "0% is no size of systemd"),
+        ("gateway broker", {"gateway_mqtt_port": 99999}, "99999 is no port"),
+        ("base", {"base_open_ports": [8883, 99999]}, "99999 is no port"),
+        ("base", {"base_ssh_port": 0}, "0 is no port"),
+        ("base", {"base_trusted_networks": ["10.0.0.0/33"]}, "10.0.0.0/33 is no address and no network"),
+        ("broker", {"broker_ledger_writers": ["pi-2.local"]}, "pi-2.local is no address and no network"),
+        ("broker", {"broker_oom_score_adjust": -2000}, "-2000 must lie between -1000 and 1000"),
+        ("broker", {"broker_watchdog_s": 1}, "1 must lie between 10 and 86400, or 0"),
+        ("broker", {"broker_data_dir": "/var/lib"}, "/var/lib belongs to the system"),
+        ("broker", {"broker_data_dir": "data"}, "data is no absolute path"),
+        ("base", {"base_timezone": "Europe/Berlinn"}, "is no time zone: write such as Europe/Berlin"),
+        ("base", {"base_hostname": "pi_1"}, "pi_1 is no host name"),
+        ("broker", {"broker_settings": {"log.retension.ms": 5}}, "did you mean 'log.retention.ms'?"),
+        ("broker", {"broker_settings": {"num.partitions": "many"}}, "num.partitions in broker_settings is 'many'"),
+        ("broker", {"broker_settings": {"log.retention.ms": None}}, "has log.retention.ms as nothing"),
+        ("broker", {"broker_settings": {"log": {"retention.ms": 5}}}, "has log as a mapping"),
+        ("broker", {**SECURED, "broker_settings": {"super.users": "admin"}}, "super.users names 'admin'"),
+        ("broker", {"broker_listen": "0.0.0.0:9092", "broker_network_trusted": True}, "set broker_advertise"),
+        ("broker", {"broker_security": "migrate", "broker_secured_listen": "0.0.0.0:9094"}, "security_secret is not"),
+        ("broker", {"broker_security": "secured"}, "broker_security is secured, and security_secret is not set"),
+        ("broker", {**SECURED, "broker_security": "migrate"}, "needs broker_secured_listen"),
+        (
+            "broker",
+            {**SECURED, "broker_security": "migrate", "broker_secured_listen": "0.0.0.0:9092"},
+            "whose port broker_listen has already",
+        ),
+        ("broker", {**SECURED, "security_secret": "short"}, "security_secret has 5 characters"),
+        ("spark_jobs", LAN_MASTER, "jobs and workers must see one checkpoint"),
+        ("spark_worker", LAN_MASTER, "jobs and workers must see one checkpoint"),
+        ("spark_worker", {"spark_secret": "x" * 16}, "the host has no Spark master of its own"),
+        ("spark_master", {"spark_secret": "short"}, "a Spark cluster needs spark_secret"),
+        ("broker", {"broker_metrics": "127.0.0.1:9092"}, "broker_listen and broker_metrics both want port 9092"),
+    ],
+)  # fmt: skip
+def test_a_value_that_would_end_a_play_halfway_is_told_before(groups, variables, told, tmp_path):
+    lines = look(board(groups, **variables), tmp_path=tmp_path)
+    assert [line for line in lines if told in line], lines
+
+
+@pytest.mark.parametrize(
+    ("groups", "variables"),
+    [
+        ("broker", {"broker_memory_max": "infinity"}),
+        ("broker", {"broker_memory_max": "25%"}),
+        ("broker", {"broker_watchdog_s": 0}),
+        ("broker", {"broker_data_dir": "/srv/kafka"}),
+        ("base", {"base_trusted_networks": ["10.0.0.7/24", "fd00::/64"], "base_open_ports": [1, 65535]}),
+        ("broker", {"broker_settings": {"log.retention.ms": 86400000, "auto.create.topics.enable": False}}),
+        ("broker", {**SECURED, "broker_listen": "0.0.0.0:9094", "broker_advertise": "10.0.0.7:9094"}),
+        ("broker", {**SECURED, "broker_security": "migrate", "broker_secured_listen": "127.0.0.1:9094"}),
+        ("spark_jobs", {}),
+        ("spark_jobs spark_worker spark_master", {"spark_secret": "x" * 16}),
+        ("spark_worker", {**LAN_MASTER, "spark_checkpoint_shared": True}),
+    ],
+)
+def test_a_value_of_its_form_passes(groups, variables, tmp_path):
+    assert look(board(groups, **variables), tmp_path=tmp_path) == []
 
 
 def test_two_boards_with_one_prefix_at_one_target_are_told(tmp_path):
