@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from kafka_wire.batches import Skipped
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.claims_reading import ClaimsReader
@@ -27,6 +28,7 @@ from mirror.state_records import is_state_topic
 from mirror.target import Target as TargetEnd
 
 NAMED_MAX = 3
+MARKERS_MAX = 16  # offsets of a log that are looked at: a longer one has records
 REFRESH_SHARE = 20  # times the duration of a refresh pass between two that producers cause
 REFRESH_S_MAX = 1.0
 REJUDGED_S = 60.0  # after which topics that are held are judged by claims that are read again
@@ -89,7 +91,10 @@ class Screen:
         if not wanted:
             return {}, {}
         ends = await self._ends.source.ends(wanted)
-        written = {*known, *(tp.topic for tp, end in ends.items() if end > 0)}
+        written = set(known)
+        for tp, end in ends.items():
+            if tp.topic not in written and await self._has_records(tp, end):
+                written.add(tp.topic)
         wanted = {tp: topic for tp, topic in wanted.items() if tp.topic in written}
         if wanted:
             await self.refresh()
@@ -98,6 +103,16 @@ class Screen:
         if not self._knows_target():
             wanted = {tp: topic for tp, topic in wanted.items() if not self.claims.of_topic(tp.topic)}
         return wanted, ends
+
+    async def _has_records(self, partition: TopicPartition, end: int) -> bool:
+        """Return whether a log holds more than the markers of fences, which come before the head of their writer."""
+        offset = 0
+        while offset < end <= MARKERS_MAX:
+            found = await self._ends.source.batch_at(partition, offset)
+            if not isinstance(found, Skipped):
+                return True
+            offset = found.end_offset
+        return end > MARKERS_MAX
 
     def _is_held(self, name: str, topic: Topic) -> bool:
         return self._held.get(name) == _Held(topic.topic_id, self.claims.version)
