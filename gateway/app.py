@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import platform
 import signal
 import time
 import traceback
@@ -18,14 +17,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from drupelet.addresses import is_loopback
-from drupelet.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC, KernelBootClock
 from drupelet.certificate_ends import CertificateEnds
 from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from gateway import notices, state
-from gateway.boot_times import BootTimes
 from gateway.config import FileConfig, GatewayConfig, MqttConfig
 from gateway.metrics import Metrics, pages_of, serve_metrics
 from gateway.publisher import Producer, Publisher
@@ -66,10 +63,7 @@ class Gateway:
         self._config = config
         _check_state_dir(config)
         self.metrics = Metrics()
-        host = platform.node() or "localhost"
-        self.boot_times = BootTimes(KernelBootClock(config.clock_trusted), config.state_dir / "clock.json", host)
-        start = _ProducerStart(config, self.boot_times)
-        self.publisher = Publisher(config.kafka, self.metrics, config.node, start, self.boot_times.mark)
+        self.publisher = Publisher(config.kafka, self.metrics, config.node, _ProducerStart(config))
         self.sources: list[Source] = [
             _file_source(file)(file, self.publisher, config.state_dir, self.metrics) for file in config.files
         ]
@@ -101,8 +95,7 @@ class Gateway:
 
     def well(self) -> str:
         """Say that all is well, and what a person should know all the same."""
-        said = [*(source.note() for source in self.sources), self.boot_times.note()]
-        notes = [note for note in said if note is not None]
+        notes = [note for source in self.sources if (note := source.note()) is not None]
         return "; ".join(["ok", *notes, *self._ends.notes()])
 
     def _pages(self) -> Pages:
@@ -118,7 +111,6 @@ class Gateway:
         failed = _fail_on_broken_callbacks(asyncio.get_running_loop())
         publishing = asyncio.ensure_future(self.publisher.run())
         reading = [asyncio.ensure_future(source.run()) for source in self.sources]
-        reading.append(asyncio.ensure_future(self.boot_times.run(self.publisher.offer)))
         try:
             await self._work(stop, on_ready, [failed, publishing, *reading])
         finally:
@@ -221,26 +213,20 @@ def _certificate_ends(config: GatewayConfig) -> CertificateEnds:
 
 
 class _ProducerStart:
-    """Starts producers, the first one after the gateway's own topics were created."""
+    """Starts producers, the first one after the dead-letter topic was created."""
 
-    def __init__(self, config: GatewayConfig, boot_times: BootTimes) -> None:
+    def __init__(self, config: GatewayConfig) -> None:
         self._config = config
-        self._boot_times = boot_times
         self._dead_letter_topic: Any = None
-        self._boot_times_topic: Any = None
 
     async def __call__(self) -> Producer:
-        from gateway.kafka_producer import KafkaProducer, OwnTopic, dead_letter_topic  # noqa: PLC0415 (aiokafka takes long to import)
+        from gateway.kafka_producer import DeadLetterTopic, KafkaProducer  # noqa: PLC0415 (aiokafka takes long to import)
 
         producer = await KafkaProducer.start(self._config.kafka, self._config.node)
         if self._dead_letter_topic is None:
-            kafka, node = self._config.kafka, self._config.node
-            self._dead_letter_topic = dead_letter_topic(kafka, node)
-            self._boot_times_topic = OwnTopic(kafka, node, BOOT_TIMES_TOPIC, (BOOT_TIMES_CONFIG,))
+            self._dead_letter_topic = DeadLetterTopic(self._config.kafka, self._config.node)
         try:
             await self._dead_letter_topic.make()
-            if self._boot_times.needs_topic:
-                await self._boot_times_topic.make()
         except BaseException:
             await producer.discard()
             raise

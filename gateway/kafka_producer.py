@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -143,14 +142,12 @@ class KafkaProducer:
             await asyncio.wait([sender], timeout=_DISCARD_TIMEOUT_S)
 
 
-class OwnTopic:
-    """Creates a topic of the gateway's own, once, before anything is written to it; tries each of `settings`."""
+class DeadLetterTopic:
+    """Creates the dead-letter topic, once, before anything is written to it."""
 
-    def __init__(self, config: KafkaConfig, node: str, name: str, settings: Sequence[dict[str, str]]) -> None:
+    def __init__(self, config: KafkaConfig, node: str) -> None:
         self._config = config
         self._node = node
-        self._name = name
-        self._settings = settings
         self._made = False
 
     async def make(self) -> None:
@@ -163,10 +160,8 @@ class OwnTopic:
             self._made = True
         except (kafka_errors.KafkaError, ConfigurationError, OSError, AttributeError) as error:
             # AttributeError: the controller is not known yet
-            event = (
-                "dead_letter_topic_not_made" if self._name == self._config.dead_letter_topic else "topic_not_created"
-            )
-            _log.warning(event, topic=self._name, error=sentence(error))
+            topic, text = self._config.dead_letter_topic, sentence(error)
+            _log.warning("dead_letter_topic_not_made", topic=topic, error=text)
 
     async def _make(self) -> None:
         config = self._config
@@ -174,8 +169,8 @@ class OwnTopic:
         try:
             await admin.start()
             replicas = replicas_for(len((await admin.describe_cluster())["brokers"]))
-            for settings in self._settings:
-                topic = NewTopic(self._name, dead_letters.PARTITIONS, replicas, topic_configs=settings)
+            for settings in (dead_letters.TOPIC_SETTINGS, dead_letters.KAFKA_TOPIC_SETTINGS):
+                topic = NewTopic(config.dead_letter_topic, dead_letters.PARTITIONS, replicas, topic_configs=settings)
                 answer = (await admin.create_topics([topic])).topic_errors[0]
                 kind = kafka_errors.for_code(answer[1])
                 if kind in (kafka_errors.NoError, kafka_errors.TopicAlreadyExistsError):
@@ -185,12 +180,6 @@ class OwnTopic:
             raise kind(answer[-1])
         finally:
             await admin.close()
-
-
-def dead_letter_topic(config: KafkaConfig, node: str) -> OwnTopic:
-    """Return the dead-letter topic, with the edge broker's settings, else with Apache Kafka's."""
-    settings = dead_letters.TOPIC_SETTINGS, dead_letters.KAFKA_TOPIC_SETTINGS
-    return OwnTopic(config, node, config.dead_letter_topic, settings)
 
 
 async def _trouble(config: KafkaConfig) -> str | None:

@@ -126,14 +126,11 @@ class Publisher:
         metrics: Metrics,
         node: str,
         start_producer: Callable[[], Awaitable[Producer]],
-        mark: Callable[[Record], Record] = lambda record: record,
     ) -> None:
-        """`mark` adds to each record what its board's clock makes necessary."""
         self._config = config
         self._metrics = metrics
         self._node = node
         self._start_producer = start_producer
-        self._mark = mark
         self._lanes: dict[str, _Lane] = {}
         self._producer: Producer | None = None
         self._broken: asyncio.Future[BaseException] | None = None
@@ -178,7 +175,7 @@ class Publisher:
 
     def offer(self, record: Record, on_acked: Callable[[], None]) -> None:
         """Take a record in; `on_acked` is called once, on the loop, when it (or its ledger record) is on disk."""
-        self._deliver(_Delivery(self._mark(record), on_acked, time.monotonic()))
+        self._deliver(_Delivery(record, on_acked, time.monotonic()))
 
     def dead_letter(
         self, record: Record, reason: str, detail: str, on_acked: Callable[[], None], loss: Loss | None = None
@@ -189,7 +186,7 @@ class Publisher:
         for the broker to take the dead letter is ledgered likewise.
         """
         self._note_refused(record, reason, detail)
-        letter = dead_letters.dead_letter(self._mark(record), self._config.dead_letter_topic, reason, detail)
+        letter = dead_letters.dead_letter(record, self._config.dead_letter_topic, reason, detail)
         if loss is not None:
             letter = dead_letters.cut_to(letter, len(letter.value), len(letter.value) + (loss.bytes or 0))
         self._deliver(_Delivery(letter, on_acked, time.monotonic(), reason=reason, loss=loss))
