@@ -11,24 +11,20 @@ Nothing is written or made, and no connection is opened: a port is bound for a m
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import os
-import socket
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from drupelet.addresses import endpoint_text
-from drupelet.errors import ConfigurationError, reason
+from drupelet.errors import ConfigurationError
 from drupelet.metrics_access import MetricsAccess
-from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.config import BrokerConfig
 from edge_broker.configuration_check import Checked
 from edge_broker.listeners import METRICS_TOKEN, Listener, inter_broker_listener
+from edge_broker.network.port_check import port_problems
 from edge_broker.tls_settings import read_tls_settings
-
-PORT_PRIVILEGED = 1024
 
 
 class HostFindings(NamedTuple):
@@ -63,7 +59,7 @@ def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
     if checked.metrics is not None:
         endpoints.append((f"--metrics is {endpoint_text(*checked.metrics)}", checked.metrics))
     for name, endpoint in endpoints:
-        for problem, is_lack in _port_problems(name, endpoint):
+        for problem, is_lack in port_problems(name, endpoint):
             (lacks if is_lack else notes).append(problem)
     return HostFindings(list(dict.fromkeys(lacks)), list(dict.fromkeys(notes)))
 
@@ -99,10 +95,11 @@ def _check_rights(config: BrokerConfig, data_dir: str) -> None:
 
 
 def _check_certificate(config: BrokerConfig, listener: Listener, notes: list[str]) -> None:
+    from edge_broker.clock import SystemClock  # noqa: PLC0415
     from edge_broker.network.tls import Tls  # noqa: PLC0415 - ssl costs 2 MB, for TLS alone
 
     settings = read_tls_settings(config, listener.name, logs_in=listener.logs_in)
-    notes += Tls(settings, time.time, listener.advertised.host).warnings()
+    notes += Tls(settings, lambda: SystemClock().wall_ms() / 1000, listener.advertised.host).warnings()
 
 
 def _cluster_checks(config: BrokerConfig, listeners: tuple[Listener, ...]) -> Iterator[Callable[[], object]]:
@@ -125,28 +122,3 @@ def _check_kazoo() -> None:
         raise ConfigurationError(
             "zookeeper.connect is set, and the package kazoo is not installed: install drupelet[cluster]"
         )
-
-
-def _port_problems(name: str, endpoint: Endpoint) -> Iterator[tuple[str, bool]]:
-    """Bind to an address for a moment; yield a sentence, and whether `serve` would refuse it whatever runs now."""
-    host, port = endpoint
-    try:
-        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104 - as serve does
-    except OSError as error:
-        yield f"{name}, and {host} has no address on this host: {reason(error)}", True
-        return
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as one:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                one.bind(address)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                yield f"{name}, where something listens now: the running broker, or another program", False
-            elif error.errno == errno.EADDRNOTAVAIL:
-                yield f"{name}, which is no address of this host: take one of `ip address`, or 0.0.0.0", True
-            elif error.errno == errno.EACCES and port < PORT_PRIVILEGED:
-                yield f"{name}, and this user may not listen below {PORT_PRIVILEGED}: choose another port", False
-            else:
-                yield f"{name}, which cannot be listened on: {reason(error)}", True
-            return
