@@ -233,22 +233,24 @@ class Pipe:
             for lane in self.lingering:
                 if sender.waited(lane):
                     self.sparse.add(lane)
-        left = self._take(sender, self.sparse.urgent, load, batch_bytes)
-        left = self._take(sender, self.sparse.others, load, left)
+        crumb = batch_bytes // CRUMB  # of the batch as it is bounded above: else the bound may leave crumbs alone
+        left = self._take(sender, self.sparse.urgent, load, batch_bytes, crumb)
+        left = self._take(sender, self.sparse.others, load, left, crumb)
         if not self.under_way_bytes or room >= batch_bytes // 2:
-            self._take_ready(sender, load, max(left, batch_bytes // 2))
+            self._take_ready(sender, load, max(left, batch_bytes // 2), crumb)
         return load
 
-    def _take_ready(self, sender: Sender, load: list[Batch | Job], left: int) -> None:
+    def _take_ready(self, sender: Sender, load: list[Batch | Job], left: int, crumb: int) -> None:
         turns = self.ready
         kept = int(left * (1 - URGENT_SHARE)) if turns.others else 0
-        left = self._take(sender, turns.urgent, load, left - kept) + kept
-        left = self._take(sender, turns.others, load, left)
-        self._take(sender, turns.urgent, load, left)
+        left = self._take(sender, turns.urgent, load, left - kept, crumb) + kept
+        left = self._take(sender, turns.others, load, left, crumb)
+        self._take(sender, turns.urgent, load, left, crumb)
 
     @staticmethod
-    def _take(sender: Sender, turns: dict[Lane, None], load: list[Batch | Job], left: int) -> int:
-        while turns and left > sender.link.batch_bytes // CRUMB and len(load) < LANES_MAX:
+    def _take(sender: Sender, turns: dict[Lane, None], load: list[Batch | Job], left: int, crumb: int) -> int:
+        """Take from these lanes in turn; return the bytes left. Less than `crumb` is no batch."""
+        while turns and left > crumb and len(load) < LANES_MAX:
             lane = next(iter(turns))
             del turns[lane]
             taken = sender.take(lane, left)

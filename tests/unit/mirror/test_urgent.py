@@ -32,9 +32,8 @@ class Loads:
         self.link = SimpleNamespace(limit_bytes=room, under_way_bytes=0, batch_bytes=1000)
         self.has = dict.fromkeys(lanes, each)
         self.target = SimpleNamespace(cluster=self)
+        self.dealing = SimpleNamespace(active=1)
         self.pipe = None
-
-    dealing = SimpleNamespace(active=1)
 
     def ended(self, task): ...
 
