@@ -29,7 +29,31 @@ QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.bac
 
 Place = tuple[int, int]
 
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # that the broker is away is no news here
+
+class Silence:
+    """Silences a library's loggers while at least one worker holds it; several threads may."""
+
+    def __init__(self, library: str) -> None:
+        self._logger = logging.getLogger(library)
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._level = logging.NOTSET
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._holders:
+                self._level = self._logger.level
+                self._logger.setLevel(logging.CRITICAL)
+            self._holders += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._holders -= 1
+            if not self._holders:
+                self._logger.setLevel(self._level)
+
+
+_aiokafka_silent = Silence("aiokafka")  # each broker that a test stops would be a page of log lines
 
 
 class Notes:
@@ -91,6 +115,17 @@ class Worker(threading.Thread):
             raise deadline.error(f"{self.name} ends", f"it is at work; done so far {self.done}")
 
 
+class AioWorker(Worker):
+    """One that works in an event loop of its own, with aiokafka."""
+
+    def work(self) -> None:
+        with _aiokafka_silent:
+            asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        raise NotImplementedError
+
+
 class Writer(Worker):
     """An idempotent confluent-kafka producer with acks=all that lives through every kill; `keys`: how many, 0 none."""
 
@@ -127,11 +162,8 @@ def produce(producer: Producer, topic: str, number: int, notes: Notes, key: byte
     producer.produce(topic, value, key, partition=number % PARTITIONS, on_delivery=on_delivery)
 
 
-class AioWriter(Worker):
+class AioWriter(AioWorker):
     """The same with aiokafka."""
-
-    def work(self) -> None:
-        asyncio.run(self._work())
 
     async def _work(self) -> None:
         settings = {"bootstrap_servers": self.bootstrap, "enable_idempotence": True, "retry_backoff_ms": 20}
@@ -194,11 +226,8 @@ class ConfluentReader(Reader):
             self.note_commit((place.partition, place.offset) for place in good)
 
 
-class AioReader(Reader):
+class AioReader(AioWorker, Reader):
     """The same with aiokafka."""
-
-    def work(self) -> None:
-        asyncio.run(self._work())
 
     async def _work(self) -> None:
         settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "retry_backoff_ms": 20}
@@ -222,11 +251,11 @@ class AioReader(Reader):
             self.note_commit((place.partition, offset) for place, offset in offsets.items())
 
 
-class Newcomer(Worker):
+class Newcomer(AioWorker):
     """A new idempotent aiokafka producer that writes two records to each partition and goes."""
 
     def work(self) -> None:
-        asyncio.run(self._work())
+        super().work()
         assert len(self.notes.values) == 2 * PARTITIONS, f"two acks for one place: {self.notes.values}"
 
     async def _work(self) -> None:

@@ -81,20 +81,51 @@ time.sleep(60)
     wait_until(lambda: not any(_alive(pid) for pid in pids), 10, "the child and its child are gone")
 
 
-def test_a_port_that_another_run_was_given_is_given_to_nobody(monkeypatch):
-    taken, free = free_port(), free_port()
-    monkeypatch.setattr(ports, "_claims", {})  # as another process has it
-    monkeypatch.setattr(ports, "_can_bind", lambda port: True)
-    given = iter([taken, free, 2])
-    monkeypatch.setattr(ports.random, "sample", lambda *_args, **_kwargs: given)
-    assert ports.free_port() == 2
+def test_a_port_that_another_run_was_given_is_given_to_nobody():
+    one, other = ports.PortClaims(), ports.PortClaims()  # as two runs have it
+    try:
+        given = [{claims.next_port() for _ in range(3 * ports.BLOCK)} for claims in (one, other)]
+        assert not given[0] & given[1]
+        assert [len(some) for some in given] == [3 * ports.BLOCK] * 2
+    finally:
+        one.close()
+        other.close()
+
+
+def test_1000_ports_take_8_descriptors():
+    """Clients that wait in select(), paho-mqtt among them, end at descriptor 1024."""
+    claims = ports.PortClaims()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        assert len({claims.next_port() for _ in range(1000)}) == 1000
+        assert len(os.listdir("/proc/self/fd")) - before == 8
+    finally:
+        claims.close()
+
+
+def test_a_forked_child_gets_ports_of_its_own():
+    claims = ports.PortClaims()
+    reader, writer = os.pipe()
+    try:
+        first = claims.next_port()
+        if not (child := os.fork()):
+            os.write(writer, " ".join(str(claims.next_port()) for _ in range(2 * ports.BLOCK)).encode())
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            given = {int(word) for word in pipe.read().split()}
+        os.waitpid(child, 0)
+        assert len(given) == 2 * ports.BLOCK
+        assert not given & {first, *(claims.next_port() for _ in range(ports.BLOCK - 1))}
+    finally:
+        claims.close()
 
 
 def test_free_ports_differ_and_lie_below_the_ephemeral_range():
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports = [free_port() for _ in range(50)]
-    assert len(set(ports)) == 50
-    assert max(ports) < low
+    given = [free_port() for _ in range(50)]
+    assert len(set(given)) == 50
+    assert max(given) < low
 
 
 def test_wait_until_names_what_it_waited_for():
