@@ -22,6 +22,7 @@ from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
+from drupelet.watches import health_text, unknown_text
 from gateway import notices, state
 from gateway.config import FileConfig, GatewayConfig, MqttConfig
 from gateway.metrics import Metrics, pages_of, serve_metrics
@@ -30,6 +31,7 @@ from gateway.sources.board import BoardSource
 from gateway.sources.file_pattern import PatternSource
 from gateway.sources.files import FileSource
 from gateway.sources.journal import JournalSource
+from gateway.watching import LOOK_S, Watches, Watching
 
 READY_WAIT_S = 10.0  # for peers that are on their way up; without them it is ready too: it holds and retries
 CANCEL_AGAIN_S = 12.0  # until Python 3.12 wait_for may lose a cancellation; longer than a producer takes to be given up
@@ -75,6 +77,9 @@ class Gateway:
             _tell_forgotten_session(config)
         else:
             self.sources.append(_mqtt_source(config, config.mqtt, self.publisher, self.metrics))
+        self.watches = Watches(
+            self.metrics.watch_state, [source.watches for source in self.sources if isinstance(source, Watching)]
+        )
         self._server: asyncio.Server | None = None
         self._ends = _certificate_ends(config)
         self._notifier = Notifier(os.environ, partial(_log.warning, "notify_failed"))
@@ -94,12 +99,18 @@ class Gateway:
         return notices.persistence_trouble(self._config.mosquitto)
 
     def well(self) -> str:
-        """Say that all is well, and what a person should know all the same."""
+        """Say that all is well, or which watches hear nothing; and what a person should know all the same."""
         notes = [note for source in self.sources if (note := source.note()) is not None]
-        return "; ".join(["ok", *notes, *self._ends.notes()])
+        return health_text(self.watches.states(), [*notes, *self._ends.notes()])
 
     def _pages(self) -> Pages:
-        return pages_of(self.metrics, self.problem, self.well, self._config.metrics_access.token())
+        pages = pages_of(self.metrics, self.problem, self.well, self._config.metrics_access.token())
+
+        def metrics() -> bytes:
+            self.watches.refresh()
+            return pages.metrics()
+
+        return pages._replace(metrics=metrics)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Work until SIGTERM or SIGINT; raises what a part failed with."""
@@ -123,16 +134,17 @@ class Gateway:
         stopping = asyncio.ensure_future(stop.wait())
         announcing = asyncio.ensure_future(self._announce(on_ready))
         notifying = asyncio.ensure_future(self._notify())
+        watching = asyncio.ensure_future(self._watch())
         try:
-            endings: list[asyncio.Future[Any]] = [stopping, *tasks]
+            endings: list[asyncio.Future[Any]] = [stopping, watching, *tasks]
             await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
+            for task in (*tasks, watching):
                 if task.done():
                     task.result()
             self._notifier.tell("STOPPING=1", "STATUS=waiting for what is under way")
             await self._drain()
         finally:
-            await _cancel([stopping, announcing, notifying])
+            await _cancel([stopping, announcing, notifying, watching])
 
     async def _announce(self, on_ready: Callable[[], None]) -> None:
         for source in self.sources:
@@ -150,8 +162,17 @@ class Gateway:
         self._notifier.tell("READY=1", f"STATUS={self._status()}")
         await self._notifier.keep_alive(alive(self._status))
 
+    async def _watch(self) -> None:
+        while True:
+            self.watches.refresh()
+            await asyncio.sleep(LOOK_S)
+
     def _status(self) -> str:
-        return self.problem() or f"{len(self.sources)} sources, {self.publisher.pending_records} records wait"
+        if (problem := self.problem()) is not None:
+            return problem
+        silent = unknown_text(self.watches.states())
+        waiting = f"{len(self.sources)} sources, {self.publisher.pending_records} records wait"
+        return f"{waiting}; unknown: {silent}" if silent else waiting
 
     async def _drain(self) -> None:
         """Take nothing new and wait a little for what is under way; what is left is not acknowledged to its source."""
@@ -246,11 +267,13 @@ def _mqtt_source(config: GatewayConfig, mqtt: MqttConfig, publisher: Publisher, 
     from gateway.sources.mosquitto import MosquittoWatch  # noqa: PLC0415 (paho only where MQTT is read)
     from gateway.sources.mqtt import MqttSource  # noqa: PLC0415
     from gateway.sources.mqtt_session import MqttSession  # noqa: PLC0415
+    from gateway.sources.sys_signals import SysSignals  # noqa: PLC0415
 
     session = MqttSession(config.state_dir, mqtt.client_id)
     left = None if session.left_behind is None else (session.left_behind, session.changes)
     state_path = config.state_dir / "mosquitto.json"
-    watch = MosquittoWatch(publisher, state_path, session.client_id, metrics, left_behind=left)
+    signals = SysSignals(f"{mqtt.host}:{mqtt.port}", drops=mqtt.watch_drops, oversize=mqtt.watch_oversize)
+    watch = MosquittoWatch(publisher, state_path, session.client_id, metrics, signals=signals, left_behind=left)
     return MqttSource(mqtt, publisher, watch, metrics, session)
 
 

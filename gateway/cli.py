@@ -91,6 +91,7 @@ def _check(options: argparse.Namespace) -> int:
     if config.kafka.security.password is not None:
         config.kafka.security.password.text()
     _warn([*notices.security(config), *notices.mosquitto(config), *notices.missing(config)])
+    _warn(notices.unwatched(config))
     print(f"{options.config}: ok")
     for line in describe(config):
         print(f"  {line}")

@@ -63,6 +63,7 @@ class MqttConfig:
     keepalive_s: int
     receive_maximum: int
     watch_drops: bool
+    watch_oversize: bool
     routes: tuple[Route, ...]
 
 
@@ -311,7 +312,8 @@ def _mqtt(table: Table) -> MqttConfig:
         ssl_key_file=table.optional_path("ssl_key_file"),
         keepalive_s=table.number("keepalive_s", 30, 5, 65_535),
         receive_maximum=table.number("receive_maximum", 1_000, 1, 65_535),
-        watch_drops=table.take("watch_drops", bool, True),
+        watch_drops=(drops := table.take("watch_drops", bool, True)),
+        watch_oversize=table.take("watch_oversize", bool, drops),
         routes=routes,
     )
     if config.password_file is not None and config.username is None:

@@ -6,20 +6,17 @@
 | does it speak Kafka, and do its brokers' own addresses lead to them? | Metadata |
 | may this client write to the topics? | Produce without records, which brokers refuse, after the rights |
 
-Of mosquitto: connection, TLS, user and password, by a session of its own that ends with it. Blocking: an end
-that does not answer costs TIMEOUT_S. Source: KIP-98 and Kafka's schema of Produce 8; MQTT 5.0, section 3.2.
+Of mosquitto: see connect_mqtt.py. Blocking: an end that does not answer costs TIMEOUT_S.
+Source: KIP-98 and Kafka's schema of Produce 8.
 """
 
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from typing import TypeVar
 
 from drupelet.addresses import host_and_port
-from drupelet.connection_errors import explained
-from drupelet.errors import ConfigurationError
 from drupelet.kafka_connection import TIMEOUT_S, End, NotConnected, asked, opened, try_cluster
 from drupelet.kafka_security import Security
 from drupelet.ledger import LEDGER_TOPIC
@@ -33,7 +30,7 @@ from edge_broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from gateway.config import GatewayConfig, KafkaConfig, MqttConfig
+from gateway.config import GatewayConfig, KafkaConfig
 
 _VERSION = 8  # served by Apache Kafka 2.4 to 4.x and by the edge broker
 _DENIED, _CLUSTER_DENIED = 29, 31
@@ -48,7 +45,9 @@ def try_all(config: GatewayConfig) -> Iterator[End]:
     topics |= {source.topic: None for source in (*config.files, config.journal, config.board) if source is not None}
     yield from try_kafka(config.kafka, sorted(topics))
     if config.mqtt is not None:
-        yield try_mosquitto(config.mqtt)
+        from gateway.connect_mqtt import try_mosquitto  # noqa: PLC0415 (paho only where MQTT is read)
+
+        yield from try_mosquitto(config.mqtt)
 
 
 def try_kafka(config: KafkaConfig, topics: list[str]) -> Iterator[End]:
@@ -96,44 +95,3 @@ def _ask(connection: socket.socket, security: Security, key: int, request: Messa
         return decode(kind, _VERSION, answer, 0)
     except ProtocolViolation as error:
         raise NotConnected("does not speak the Kafka protocol: does another service listen on that port?") from error
-
-
-def try_mosquitto(config: MqttConfig) -> End:
-    """Try to log in at mosquitto."""
-    name = f"mqtt {config.host}:{config.port}"
-    try:
-        _log_in(config)
-    except NotConnected as trouble:
-        return End(name, str(trouble))
-    except ConfigurationError as error:
-        return End(name, f"is not tried, as {error}")
-    except OSError as error:
-        return End(name, explained(error))
-    return End(name, None)
-
-
-def _log_in(config: MqttConfig) -> None:
-    import paho.mqtt.client as paho  # noqa: PLC0415 (where MQTT is read)
-    from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion  # noqa: PLC0415
-
-    from gateway.sources.mqtt import hung_up, read_password, said, tls_context  # noqa: PLC0415
-
-    answers: list[str] = []
-    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5, reconnect_on_failure=False)
-    client.connect_timeout = TIMEOUT_S
-    client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.append(
-        said(str(reason), config) if reason.is_failure else ""
-    )
-    if config.username is not None:
-        client.username_pw_set(config.username, read_password(config))
-    if config.tls:
-        client.tls_set_context(tls_context(config))
-    client.connect(config.host, config.port, keepalive=config.keepalive_s, clean_start=True)
-    until_s = time.monotonic() + TIMEOUT_S
-    while not answers and time.monotonic() < until_s and client.loop(0.2) == paho.MQTT_ERR_SUCCESS:
-        pass
-    client.disconnect()
-    if not answers:
-        raise NotConnected(hung_up(config))
-    if answers[0]:
-        raise NotConnected(f"was reached, but {answers[0]}")

@@ -30,6 +30,21 @@ def missing(config: GatewayConfig) -> list[str]:
     return found
 
 
+def unwatched(config: GatewayConfig) -> list[str]:
+    """Which losses the configuration accepts not to hear of."""
+    mqtt, found = config.mqtt, []
+    if mqtt is not None and not mqtt.watch_drops:
+        found.append(
+            "mqtt.watch_drops is false: messages that mosquitto drops from a full queue are in no ledger record; "
+            "only a gap in the devices' own seq shows them."
+        )
+    if mqtt is not None and not mqtt.watch_oversize:
+        found.append(
+            "mqtt.watch_oversize is false: /health does not name a device whose packets are too large for mosquitto."
+        )
+    return found
+
+
 def mosquitto(config: GatewayConfig) -> list[str]:
     """What mosquitto will not find, or not be able to write, if it runs on this host by the [mosquitto] table."""
     if not config.mosquitto_given:

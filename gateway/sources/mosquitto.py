@@ -14,6 +14,7 @@ record with the same id.
 
 A packet above `max_packet_size` was answered to nobody, so it is no loss; mosquitto closes its connection and says so
 in its log, which `edge-gateway mosquitto-conf` has it publish. It is counted, and the device named.
+Whether all of this can be heard at all is the business of `sys_signals`.
 
 Source: mosquitto(8), broker status; mosquitto.conf(5), log_dest topic.
 """
@@ -21,6 +22,7 @@ Source: mosquitto(8), broker status; mosquitto.conf(5), log_dest topic.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable
@@ -34,11 +36,9 @@ from gateway import state
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_QUEUE_DROPPED, Loss, loss_id_for, new_loss_id
+from gateway.sources.sys_signals import CONNECTIONS_TOPIC, DROPPED_TOPIC, LOG_TOPIC, UPTIME_TOPIC, SysSignals
 
-DROPPED_TOPIC = "$SYS/broker/publish/messages/dropped"
-UPTIME_TOPIC = "$SYS/broker/uptime"
-LOG_TOPIC = "$SYS/broker/log/N"  # notices
-SYS_TOPICS = (UPTIME_TOPIC, DROPPED_TOPIC, LOG_TOPIC)
+SYS_TOPICS = (UPTIME_TOPIC, DROPPED_TOPIC, LOG_TOPIC, CONNECTIONS_TOPIC)
 OVERSIZE_TOLD_EVERY_S = 10.0
 OVERSIZE_SHOWN_S = 300.0
 _OVERSIZE = re.compile(rb"Client (.{1,200}?) disconnected.{0,40} oversize packet", re.DOTALL)
@@ -78,6 +78,22 @@ def _read_saved(path: Path, saved: dict[str, Any]) -> tuple[bool, int | None, in
     )
 
 
+def _count_of(payload: bytes) -> int | None:
+    try:
+        number = int(payload.split()[0])
+    except (ValueError, IndexError):
+        return None
+    return number if number >= 0 else None
+
+
+def _rate_of(payload: bytes) -> float | None:
+    try:
+        number = float(payload.split()[0])
+    except (ValueError, IndexError):
+        return None
+    return number if 0 <= number < math.inf else None
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -99,11 +115,13 @@ class MosquittoWatch:
         client_id: str,
         metrics: Metrics,
         *,
+        signals: SysSignals | None = None,
         left_behind: tuple[str, int] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._publisher = publisher
         self._path = state_path
+        self.signals = signals or SysSignals("?")
         self._client_id = client_id
         self._now_ms = now_ms
         self._uptime_s: int | None = None  # None until the first one on this connection
@@ -121,6 +139,11 @@ class MosquittoWatch:
         if left_behind is not None:
             self._leave(*left_behind)
 
+    def connection_lost(self) -> None:
+        """Forget what `$SYS` said on the connection that has ended."""
+        self._uptime_s = self._dropped = None
+        self.signals.disconnected()
+
     def session_started(self, session_present: bool) -> None:
         """Note a new connection; a session that should have been there and is not, is a loss of unknown size."""
         self._uptime_s = self._dropped = None
@@ -129,19 +152,26 @@ class MosquittoWatch:
         self._had_session = True
         self._changed.set()
 
-    def received(self, topic: str, payload: bytes) -> None:
-        """Note a `$SYS` message; one that is not a number is logged and left."""
+    def received(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
+        """Note a `$SYS` message; one that is not a number from 0 on is logged and left."""
         if topic == LOG_TOPIC:
+            self.signals.notice()
             self._logged(payload)
             return
-        try:
-            number = int(payload.split()[0])
-        except (ValueError, IndexError):
+        number = _count_of(payload) if topic != CONNECTIONS_TOPIC else _rate_of(payload)
+        if number is None:
             _log.warning("sys_value_ignored", topic=topic, value=repr(payload[:40]))
-            return
+        elif topic == CONNECTIONS_TOPIC:
+            self.signals.connections(number, retained=retained)
+        else:
+            self._counted(topic, int(number))
+
+    def _counted(self, topic: str, number: int) -> None:
         if topic == UPTIME_TOPIC:
+            self.signals.uptime(number, time.monotonic())
             self._uptime(number)
         else:
+            self.signals.dropped()
             self._dropped = number
         if self._uptime_s is not None and self._dropped is not None:
             self._compare(self._dropped)

@@ -25,7 +25,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import paho.mqtt.client as paho
-import paho.mqtt.properties as paho_properties
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -36,6 +35,7 @@ from drupelet.backoff import Backoff
 from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.log_tree import Log
+from drupelet.watches import Watch
 from gateway import dead_letters
 from gateway.config import MqttConfig
 from gateway.metrics import Metrics
@@ -44,7 +44,9 @@ from gateway.records import Record
 from gateway.route_status import OverlookedTimes
 from gateway.routing import Message, reject, route_message, subscriptions
 from gateway.sources.mosquitto import SYS_TOPICS, MosquittoWatch
+from gateway.sources.mqtt_messages import headers_of, is_utf8, topic_of
 from gateway.sources.mqtt_session import ConnectionEnds, MqttSession
+from gateway.sources.sys_signals import watched_topics
 
 if TYPE_CHECKING:
     import ssl
@@ -53,21 +55,9 @@ SESSION_NEVER_EXPIRES = 0xFFFFFFFF
 PACKETS_PER_TURN = 20
 CONNECT_TIMEOUT_S = 10.0
 PASSWORD_BYTES_MAX = 4_096
+SYS_ANSWER_S = 10.0
+SYS_RETRY_S = 600.0  # until $SYS is subscribed to again where mosquitto hangs up on that
 _log = Log("gateway.mqtt")
-
-
-def _read_text(buffer: bytes, bytes_max: int) -> tuple[str, int]:
-    """Read a text of a property and how long it was with its length; whatever mosquitto let through is taken."""
-    end = 2 + int.from_bytes(buffer[:2], "big")
-    if len(buffer) < end or end > bytes_max:
-        raise _paho_reads.MalformedPacket("a property's text is longer than its packet")
-    return buffer[2:end].decode("utf-8", "backslashreplace"), end
-
-
-# paho calls U+FEFF malformed, which MQTT 5, section 1.5.4, allows: mosquitto sends such a message again and again, and
-# nothing behind it would ever arrive
-_paho_reads: Any = paho_properties
-_paho_reads.readUTF = _read_text
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +86,7 @@ class MqttSource:
         self._watch = watch
         self._session = session
         self._ends = ConnectionEnds(session.client_id)
+        self._sys_refused_s: float | None = None  # when mosquitto ended a connection for its subscription to $SYS
         self._subscribed_s: float | None = None
         self._metrics = metrics
         self._time_fields = {route.pattern: str(route.timestamp_field) for route in config.routes}
@@ -155,6 +146,10 @@ class MqttSource:
         notes = (self._watch.note(), self._overlooked.note(time.monotonic()))
         return "; ".join(note for note in notes if note is not None) or None
 
+    def watches(self) -> list[Watch]:
+        """Return whether mosquitto's count of drops and its notices can be heard."""
+        return self._watch.signals.watches(time.monotonic())
+
     def stop_reading(self) -> None:
         """Read no more; acknowledgements still go out."""
         self._stopping = True
@@ -162,27 +157,49 @@ class MqttSource:
             self._connection.pause()
 
     async def _run_connection(self) -> str:
-        connection = _Connection(self._config, self._session, self._subscribed, self._received)
+        refused_s = self._sys_refused_s
+        hangs_up = refused_s is not None and time.monotonic() - refused_s < SYS_RETRY_S
+        connection = _Connection(self._config, self._session, self._subscribed, self._received, sys_topics=not hangs_up)
         try:
             await connection.open()
             self._connection = connection
             self._metrics.mqtt_connections.inc()
             keeper = asyncio.ensure_future(self._resume_with_room(connection))
+            watching = asyncio.ensure_future(self._watch_sys(connection, hangs_up=hangs_up))
             try:
                 return await connection.ended()
             finally:
+                if connection.sys_asked.is_set() and not connection.sys_answered.done():
+                    self._sys_refused_s = time.monotonic()
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
                 keeper.cancel()
                 await asyncio.gather(keeper, return_exceptions=True)
         finally:
             self._connection = None
+            self._watch.connection_lost()
             self._metrics.mqtt_connected.set(0)
             await connection.close()
+
+    async def _watch_sys(self, connection: _Connection, *, hangs_up: bool) -> None:
+        """Note what of `$SYS` mosquitto refuses."""
+        if hangs_up:
+            refused = dict.fromkeys(connection.watched, "it ends the connection for that")
+        else:
+            await connection.sys_asked.wait()
+            try:
+                async with asyncio.timeout(SYS_ANSWER_S):
+                    refused = await asyncio.shield(connection.sys_answered)
+            except TimeoutError:
+                refused = dict.fromkeys(connection.watched, "it does not answer that")
+        self._watch.signals.subscribed(time.monotonic(), refused)
 
     async def _resume_with_room(self, connection: _Connection) -> None:
         while not self._stopping:
             await connection.paused.wait()
             await self._publisher.room()
             if not self._stopping:
+                self._watch.signals.resumed(time.monotonic())
                 connection.resume()
 
     def _subscribed(self, session_present: bool) -> None:
@@ -197,9 +214,9 @@ class MqttSource:
         self.ready.set()
 
     def _received(self, connection: _Connection, message: paho.MQTTMessage) -> None:
-        topic, payload = _topic_of(message), bytes(message.payload)
+        topic, payload = topic_of(message), bytes(message.payload)
         if topic in SYS_TOPICS:
-            self._watch.received(topic, payload)
+            self._watch.received(topic, payload, retained=message.retain)
             return
         on_acked: Callable[[], None] = _nothing
         if message.qos > 0:
@@ -226,7 +243,7 @@ class MqttSource:
 
     def _take(self, message: paho.MQTTMessage, topic: str, on_acked: Callable[[], None]) -> None:
         received = Message(topic, bytes(message.payload), time.time_ns() // 1_000_000, headers_of(message))
-        if _is_utf8(message):
+        if is_utf8(message):
             routed = route_message(self._config.routes, received)
         else:
             routed = reject(received, dead_letters.REASON_TOPIC_NOT_UTF8, "the MQTT topic is not UTF-8")
@@ -251,45 +268,6 @@ class MqttSource:
         if self._connection is not None and self._connection.client is unacked.client:
             del self._unacked[mid]
             unacked.client.ack(mid, qos)
-
-
-def _topic_of(message: paho.MQTTMessage) -> str:
-    """Return the topic; bytes that are no UTF-8, which paho lets through and raises for here, are written as \\xNN."""
-    return message.topic if _is_utf8(message) else message._topic.decode("utf-8", "backslashreplace")
-
-
-def _is_utf8(message: paho.MQTTMessage) -> bool:
-    try:
-        return message.topic is not None
-    except UnicodeDecodeError:
-        return False
-
-
-def headers_of(message: paho.MQTTMessage) -> tuple[tuple[str, bytes], ...]:
-    """Return what a message carries beside its payload, as Kafka headers; README has the table."""
-    found = [("mqtt.qos", b"%d" % message.qos)]
-    if message.retain:
-        found.append(("mqtt.retain", b"1"))
-    properties = message.properties
-    for name, header in _PROPERTY_HEADERS:
-        value = getattr(properties, name, None)
-        if value is not None:
-            found.append((header, value if isinstance(value, bytes) else _encoded(str(value))))
-    for name, value in getattr(properties, "UserProperty", ()):
-        found.append((f"mqtt.user.{name}", _encoded(value)))
-    return tuple(found)
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "backslashreplace")
-
-
-_PROPERTY_HEADERS = (
-    ("ContentType", "mqtt.content_type"),
-    ("ResponseTopic", "mqtt.response_topic"),
-    ("CorrelationData", "mqtt.correlation_data"),
-    ("MessageExpiryInterval", "mqtt.message_expiry_s"),
-)
 
 
 def _nothing() -> None:
@@ -357,8 +335,13 @@ class _Connection:
         session: MqttSession,
         on_subscribed: Callable[[bool], None],
         on_message: Callable[[_Connection, paho.MQTTMessage], None],
+        *,
+        sys_topics: bool,
     ) -> None:
         self._config = config
+        self.watched = watched_topics(drops=config.watch_drops, oversize=config.watch_oversize)
+        self._asks_sys = sys_topics
+        self.sys_asked = asyncio.Event()
         self._session = session
         self._loop = asyncio.get_running_loop()
         self._on_subscribed = on_subscribed
@@ -368,6 +351,7 @@ class _Connection:
         self._misc: asyncio.Task[None] | None = None
         self._answers: dict[int, asyncio.Future[list[ReasonCode]]] = {}  # of SUBSCRIBE and UNSUBSCRIBE, by packet id
         self._settling: asyncio.Task[None] | None = None
+        self.sys_answered: asyncio.Future[dict[str, str]] = self._loop.create_future()
         self.paused = asyncio.Event()
         self.client = paho.Client(
             CallbackAPIVersion.VERSION2,
@@ -497,31 +481,42 @@ class _Connection:
     async def _settle(self, session_present: bool) -> None:
         """Give the session the subscriptions of the configuration, and no others."""
         wanted = subscriptions(self._config.routes)
-        watched = list(SYS_TOPICS) if self._config.watch_drops else []
+        watched = self.watched
         await self._session.about_to_subscribe([*wanted, *watched])
         outdated = self._session.outdated([*wanted, *watched])
         if outdated and session_present:
-            await self._ask(lambda: self.client.unsubscribe(outdated))
+            refused = _refusals(await self._ask(lambda: self.client.unsubscribe(outdated)))
+            if refused:
+                raise MqttFailure(f"it refuses to end a subscription ({refused[0]}): does its acl_file allow that?")
             _log.info("unsubscribed", filters=" ".join(outdated), client_id=self._session.client_id)
         options = SubscribeOptions(
             qos=1, retainAsPublished=True, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
         )
         topics = [(topic_filter, options) for topic_filter in wanted]
-        topics += [(topic, SubscribeOptions(qos=0)) for topic in watched]
-        await self._ask(lambda: self.client.subscribe(topics))
-        await self._session.subscribed([*wanted, *watched])
+        refused = _refusals(await self._ask(lambda: self.client.subscribe(topics)))
+        if refused:
+            raise MqttFailure(f"it refuses a subscription ({refused[0]}): does its acl_file let this user read it?")
         self._on_subscribed(session_present)
+        self.sys_answered.set_result(await self._subscribe_sys(watched))
+        await self._session.subscribed([*wanted, *watched])
 
-    async def _ask(self, send: Callable[[], tuple[MQTTErrorCode, int | None]]) -> None:
-        """Send and wait for the answer; raises MqttFailure when mosquitto refuses."""
+    async def _subscribe_sys(self, watched: list[str]) -> dict[str, str]:
+        """Subscribe to `$SYS` and return the refusals; apart, as these must not keep readings out."""
+        if not watched or not self._asks_sys:
+            return {}
+        self.sys_asked.set()
+        topics = [(topic, SubscribeOptions(qos=0)) for topic in watched]
+        reasons = await self._ask(lambda: self.client.subscribe(topics))
+        return {topic: str(reason) for topic, reason in zip(watched, reasons, strict=False) if reason.is_failure}
+
+    async def _ask(self, send: Callable[[], tuple[MQTTErrorCode, int | None]]) -> list[ReasonCode]:
+        """Send and return the answer; raises MqttFailure when the connection broke."""
         result, mid = send()
         if result != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None:
             raise MqttFailure("the connection broke")
         answer = self._answers[mid] = self._loop.create_future()
-        reasons = await answer
-        refused = [str(reason) for reason in reasons if reason.is_failure]
-        if refused:
-            raise MqttFailure(f"it refuses a subscription ({refused[0]}): does its acl_file let this user read it?")
+        reasons: list[ReasonCode] = await answer
+        return reasons
 
     def _settled(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
@@ -547,6 +542,10 @@ class _Connection:
         self, _client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
         self._finish(str(reason))
+
+
+def _refusals(reasons: list[ReasonCode]) -> list[str]:
+    return [str(reason) for reason in reasons if reason.is_failure]
 
 
 def _has_more(sock: socket.socket | None) -> bool:

@@ -39,7 +39,8 @@ CONFIGURATION = Path("/etc/drupelet")
 LEDGER_TOPIC = "__edge_ledger"
 LEDGER_GROUP = "edge-verify"
 REQUEST_TIMEOUT_MS = 40_000
-PASSED = ("ok", "loss")  # a loss that is written down is told, and fails nothing
+PASSED = ("ok", "loss", "unknown")  # a loss that is written down is told, and fails nothing
+UNKNOWN = "unknown: "  # how /health begins where a watch hears nothing: no failure, and not well either
 SECURED = ("security_protocol", "ssl_", "sasl_")  # how the keys begin that say how a broker is connected to
 VALUE_MAX = 0.1  # Spark's alarms take at least 0.1 for a device's spread: such readings never raise one
 POLL_S = 0.3
@@ -47,6 +48,10 @@ POLL_S = 0.3
 
 class StepFailed(Exception):
     """A step did not pass; the message is the cause in one sentence."""
+
+
+class WatchSilent(Exception):
+    """A watch of the part hears nothing, so a loss would not show; the message says which and why."""
 
 
 class LossFound(Exception):
@@ -69,7 +74,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A line of the table; `result` is ok, loss, failed or not tried."""
+    """A line of the table; `result` is ok, loss, unknown, failed or not tried."""
 
     step: str
     result: str
@@ -85,6 +90,8 @@ async def timed(name: str, work: Awaitable[str]) -> Step:
         detail = await work
     except LossFound as loss:
         result, detail = "loss", str(loss)
+    except WatchSilent as silent:
+        result, detail = "unknown", str(silent)
     except (StepFailed, KafkaError, OSError, TimeoutError) as error:
         result, detail = "failed", str(error) or type(error).__name__
     return Step(name, result, round(time.monotonic() - started, 1), detail)
@@ -96,11 +103,13 @@ def passed(steps: list[Step]) -> bool:
 
 
 async def healthy(part: str, address: str, timeout_s: float) -> str:
-    """Wait until /health answers 200; its last words are the cause."""
+    """Wait until /health answers 200; its last words are the cause. WatchSilent where it says `unknown`."""
     url = f"http://{address}/health"
     deadline = time.monotonic() + timeout_s
     while True:
         status, text = await asyncio.to_thread(get, url, part)
+        if status == 200 and text.startswith(UNKNOWN):
+            raise WatchSilent(text.removeprefix(UNKNOWN).strip())
         if status == 200:
             return url
         if time.monotonic() > deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.ansible_files import load
 from tests.support.runtimes import console_script
 
 ANSIBLE = Path(__file__).parents[3] / "ansible"
@@ -21,6 +23,7 @@ class Health(BaseHTTPRequestHandler):
     """503 with a reason, until `asked` requests were answered so."""
 
     unhealthy = 0
+    well = b"ok"
 
     def do_GET(self) -> None:
         assert self.path == "/health"
@@ -28,7 +31,7 @@ class Health(BaseHTTPRequestHandler):
         type(self).unhealthy -= 1
         self.send_response(200 if is_well else 503)
         self.end_headers()
-        self.wfile.write(b"ok\n" if is_well else REASON.encode() + b"\n")
+        self.wfile.write(self.well + b"\n" if is_well else REASON.encode() + b"\n")
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -60,6 +63,28 @@ def test_a_service_that_gets_healthy_is_waited_for(tmp_path, address, unhealthy,
     done = wait(tmp_path, address)
     assert done.returncode == 0, done.stdout
     assert (f"edge-gateway on localhost is not healthy yet: {REASON}. It gets 2 s more." in done.stdout) == is_told
+
+
+def test_a_service_whose_watch_hears_nothing_passes_and_is_not_taken_for_well(tmp_path, address, monkeypatch):
+    Health.unhealthy = 0
+    done = wait(tmp_path, address)
+    assert "cannot tell whether all is well" not in done.stdout
+    monkeypatch.setattr(Health, "well", b"unknown: mqtt_drops: no $SYS")
+    done = wait(tmp_path, address)
+    assert done.returncode == 0, done.stdout
+    assert "runs, and cannot tell whether all is well: unknown: mqtt_drops: no $SYS" in done.stdout
+
+
+def test_verify_shows_a_watch_that_hears_nothing_as_unknown(address, monkeypatch):
+    verify = load("playbooks/files/verify.py")
+    order = verify.Order(device="d", timeout_s=5.0, health={"gateway": address})
+    Health.unhealthy = 0
+    (step,) = asyncio.run(verify.verify(order))
+    assert step.result == "ok"
+    monkeypatch.setattr(Health, "well", b"unknown: mqtt_drops: no $SYS")
+    (step,) = steps = asyncio.run(verify.verify(order))
+    assert (step.result, step.detail) == ("unknown", "mqtt_drops: no $SYS")
+    assert verify.passed(steps)
 
 
 def test_a_service_that_does_not_is_refused_with_what_it_says(tmp_path, address):

@@ -1,0 +1,56 @@
+"""The watches of all sources: their states for /health and metrics, and a log line when one of them changes.
+
+What the states mean stands in drupelet/watches.py; the signals are each source's own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
+
+from prometheus_client import Gauge
+
+from drupelet.log_tree import Log
+from drupelet.watches import Watch, WatchState
+
+LOOK_S = 1.0
+_log = Log("gateway.watches")
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A source that has watches."""
+
+    def watches(self) -> list[Watch]:
+        """Return the present state of each watch."""
+
+
+class Watches:
+    """Every watch of the gateway."""
+
+    def __init__(self, gauge: Gauge, found: Iterable[Callable[[], list[Watch]]]) -> None:
+        """`gauge` has the labels `watch` and `state`; each of `found` returns the watches of one source."""
+        self._gauge = gauge
+        self._found = list(found)
+        self._reported: dict[str, WatchState] = {}
+
+    def states(self) -> list[Watch]:
+        """Return the present state of each watch."""
+        return [watch for found in self._found for watch in found()]
+
+    def refresh(self) -> None:
+        """Set the metric, and log each watch that hears nothing from now on, or hears again."""
+        for watch in self.states():
+            for state in WatchState:
+                self._gauge.labels(watch.name, state.value).set(watch.state is state)
+            self._report(watch)
+
+    def _report(self, watch: Watch) -> None:
+        before = self._reported.get(watch.name, WatchState.OK)
+        if watch.state is before or (watch.state is WatchState.UNKNOWN and not watch.reason):
+            return
+        self._reported[watch.name] = watch.state
+        if watch.state is WatchState.OK:
+            _log.info("watch_heard", watch=watch.name)
+        else:
+            _log.warning(f"watch_{watch.state.value}", watch=watch.name, reason=watch.reason)
