@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from datetime import UTC
 from importlib.resources import files
 
 from drupelet.arguments import Parser, path
@@ -131,7 +132,9 @@ def _client_id(mqtt: MqttConfig) -> str:
 def _time(route: Route) -> str:
     if route.timestamp_field is None:
         return "time of receipt"
-    return f"time {route.timestamp_field} ({route.time_unit})"
+    zone = "" if route.times is None or route.times.zone is UTC else f", local times in {route.times.zone}"
+    formats = "" if route.times is None else "".join(f', or "{text}"' for text in route.times.formats)
+    return f"time {route.timestamp_field} ({route.time_unit}{zone}{formats})"
 
 
 def _mosquitto_conf(options: argparse.Namespace) -> int:

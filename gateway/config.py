@@ -19,6 +19,7 @@ from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
 from drupelet.ledger import LEDGER_TOPIC
 from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
 from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
+from gateway.time_settings import time_settings
 from gateway.timestamps import TIME_UNITS
 
 OLD_CLIENT_ID = "drupelet-gateway"  # the default of all sites alike, before it held the host's name
@@ -152,7 +153,9 @@ def _keys(kind: type, below: Keys | None = None) -> Keys:
     return {field.name: (below or {}).get(field.name) for field in fields(kind)}
 
 
-_ROUTE_KEYS: Keys = dict.fromkeys(("pattern", "topic", "key", "headers", "timestamp_field", "time_unit"))
+_ROUTE_KEYS: Keys = dict.fromkeys(
+    ("pattern", "topic", "key", "headers", "timestamp_field", "time_unit", "time_zone", "time_format")
+)
 _TABLES: Keys = {
     "kafka": dict.fromkeys(key for key in (*_keys(KafkaConfig), *SECURITY_KEYS) if key != "security"),
     "mqtt": _keys(MqttConfig, {"routes": _ROUTE_KEYS}),
@@ -350,11 +353,17 @@ def _route(table: Table) -> Route:
     key = table.text("key", "{mqtt_topic}")
     timestamp_field = table.text("timestamp_field") if table.has("timestamp_field") else None
     time_unit = table.choice("time_unit", "auto", TIME_UNITS)
-    if timestamp_field is None and "time_unit" in table.values:
-        raise table.error("time_unit", "needs timestamp_field, the name of the JSON field that holds the time: add it.")
+    times = time_settings(table, timestamp_field, time_unit)
     try:
         return parse_route(
-            pattern, topic, key=key, headers=headers, timestamp_field=timestamp_field, time_unit=time_unit
+            pattern,
+            topic,
+            key=key,
+            headers=headers,
+            timestamp_field=timestamp_field,
+            time_unit=time_unit,
+            time_zone=times.zone,
+            time_formats=times.formats,
         )
     except RouteError as error:
         raise ConfigurationError(f"{table.file}: {table.name} is not usable: {error}.") from error

@@ -26,6 +26,7 @@ class Metrics:
         self.records = self._counter("records", "Records acknowledged by the Kafka broker.", "source", "topic")
         self.ledger_records = self._counter("ledger_records", "Losses written to the ledger.", "cause")
         self.accepted = self._counter("accepted", "Messages that a route's topic holds.", "route", "time_unit")
+        self.times_unread = self._counter("times_unread", "Readings whose time field holds no time.", "route")
         self.dead_letters = self._counter("dead_letters", "Messages in the dead-letter topic.", "route", "reason")
         self.producer_restarts = self._counter("producer_restarts", "Times a fresh producer took over what waited.")
         self.mqtt_redelivered = self._counter("mqtt_redelivered", "MQTT messages that mosquitto sent again.")

@@ -19,6 +19,7 @@ CAUSE_SOURCE_GONE = "source_offset_out_of_range"
 
 TIME_UNIT_HEADER = "time_unit"  # of routes with a timestamp_field: what the timestamp was read from
 REASON_HEADER = "reason"  # of a ledger record, beside its JSON
+NO_TIME = "no time"  # `unread` of a reading that has nothing in the route's field
 RECORD_OVERHEAD_BYTES = 256  # what a pending record costs beside its key, value and headers; measured, rounded up
 
 
@@ -28,7 +29,7 @@ class Record:
 
     `route` says what brought it: the MQTT route's pattern, the file's path, or "board". `time_unit` says what the
     timestamp was read from, see `timestamps`; `overlooked` names a field that looks like the device's time and
-    is not the route's.
+    is not the route's. `unread` says why what the route's field holds is no time; NO_TIME where it holds nothing.
     """
 
     source: str
@@ -42,6 +43,7 @@ class Record:
     route: str = ""
     time_unit: str = RECEIVED
     overlooked: str = ""
+    unread: str = ""
 
     @property
     def payload_bytes(self) -> int:

@@ -17,6 +17,8 @@ QUIET_S = 60.0
 LOG_EVERY_S = 10.0
 OVERLOOKED_SHOWN_S = 300.0
 NAME_CHARACTERS_MAX = 60
+MISSING_MIN = 20
+FOUND = -(1 << 62)  # a count that never reaches MISSING_MIN
 
 
 @dataclass(slots=True)
@@ -61,23 +63,58 @@ class RouteStatus:
 
 
 class OverlookedTimes:
-    """Routes whose readings have a time under another name than the route's, which is as good as no time."""
+    """Routes whose readings have a time that the route does not read: under another name, or in another form.
+
+    | reading without a usable time | noted |
+    |---|---|
+    | has a time under another name | at once |
+    | has something in the route's field that is no time | at once |
+    | has nothing there | once MISSING_MIN have, and none of the route's ever had one: the field may be misspelt |
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._seen: dict[tuple[str, str], tuple[str, float]] = {}
+        self._missing: dict[str, int] = {}  # routes whose readings never had the field
 
     def seen(self, route: str, timestamp_field: str, name: str, now_s: float) -> str | None:
         """Note such a reading; what to say of it in the log, the first time for each route, else None."""
-        is_new = route not in self._seen
-        short = name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"
         said = (
-            f'{route}: readings have no {timestamp_field} but "{short}", so the time of receipt counts: set '
+            f'{route}: readings have no {timestamp_field} but "{_short(name)}", so the time of receipt counts: set '
             "timestamp_field to it, or have the devices rename it"
         )
-        self._seen[route] = said, now_s
-        return said if is_new else None
+        return self._note(route, "name", said, now_s)
+
+    def unread(self, route: str, timestamp_field: str, why: str, now_s: float) -> str | None:
+        """Note a reading whose field is there, and no time; the same as `seen`."""
+        self._missing[route] = FOUND
+        said = f"{route}: {timestamp_field} is there, but no time, so the time of receipt counts; it is {why}"
+        return self._note(route, "unread", said, now_s)
+
+    def missing(self, route: str, timestamp_field: str, now_s: float) -> str | None:
+        """Note a reading that has nothing in the route's field; the same as `seen`."""
+        self._missing[route] = self._missing.get(route, 0) + 1
+        if self._missing[route] < MISSING_MIN:
+            return None
+        said = (
+            f"{route}: no reading has had {timestamp_field}, so the time of receipt counts: is timestamp_field right?"
+        )
+        return self._note(route, "missing", said, now_s)
+
+    def read(self, route: str) -> None:
+        """Note that a reading of the route had a time."""
+        self._missing[route] = FOUND  # the name is right, so a reading without it is a device without a clock
+        self._seen.pop((route, "missing"), None)
 
     def note(self, now_s: float) -> str | None:
         """Say in one line which routes have had such readings lately."""
         recent = [said for said, seen_s in self._seen.values() if now_s - seen_s < OVERLOOKED_SHOWN_S]
         return "; ".join(recent) or None
+
+    def _note(self, route: str, kind: str, said: str, now_s: float) -> str | None:
+        is_new = (route, kind) not in self._seen
+        self._seen[route, kind] = said, now_s
+        return said if is_new else None
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"

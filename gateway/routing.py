@@ -12,15 +12,19 @@ import json
 import math
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from itertools import islice
 
 from gateway import dead_letters
-from gateway.records import TIME_UNIT_HEADER, Record
-from gateway.timestamps import RECEIVED, device_time
+from gateway.records import NO_TIME, TIME_UNIT_HEADER, Record
+from gateway.timestamps import ABSENT, RECEIVED, TimeRule, device_time, why_no_time
 
 _CAPTURE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 _TIME_NAME = re.compile(r"@?.*(time|stamp).*|(ts|t|date|at|epoch|utc)(_?(s|ms|us|ns))?", re.IGNORECASE)
+FIELDS_SEARCHED_MAX = 64
+TIME_NAME_CHARACTERS_MAX = 64
 _KAFKA_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -39,6 +43,7 @@ class Route:
     headers: tuple[tuple[str, str], ...]
     timestamp_field: str | None
     time_unit: str
+    times: TimeRule | None = None
 
     @property
     def topic_filter(self) -> str:
@@ -54,17 +59,21 @@ def parse_route(
     headers: Mapping[str, str] | None = None,
     timestamp_field: str | None = None,
     time_unit: str = "auto",
+    time_zone: tzinfo = UTC,
+    time_formats: tuple[str, ...] = (),
 ) -> Route:
     """Build a route; raises RouteError when the pattern, the Kafka topic or a template is not valid.
 
-    Templates use the pattern's captures and `{mqtt_topic}`, the whole topic.
+    Templates use the pattern's captures and `{mqtt_topic}`, the whole topic. `time_zone` and `time_formats` are for
+    times that are text.
     """
     levels = tuple(pattern.split("/"))
     names = _capture_names(pattern, levels)
     check_kafka_topic(topic)
     for template in [key, *(headers or {}).values()]:
         _check_template(template, names | {"mqtt_topic"})
-    return Route(pattern, levels, topic, key, tuple((headers or {}).items()), timestamp_field, time_unit)
+    times = None if timestamp_field is None else TimeRule(timestamp_field, time_unit, time_zone, time_formats)
+    return Route(pattern, levels, topic, key, tuple((headers or {}).items()), timestamp_field, time_unit, times)
 
 
 def check_kafka_topic(topic: str) -> None:
@@ -185,7 +194,7 @@ class Rejection:
 def route_message(routes: Sequence[Route], message: Message) -> Record | Rejection:
     """Turn one MQTT message into a record by the first route that matches, or say why not; raises nothing.
 
-    With `timestamp_field` the payload must be a JSON object, or a number; see `_time_of` for which time it then has.
+    With `timestamp_field` the payload must be a JSON object, or a number; see `timestamps` for which time it then has.
     """
     for route in routes:
         captures = match(route.levels, message.topic)
@@ -212,16 +221,31 @@ def _to_record(route: Route, captures: dict[str, str], message: Message) -> Reco
         document = None if route.timestamp_field is None else _reading(payload)
     except _Unusable as unusable:
         return reject(message, unusable.reason, str(unusable), route)
-    timestamp_ms, unit = _time_of(route, document) or (now_ms, RECEIVED)
+    value = _time_field(route, document)
+    timestamp_ms, unit = _time_of(route, value, now_ms) or (now_ms, RECEIVED)
     captures["mqtt_topic"] = message.topic
     own = tuple((name, template.format_map(captures).encode()) for name, template in route.headers)
     judged = () if route.timestamp_field is None else ((TIME_UNIT_HEADER, unit.encode()),)
     headers = (*message.headers, *judged, *own)
     key = route.key.format_map(captures).encode()
     origin = f"mqtt:{message.topic}"
-    overlooked = _other_time(route, document) if unit == RECEIVED else ""
+    overlooked = _other_time(value, document) if unit == RECEIVED else ""
+    unread = why_no_time(value) if unit == RECEIVED else ""
+    if value is ABSENT and isinstance(document, dict):
+        unread = NO_TIME
     return Record(
-        "mqtt", route.topic, key, payload, headers, timestamp_ms, now_ms, origin, route.pattern, unit, overlooked
+        "mqtt",
+        route.topic,
+        key,
+        payload,
+        headers,
+        timestamp_ms,
+        now_ms,
+        origin,
+        route.pattern,
+        unit,
+        overlooked,
+        unread,
     )
 
 
@@ -236,7 +260,7 @@ def _reading(payload: bytes) -> object:
 
     | payload | becomes |
     |---|---|
-    | JSON object; a finite JSON number | a record, see `_time_of` |
+    | JSON object; a finite JSON number | a record, see `timestamps` |
     | JSON of another kind, NaN; no JSON, no UTF-8, empty; nested too deep to be read | a dead letter |
     """
     document = _json(payload)
@@ -247,19 +271,38 @@ def _reading(payload: bytes) -> object:
     return document
 
 
-def _time_of(route: Route, document: object) -> tuple[int, str] | None:
-    """Return the device's own time and its unit, None for the time of receipt; of a name given twice the last."""
-    if route.timestamp_field is None or not isinstance(document, dict):
-        return None
-    return device_time(document.get(route.timestamp_field), route.time_unit)
+def _time_field(route: Route, document: object) -> object:
+    """Return what the route's field holds, or ABSENT; of a name given twice the last."""
+    return route.times.value(document) if route.times is not None and isinstance(document, dict) else ABSENT
 
 
-def _other_time(route: Route, document: object) -> str:
-    """Return the field that is called and looks like a time in a reading without the route's; empty without one."""
-    if not isinstance(document, dict) or route.timestamp_field in document:
+def _time_of(route: Route, value: object, received_ms: int) -> tuple[int, str] | None:
+    """Return the device's own time and its unit, None for the time of receipt."""
+    return None if route.times is None else route.times.read(value, received_ms)
+
+
+def _other_time(value: object, document: object) -> str:
+    """Return the field that is called and looks like a time in a reading without the route's; empty without one.
+
+    A field of an object in the reading is called by both names, with a dot between, as timestamp_field wants it.
+    """
+    if value is not ABSENT or not isinstance(document, dict):
         return ""
-    names = (name for name, value in document.items() if _TIME_NAME.fullmatch(name) and device_time(value, "auto"))
-    return next(names, "")
+    return next((name for name, inner in _fields(document) if _looks_like_a_time(name, inner)), "")
+
+
+def _fields(document: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield the fields of a reading, then those of the objects in it, FIELDS_SEARCHED_MAX of each."""
+    first = list(islice(document.items(), FIELDS_SEARCHED_MAX))
+    yield from first
+    for outer, value in first:
+        if isinstance(value, dict):
+            yield from ((f"{outer}.{name}", inner) for name, inner in islice(value.items(), FIELDS_SEARCHED_MAX))
+
+
+def _looks_like_a_time(name: str, value: object) -> bool:
+    last = name[-TIME_NAME_CHARACTERS_MAX:].rpartition(".")[2]
+    return _TIME_NAME.fullmatch(last) is not None and device_time(value, "auto") is not None
 
 
 def _json(payload: bytes) -> object:

@@ -40,13 +40,14 @@ from gateway import dead_letters
 from gateway.config import MqttConfig
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
-from gateway.records import Record
+from gateway.records import NO_TIME, Record
 from gateway.route_status import OverlookedTimes
 from gateway.routing import Message, reject, route_message, subscriptions
 from gateway.sources.mosquitto import SYS_TOPICS, MosquittoWatch
 from gateway.sources.mqtt_messages import headers_of, is_utf8, topic_of
 from gateway.sources.mqtt_session import ConnectionEnds, MqttSession
 from gateway.sources.sys_signals import watched_topics
+from gateway.timestamps import RECEIVED
 
 if TYPE_CHECKING:
     import ssl
@@ -89,7 +90,7 @@ class MqttSource:
         self._sys_refused_s: float | None = None  # when mosquitto ended a connection for its subscription to $SYS
         self._subscribed_s: float | None = None
         self._metrics = metrics
-        self._time_fields = {route.pattern: str(route.timestamp_field) for route in config.routes}
+        self._time_fields = {route.pattern: route.timestamp_field for route in config.routes}
         self._overlooked = OverlookedTimes()
         self._unacked: dict[int, _Unacked] = {}
         self._connection: _Connection | None = None
@@ -248,15 +249,29 @@ class MqttSource:
         else:
             routed = reject(received, dead_letters.REASON_TOPIC_NOT_UTF8, "the MQTT topic is not UTF-8")
         if isinstance(routed, Record):
-            if routed.overlooked:
-                self._note_overlooked(routed)
+            self._note_time(routed)
             self._publisher.offer(routed, on_acked)
         else:
             self._publisher.dead_letter(routed.record, routed.reason, routed.detail, on_acked)
 
-    def _note_overlooked(self, record: Record) -> None:
-        field = self._time_fields[record.route]
-        said = self._overlooked.seen(record.route, field, record.overlooked, time.monotonic())
+    def _note_time(self, record: Record) -> None:
+        """Note a reading whose time the route does not read, or that it does."""
+        field = self._time_fields.get(record.route)
+        if field is None:
+            return
+        if record.time_unit != RECEIVED:
+            self._overlooked.read(record.route)
+            return
+        now_s = time.monotonic()
+        if record.overlooked:
+            said = self._overlooked.seen(record.route, field, record.overlooked, now_s)
+        elif record.unread == NO_TIME:
+            said = self._overlooked.missing(record.route, field, now_s)
+        elif record.unread:
+            self._metrics.times_unread.labels(record.route).inc()
+            said = self._overlooked.unread(record.route, field, record.unread, now_s)
+        else:
+            return
         if said is not None:
             _log.warning("time_overlooked", topic=record.origin.removeprefix("mqtt:"), reason=said)
 

@@ -61,12 +61,15 @@ def _without_examples(text: str) -> str:
         "units",
         "directory",
         "continuation",
+        "time_zone",
+        "time_format",
     )
     return "\n".join(line for line in text.splitlines() if not line.startswith((*optional, "ssl_", "sasl_")))
 
 
 def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
-    source = files("gateway").joinpath("config.py").read_text(encoding="utf-8")
+    sources = ("config.py", "time_settings.py")
+    source = "".join(files("gateway").joinpath(name).read_text(encoding="utf-8") for name in sources)
     keys = set(re.findall(r'(?:text|number|choice|path|topic|take|has|optional_path|tables?)\(\s*"(\w+)"', source))
     assert len(keys) > 30, keys
     keys |= set(SECURITY_KEYS)
@@ -132,7 +135,7 @@ def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
         (SMALL + "[mqtt]\nroutes = [1]", "mqtt.routes must be tables: start each one with [[mqtt.routes]]."),
         (SMALL + ROUTE + 'key = "{y}"', 'mqtt.routes[0] is not usable: {y} in "{y}" is not a capture'),
         (SMALL + ROUTE + "headers = { a = 1 }", "mqtt.routes[0].headers.a is 1: write a string."),
-        (SMALL + ROUTE + 'timestamp_field = "t"\ntime_unit = "min"', "use one of auto, s, ms, us, ns, iso."),
+        (SMALL + ROUTE + 'timestamp_field = "t"\ntime_unit = "min"', "use one of auto, s, ms, us, ns, iso, text."),
         (SMALL + ROUTE + 'timestamp_field = "t"\ntime_units = "s"', 'did you mean "time_unit"?'),
         (SMALL + ROUTE + 'time_unit = "s"', "mqtt.routes[0].time_unit needs timestamp_field"),
         (SMALL + 'dead_letter_topic = "a b"\n[board]', "kafka.dead_letter_topic is not usable"),

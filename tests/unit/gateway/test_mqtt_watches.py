@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 from drupelet.watches import WatchState
 from gateway.metrics import Metrics
@@ -43,13 +44,17 @@ class Publisher(FakePublisher):
 
     full = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics = Metrics()
 
-def source_of(tmp_path: Path, port: int, publisher: FakePublisher) -> MqttSource:
-    routes = '[[mqtt.routes]]\npattern = "a/#"\ntopic = "t"\n'
+
+def source_of(tmp_path: Path, port: int, publisher: FakePublisher, keys: str = "") -> MqttSource:
+    routes = f'[[mqtt.routes]]\npattern = "a/#"\ntopic = "t"\n{keys}'
     whole = config(tmp_path, f'[mqtt]\nport = {port}\nclient_id = "me"\n{routes}')
     assert whole.mqtt is not None
     signals = SysSignals("h:1")
-    metrics = Metrics()
+    metrics = publisher.metrics if isinstance(publisher, Publisher) else Metrics()
     watch = MosquittoWatch(publisher.as_publisher(), tmp_path / "m.json", "me", metrics, signals=signals)
     session = MqttSession(tmp_path, "me")
     return MqttSource(whole.mqtt, publisher.as_publisher(), watch, metrics, session)
@@ -87,3 +92,16 @@ async def test_a_refused_route_is_still_a_problem(tmp_path: Path) -> None:
         async with running_task(source.run()):
             await until(lambda: "refuses a subscription (Not authorized)" in str(source.problem()))
             assert not any(is_sys(filters) for filters in broker.subscribed)
+
+
+async def test_a_time_that_is_there_and_no_time_is_noted_and_counted(tmp_path: Path) -> None:
+    publisher = Publisher()
+    async with ScriptedMqtt(granted) as broker:
+        source = source_of(tmp_path, broker.port, publisher, 'timestamp_field = "t"\n')
+        async with running_task(source.run()):
+            await until(lambda: source.problem() is None)
+            broker.publish("a/b", b'{"t": "15/02/2018 01:00"}')
+            await until(lambda: publisher.records)
+            assert "a/#: t is there, but no time" in str(source.note())
+    text = generate_latest(publisher.metrics.registry).decode()
+    assert 'edge_gateway_times_unread_total{route="a/#"} 1.0' in text
