@@ -78,7 +78,8 @@ class Gateway:
         else:
             self.sources.append(_mqtt_source(config, config.mqtt, self.publisher, self.metrics))
         self.watches = Watches(
-            self.metrics.watch_state, [source.watches for source in self.sources if isinstance(source, Watching)]
+            self.metrics.watch_state,
+            [source.watches for source in self.sources if isinstance(source, Watching)],
         )
         self._server: asyncio.Server | None = None
         self._ends = _certificate_ends(config)

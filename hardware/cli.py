@@ -17,7 +17,7 @@ from hardware import JSON
 from hardware.board import read_board
 from hardware.flash.arguments import add_flash
 from hardware.mock import mock_names, write_mock
-from hardware.problems import FIELDS, Status, check, find_problems, unjudged
+from hardware.problems import FIELDS, Status, check, find_problems, unjudged, unknown_texts
 from hardware.smart import BRIDGE_TYPES
 from hardware.table import write
 
@@ -128,10 +128,12 @@ def show_board(root: Path, parsed: argparse.Namespace) -> int:
 def show_health(root: Path, parsed: argparse.Namespace) -> int:
     """Print how the board is doing, and judge it. What is unknown is not wrong."""
     from hardware.health import read_health  # noqa: PLC0415 - psutil is not needed to show a board
+    from hardware.silence import silent_fields  # noqa: PLC0415 - as above
 
     health = read_health(root, cpu_interval_s=CPU_INTERVAL_S, smart=parsed.smart)
+    silent = silent_fields(health, root)
     if parsed.check:
-        status, line = check(health, parsed.ignore)
+        status, line = check(health, parsed.ignore, silent)
         print(line)
         return status
     found = find_problems(health, parsed.ignore)
@@ -142,6 +144,9 @@ def show_health(root: Path, parsed: argparse.Namespace) -> int:
     write({**first, **{name: value for name, value in health.items() if name not in first}}, parsed.json)
     if not parsed.json and (fields := unjudged(health, parsed.ignore)):
         print(f"not judged, as this machine does not tell: {', '.join(fields)}")
+    if not parsed.json:
+        for text in unknown_texts(silent, parsed.ignore):
+            print(f"UNKNOWN: {text}")
     return 1 if found else 0
 
 

@@ -7,6 +7,7 @@ statuses and its line follow the Monitoring Plugins development guidelines.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 from hardware import JSON
@@ -149,15 +150,24 @@ def unjudged(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> list[
     return [rule.field for rule in RULES if health[rule.field] is None and rule.field not in ignored]
 
 
-def check(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> tuple[Status, str]:
+def unknown_texts(silent: Mapping[str, str], ignored: Collection[str] = ()) -> list[str]:
+    """Say of each silent field that it is unknown, and what to do."""
+    return [f"{field} is unknown: {remedy}" for field, remedy in silent.items() if field not in ignored]
+
+
+def check(
+    health: Mapping[str, JSON], ignored: Collection[str] = (), silent: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Status, str]:
     """Judge a reading as a monitoring plugin does: its exit status and its one line with performance data.
 
-    UNKNOWN only where nothing at all can be told.
+    UNKNOWN where nothing is wrong, and nothing at all can be told or a field is `silent` that this machine must tell.
     """
     found = find_problems(health, ignored)
     known = [rule.field for rule in RULES if health[rule.field] is not None and rule.field not in ignored]
-    status = found[0].status if found else Status.OK if known else Status.UNKNOWN
-    text = "; ".join(problem.text for problem in found) or f"{len(known)} of {len(RULES)} things known, none wrong"
+    deaf = unknown_texts(silent, ignored)
+    status = found[0].status if found else Status.OK if known and not deaf else Status.UNKNOWN
+    said = [*(problem.text for problem in found), *deaf]
+    text = "; ".join(said) or f"{len(known)} of {len(RULES)} things known, none wrong"
     measured = performance_data(health)
     return status, f"{status.name}: {text}" + (f" | {measured}" if measured else "")
 

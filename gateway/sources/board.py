@@ -14,10 +14,13 @@ from typing import Any
 
 from drupelet.errors import sentence
 from drupelet.log_tree import Log
+from drupelet.watches import Watch, WatchState, ok, unknown
 from gateway.config import BoardConfig
 from gateway.publisher import Publisher
 from gateway.records import Record
 
+READ_S_MAX = 30.0
+WATCH = "board_health"
 _log = Log("gateway.board")
 
 
@@ -45,6 +48,8 @@ class BoardSource:
         # One thread of its own: the CPU's load is measured since the same thread's last reading
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="board")
         self._trouble: str | None = None
+        self._asked_s: float | None = None  # since when a reading is under way
+        self._has_read = False
         self._stopping = False
         self.ready = asyncio.Event()
 
@@ -55,6 +60,15 @@ class BoardSource:
     def note(self) -> str | None:
         """Nothing but trouble is worth a word."""
         return None
+
+    def watches(self) -> list[Watch]:
+        """Return whether the board's health is heard: a reading that hangs is neither a problem nor health."""
+        asked_s = self._asked_s
+        if asked_s is not None and (hangs_s := time.monotonic() - asked_s) > READ_S_MAX:
+            return [unknown(WATCH, f"a reading of the board's health does not end since {hangs_s:.0f} s")]
+        if self._trouble is not None:
+            return [Watch(WATCH, WatchState.PROBLEM, self._trouble)]
+        return [ok(WATCH) if self._has_read else unknown(WATCH, "")]
 
     def stop_reading(self) -> None:
         """Take no more readings."""
@@ -71,13 +85,16 @@ class BoardSource:
             await asyncio.sleep(due_s - time.monotonic())
 
     async def _read_once(self) -> None:
+        self._asked_s = time.monotonic()
         try:
             health = await asyncio.get_running_loop().run_in_executor(self._thread, self._read_health)
         except OSError as error:
             self._trouble = f"the board's health cannot be read ({sentence(error)})"
             _log.warning("health_unreadable", error=error)
             return
-        self._trouble = None
+        finally:
+            self._asked_s = None
+        self._trouble, self._has_read = None, True
         if not self._stopping:
             self._publisher.offer(health_record(self._config, health, time.time_ns() // 1_000_000), lambda: None)
 

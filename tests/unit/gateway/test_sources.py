@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -344,6 +345,28 @@ async def test_the_board_is_read_every_interval_and_trouble_is_told(tmp_path: Pa
     value = json.loads(record.value)
     assert value == {"cpu_percent": 1.5, "board": "pi", "time_ms": record.timestamp_ms}
     assert (record.key, record.headers) == (b"pi", (("source", b"board"),))
+
+
+async def test_a_reading_of_the_board_that_hangs_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.sources.board.READ_S_MAX", 0.05)
+    goes_on = threading.Event()
+    publisher = FakePublisher()
+
+    def read_health() -> dict[str, float]:
+        if publisher.records:
+            goes_on.wait(30)
+        return {}
+
+    board = config(tmp_path, '[board]\nname = "pi"\ninterval_ms = 100\n').board
+    assert board is not None
+    source = BoardSource(board, publisher.as_publisher(), read_health)
+    assert [watch.state.value for watch in source.watches()] == ["unknown"]
+    async with running_task(source.run()):
+        await until(lambda: source.watches()[0].state.value == "ok")
+        await until(lambda: "does not end" in source.watches()[0].reason)
+        assert source.problem() is None
+        goes_on.set()
+        await until(lambda: source.watches()[0].state.value == "ok")
 
 
 async def test_metrics_and_health_over_http() -> None:
