@@ -162,6 +162,7 @@ def test_a_plan_tells_what_would_be_sent_and_changes_nothing(source, target, tmp
     servers = f"127.0.0.1:{free_port()},{target.bootstrap}"  # of several that are named one has to be there
     found = planned(source.bootstrap, servers, ".*", "--exclude", "raw")
     sent = {"partitions_there": None, "to_send": 100, "again": 0, "gone": 0, "trouble": "", "settings": ""}
+    sent |= {"from_target": "", "reason": ""}
     assert found.keys() == {"alarms", "__edge_ledger"}
     assert found["alarms"] == {"target_name": "lab.alarms", "partitions": 3} | sent
     assert "lab.alarms" not in topics_of(target)

@@ -258,35 +258,43 @@ def test_what_keeps_the_gateway_out_is_in_its_log(kafka, ours, tmp_path):
         shows_no_secret(gateway.process)
 
 
+# A mirror between two listeners of one cluster is refused, so the other end is a broker without security.
 MIRRORED = [
-    (("LOGIN", "SCRAM-SHA-512"), ("BOTH", "SCRAM-SHA-256")),
-    (("MUTUAL", None), ("TLS", None)),
-    (("BOTH", "PLAIN"), ("LOGIN", "SCRAM-SHA-512")),
+    ("source", "LOGIN", "SCRAM-SHA-512"),
+    ("target", "BOTH", "SCRAM-SHA-256"),
+    ("source", "MUTUAL", None),
+    ("target", "TLS", None),
+    ("source", "BOTH", "PLAIN"),
+    ("target", "LOGIN", "SCRAM-SHA-512"),
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), MIRRORED)
-def test_the_mirror_gets_in_at_both_sides(kafka, ours, tmp_path, source, target):
+@pytest.mark.parametrize(("side", "listener", "mechanism"), MIRRORED)
+def test_the_mirror_gets_in_at_each_side(kafka, ours, tmp_path, side, listener, mechanism):
     topic, site = f"numbers-{uuid.uuid4().hex[:8]}", f"s{uuid.uuid4().hex[:8]}"
-    create_topic(kafka.bootstrap, topic)
-    settings = {f"source_{key}": value for key, value in ours(*source).items()}
-    settings |= {f"target_{key}": value for key, value in ours(*target).items()}
-    servers = kafka.at(source[0]), kafka.at(target[0])
-    mirror = EdgeMirror(tmp_path, *servers, topics=topic, site=site, settings=settings)
-    config = tmp_path / "check.toml"
-    whole = settings | {"source": servers[0], "target": servers[1], "topics": topic, "site": site}
-    config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in whole.items()))
-    status, told = checked("edge-mirror", config)
-    assert (status, told.count(": ok")) == (0, 3), told
-    with mirror, Load(kafka.bootstrap, topic, 1, per_second=500) as load:
-        long_enough = 500 * 4 * REAUTH_MS // 1000 if "SCRAM-SHA-512" in (source[1], target[1]) else 500
-        wait_until(lambda: bounds(kafka.bootstrap, f"{site}.{topic}")[1] >= long_enough, 60, "numbers at the target")
-        shows_no_secret(mirror)
-        load.__exit__()
-        end = bounds(kafka.bootstrap, topic)[1]
-        wait_until(lambda: bounds(kafka.bootstrap, f"{site}.{topic}")[1] >= end, 60, "all numbers at the target")
-        mirror.stop()
-    assert numbers(read_all(kafka.bootstrap, f"{site}.{topic}")) == list(range(end))
+    with EdgeBroker(tmp_path / "other") as other:
+        is_source = side == "source"
+        servers = (kafka.at(listener), other.bootstrap) if is_source else (other.bootstrap, kafka.at(listener))
+        source, target = (kafka, other) if is_source else (other, kafka)
+        create_topic(source.bootstrap, topic)
+        settings = {f"{side}_{key}": value for key, value in ours(listener, mechanism).items()}
+        mirror = EdgeMirror(tmp_path, *servers, topics=topic, site=site, settings=settings)
+        config = tmp_path / "check.toml"
+        whole = settings | {"source": servers[0], "target": servers[1], "topics": topic, "site": site}
+        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in whole.items()))
+        status, told = checked("edge-mirror", config)
+        assert (status, told.count(": ok")) == (0, 3), told
+        with mirror, Load(source.bootstrap, topic, 1, per_second=500) as load:
+            long_enough = 500 * 4 * REAUTH_MS // 1000 if mechanism == "SCRAM-SHA-512" else 500
+            wait_until(
+                lambda: bounds(target.bootstrap, f"{site}.{topic}")[1] >= long_enough, 60, "numbers at the target"
+            )
+            shows_no_secret(mirror)
+            load.__exit__()
+            end = bounds(source.bootstrap, topic)[1]
+            wait_until(lambda: bounds(target.bootstrap, f"{site}.{topic}")[1] >= end, 60, "all numbers at the target")
+            mirror.stop()
+        assert numbers(read_all(target.bootstrap, f"{site}.{topic}")) == list(range(end))
 
 
 def test_what_keeps_the_mirror_out_is_told(kafka, ours, tmp_path):
@@ -433,9 +441,10 @@ def test_a_board_without_a_clock_gets_in_and_one_in_2060_is_told_so(
     told.append(at_clock("edge-gateway", day, "check", "--connect", "--config", gateway.config))
     mutual = [f"{key} = {json.dumps(value)}" for key, value in ours("MUTUAL").items()]
     mirror = tmp_path / "mirror.toml"
-    mirror.write_text("\n".join(f"{side}_{line}" for side in ("source", "target") for line in mutual))
-    sides = "--source", kafka.at("MUTUAL"), "--target", kafka.at("TLS"), "--topics", "x", "--site", "s"
-    told.append(at_clock("edge-mirror", day, "check", "--connect", "--config", mirror, *sides))
+    mirror.write_text("\n".join(f"source_{line}" for line in mutual))
+    with EdgeBroker(tmp_path / "other") as other:
+        sides = "--source", kafka.at("MUTUAL"), "--target", other.bootstrap, "--topics", "x", "--site", "s"
+        told.append(at_clock("edge-mirror", day, "check", "--connect", "--config", mirror, *sides))
     assert [each[0] for each in told] == [status] * 3, told
     assert all(re.search(says, each[1]) for each in told), told
     # the mirror's own library, beside the check; its group holds nothing

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -122,14 +123,11 @@ class Board:
         command = [runtimes.console_script("edge-gateway"), "run", "--config", config]
         return Process("gateway", command, self.directory, environment=self.environment, ready="edge-gateway ready")
 
-    def mirror(self) -> EdgeMirror:
-        """A mirror of that topic, from one listener to the other."""
-        settings = {
-            f"{side}_{key}": value
-            for side, listener in (("source", "LOGIN"), ("target", "MUTUAL"))
-            for key, value in self.keys(listener).items()
-        }
-        mirror = EdgeMirror(self.directory, self.login, self.mutual, topics="logs", site="site", settings=settings)
+    def mirror(self, target: Board) -> EdgeMirror:
+        """A mirror of that topic, by a log-in here and a certificate there."""
+        settings = {f"source_{key}": value for key, value in self.keys("LOGIN").items()}
+        settings |= {f"target_{key}": value for key, value in target.keys("MUTUAL").items()}
+        mirror = EdgeMirror(self.directory, self.login, target.mutual, topics="logs", site="site", settings=settings)
         mirror.environment = self.environment
         return mirror
 
@@ -140,7 +138,14 @@ def toml(values: Mapping[str, str]) -> str:
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[Board]:
-    board = Board(tmp_path)
+    with started(tmp_path / "board") as board:
+        yield board
+
+
+@contextmanager
+def started(directory: Path) -> Iterator[Board]:
+    directory.mkdir()
+    board = Board(directory)
     board.set_clock(IN_1970)
     words = "user", "add", USER, "--data-dir", board.broker.data_dir, "--password-file", board.password_file
     status, told = board.run("edge-broker", *words)
@@ -149,11 +154,13 @@ def board(tmp_path: Path) -> Iterator[Board]:
         yield board
 
 
-def test_in_1970_a_reading_goes_all_the_way_and_in_2060_nobody_gets_in(board: Board) -> None:
-    with board.gateway(), board.mirror():
+def test_in_1970_a_reading_goes_all_the_way_and_in_2060_nobody_gets_in(board: Board, tmp_path: Path) -> None:
+    with started(tmp_path / "central") as central, board.gateway(), board.mirror(central):
         (board.directory / "app.log").write_text("".join(f"{line}\n" for line in LINES))
-        wait_until(lambda: board.tail("site.logs")[1].count("\n") == len(LINES), 60, lambda: board.tail("site.logs"))
-    assert [line.split()[-1] for line in board.tail("site.logs")[1].splitlines()] == LINES
+        wait_until(
+            lambda: central.tail("site.logs")[1].count("\n") == len(LINES), 60, lambda: central.tail("site.logs")
+        )
+        assert [line.split()[-1] for line in central.tail("site.logs")[1].splitlines()] == LINES
     board.set_clock(IN_2060)
     status, told = board.tail("logs")
     assert (status, "that ended on" in told, f"by this host's clock it is {IN_2060}" in told) == (1, True, True), told
