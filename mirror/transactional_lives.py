@@ -254,10 +254,12 @@ class TransactionalLives(Lives):
 
         The turn is held meanwhile. OvertakenError where another mirror has the id now.
         """
-        verdict = await self._verdict(began_at, was_fenced=was_fenced)
+        try:
+            verdict = await self._verdict(began_at, was_fenced=was_fenced)
+        finally:
+            self.unsure()  # also where a stop cancels the question: `stop` must not write over what has no outcome
         if verdict == "another":
             raise OvertakenError(f"the transactional id has a newer epoch, which no timeout gave it: {why}")
-        self.unsure()
         self.host.transaction_ended("timed_out" if verdict == "timed_out" else "broke_off")
         if verdict == "timed_out":
             timeout = f"{self.timeout_s:g} s"
