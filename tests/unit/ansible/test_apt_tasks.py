@@ -55,3 +55,22 @@ def test_no_other_module_installs_packages():
 def test_the_first_boot_is_waited_for_before_anything_of_dpkg_is_looked_at():
     names = [task["name"] for task in yaml.safe_load((ANSIBLE / "roles/packages/tasks/main.yml").read_text())]
     assert names.index("First boot") < names.index("What a power cut left")
+
+
+def test_no_task_registers_a_variable_that_a_role_has():
+    """A result would replace the role's variable for the rest of the play: `when: base_upgrades` got a mapping."""
+    variables = {
+        name
+        for folder in ("defaults", "vars")
+        for path in (ANSIBLE / "roles").glob(f"*/{folder}/*.yml")
+        for name in yaml.safe_load(path.read_text()) or {}
+    }
+    registered = {
+        task["register"]: path.name
+        for path in sorted((ANSIBLE / "roles").rglob("tasks/*.yml"))
+        for task in tasks(yaml.safe_load(path.read_text()))
+        if "register" in task
+    }
+    assert variables
+    assert registered
+    assert {name: path for name, path in registered.items() if name in variables} == {}
