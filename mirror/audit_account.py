@@ -30,7 +30,7 @@ Must never come in: a client, a clock, how it is shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from mirror.audit_claims import Claims
@@ -77,8 +77,7 @@ class Account:
         self._ledger = Written(source.ledger)
         self._claims = Claims()
         self._matched_ranges: set[bytes] = set()
-        self._lately: Sequence[bytes] = ()
-        self._seen: set[bytes] | None = None
+        self._lately: Container[bytes] = frozenset()
         self._lost: dict[bytes, int] = {}
         self._extra = Extras()
         self._leading_left, self._truncated_left = source.start, 0
@@ -110,7 +109,7 @@ class Account:
         self.map.let_go()
         self._claims, self._ledger = Claims(), Written(())
         self._foreign_offsets = set(sorted(self._foreign_offsets)[:1])
-        self._matched_ranges, self._seen, self._lately = set(), None, ()
+        self._matched_ranges, self._lately = set(), frozenset()
         self._lost, self._extra = {}, Extras()
 
     def _add_up(self, side: Side) -> None:
@@ -187,6 +186,10 @@ class Account:
             counts["unaccounted"] += end - first
             self.differences.add("unaccounted", None, first, end - first)
 
+    def has_matched(self, one: Range) -> bool:
+        """Return whether a range with the same records was matched before."""
+        return one.digest in self._matched_ranges
+
     def same(self, source: Part, target: Part) -> None:
         """Count records that are the same ones at both ends."""
         count = source.records
@@ -203,10 +206,9 @@ class Account:
 
     # what matches nothing
 
-    def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Sequence[bytes]) -> None:
+    def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Container[bytes]) -> None:
         """Judge what lies between two matches; `lately` are the digests of records that were matched before."""
-        if lately is not self._lately:  # many gaps have the same
-            self._lately, self._seen = lately, None
+        self._lately = lately
         is_pending = place.is_last and bool(source) and source[0].first >= self.pending_from  # it is not there yet
         if source and target and not is_pending and not (_told(source) and _told(target)):
             self._unresolved(source, target)
@@ -329,7 +331,7 @@ class Account:
             self.counts["source"]["lost"] -= 1
             self.differences.take_back("lost", offset)
             self._moved(offset, one.offset)
-        elif self._was_seen(one.digest):
+        elif one.digest in self._lately:
             self._doubled(one.offset, 1)
             self._extra.add(one.digest, one.offset, "duplicates")
         elif self._truncated_left:
@@ -384,11 +386,6 @@ class Account:
     def foreign_from(self) -> int | None:
         """The first target offset of what is foreign."""
         return min(self._foreign_offsets, default=None)
-
-    def _was_seen(self, digest: bytes) -> bool:
-        if self._seen is None:
-            self._seen = {one for digests in self._lately for one in split(digests)}
-        return digest in self._seen
 
     # what gave way to newer records of its key
 

@@ -7,8 +7,10 @@ have (patience diff), then the others as they come.
 
 Memory: of ranges that find no match DETAILED are held with the digests of their records, the first and the last of
 them, and RANGES_MAX in all at each end. What is displaced by more is taken for missing here and strange there.
-The digests of records that are needed and not held are asked for, of the outermost EDGES ranges of what differs, and
-of LATELY ranges before and behind what is at the target alone, as that is mostly there twice.
+It requests the digests of records that it needs and does not hold: of the outermost EDGES ranges of what differs, and
+of LATELY ranges before and after records that only the target has, as those are mostly duplicates. Each resend leaves
+seams: ranges that begin in one pass and end in the next. So it also requests the ranges next to duplicates, at most
+SEAMS_MAX, and goes on from there while it finds duplicates.
 
 Must never come in: what a record without a match means (audit_account.py), a client, a clock.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from mirror.audit_ranges import RANGE_RECORDS, Part, Range, part, range_digest, split
@@ -25,6 +27,7 @@ from mirror.audit_ranges import RANGE_RECORDS, Part, Range, part, range_digest, 
 DETAILED = 16
 EDGES = DETAILED // 2
 LATELY = 48
+SEAMS_MAX = 256
 RANGES_MAX = 20_000
 RUNS_MAX = 100_000  # of offsets, in ranges that are held; logs with many markers have many
 
@@ -55,10 +58,13 @@ class Sink(Protocol):
     def lacks_begin(self, side: Side) -> bool:
         """Whether an end has let go of the begin of its log."""
 
+    def has_matched(self, one: Range) -> bool:
+        """Return whether a range with the same records was matched before."""
+
     def same(self, source: Part, target: Part) -> None:
         """Take note of as many records that are the same ones."""
 
-    def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Sequence[bytes]) -> None:
+    def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Container[bytes]) -> None:
         """Take note of what lies between two matches, and matches nothing.
 
         `lately` are the digests of records that were matched before and soon behind.
@@ -90,6 +96,40 @@ class _Gap(NamedTuple):
     target: list[Part]
 
 
+class Lately:
+    """The records that were matched lately, as they are at the source: at most about LATELY ranges of them."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque()
+        self._records = 0
+        self._digests: set[bytes] | None = None
+
+    def note(self, one: _Same) -> None:
+        """Add a match; drop the oldest ones."""
+        source, target = one
+        self._parts.append(source if source.digests is not None else source._replace(digests=target.digests))
+        self._records += source.records
+        self._digests = None
+        while self._records > LATELY * RANGE_RECORDS:
+            self._records -= self._parts.popleft().records
+
+    def unknown(self) -> tuple[int, int] | None:
+        """Return the source offsets [first, end) between which records are whose digests neither end has told."""
+        unknown = [one for one in self._parts if one.digests is None]
+        return (unknown[0].first, unknown[-1].end) if unknown else None
+
+    def learn(self, told: Sequence[Range]) -> None:
+        """Add digests that were requested."""
+        known = {one.runs: part(one) for one in told}
+        self._parts = deque(known.get(one.runs, one) if one.digests is None else one for one in self._parts)
+        self._digests = None
+
+    def __contains__(self, digest: object) -> bool:
+        if self._digests is None:
+            self._digests = {one for some in self._parts for one in split(some.digests or b"")}
+        return digest in self._digests
+
+
 class _Matching:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -97,8 +137,7 @@ class _Matching:
         self._runs: dict[Side, int] = {"source": 0, "target": 0}
         self._ended: set[Side] = set()
         self._behind = Place()
-        self._lately: deque[Part] = deque()
-        self._lately_records = 0
+        self._lately = Lately()
         self._ahead = 0
 
     def run(self) -> Matching:
@@ -112,7 +151,7 @@ class _Matching:
                     yield from self._detailed("target", there)
                 self._ahead = max(0, self._ahead - 1)
                 one = _Same(part(here[0]), part(there[0]))
-                self._note(one)
+                self._lately.note(one)
                 self._behind = Place(one.source.end, one.target.end, is_first=False)
                 self._sink.same(*one)
             elif source or target:
@@ -138,7 +177,7 @@ class _Matching:
             if not self._sink.is_gone(side, held[0]):
                 return
             gone = [part(one) for one in self._take(side)]
-            self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, ())
+            self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, frozenset())
 
     def _pull(self, side: Side) -> Generator[Want, Sequence[Range], Range | None]:
         """Read one range more; None at the end."""
@@ -164,7 +203,7 @@ class _Matching:
         for side, other in (SIDES, SIDES[::-1]):
             if self._behind.is_first and side not in self._ended and self._sink.lacks_begin(other):
                 gone = [part(one) for one in self._take(side, len(self._held[side]) // 2)]
-                self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, ())
+                self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, frozenset())
                 return True
         return False
 
@@ -229,9 +268,15 @@ class _Matching:
         return taken
 
     def _detailed(self, side: Side, ranges: list[Range]) -> Generator[Want, Sequence[Range], None]:
-        """Ask for the digests of records that are not held, of the first and the last ranges."""
-        edges = {*range(min(EDGES, len(ranges))), *range(max(0, len(ranges) - EDGES), len(ranges))}
-        wanted = sorted(number for number in edges if ranges[number].digests is None)
+        """Request the digests of records that are not held, of the first and the last ranges."""
+        count = len(ranges)
+        yield from self._request(side, ranges, {*range(min(EDGES, count)), *range(max(0, count - EDGES), count)})
+
+    def _request(
+        self, side: Side, ranges: list[Range], numbers: Iterable[int]
+    ) -> Generator[Want, Sequence[Range], None]:
+        """Request the digests of records that are not held, of the ranges with these numbers."""
+        wanted = sorted(number for number in numbers if ranges[number].digests is None)
         while wanted:
             first = last = wanted.pop(0)
             while wanted and wanted[0] == last + 1:
@@ -243,44 +288,57 @@ class _Matching:
                 if again is not None and again.digest == ranges[number].digest:
                     ranges[number] = again
 
+    def _seams(self, target: list[Range]) -> Generator[Want, Sequence[Range], None]:
+        """Request the digests of the target's ranges next to duplicates, a few at a time, on while they hold more."""
+        yield from self._remember()
+        left = SEAMS_MAX
+        repeats = [self._repeats(one) for one in target]
+        for begin in range(0, len(target), EDGES):
+            near = any(repeats[max(0, begin - EDGES) : begin + 2 * EDGES])
+            unknown = [
+                n for n in range(begin, min(begin + EDGES, len(target))) if not self._sink.has_matched(target[n])
+            ]
+            if near and len(unknown) <= left:
+                left -= len(unknown)
+                yield from self._request("target", target, unknown)
+                for number in unknown:
+                    repeats[number] = self._repeats(target[number])
+
+    def _repeats(self, one: Range) -> bool:
+        """Whether a range at the target holds a record that was matched before, as far as its digests are held."""
+        return self._sink.has_matched(one) or (
+            one.digests is not None and any(digest in self._lately for digest in split(one.digests))
+        )
+
     def _differ(self, source: list[Range], target: list[Range], *, is_last: bool) -> Matching:
         """Match the records of what differs, as far as their digests are to be had."""
         if target or not is_last or source[0].first < self._sink.pending_from:
             yield from self._detailed("source", source)
             yield from self._detailed("target", target)
+            if len(target) > DETAILED:
+                yield from self._seams(target)
         yield from self._tell(list(_matched(_Records(source), _Records(target))), is_last=is_last)
 
     def _tell(self, found: Sequence[_Same | _Gap], *, is_last: bool) -> Matching:
         for one in found:
             if isinstance(one, _Same):
-                self._note(one)
+                self._lately.note(one)
         if any(not isinstance(one, _Same) and one.target for one in found):
             self._ahead = LATELY
             yield from self._remember()
-        lately = [one.digests for one in self._lately if one.digests is not None]
         for number, one in enumerate(found):
             if isinstance(one, _Same):
                 self._behind = Place(one.source.end, one.target.end, is_first=False)
                 self._sink.same(*one)
             else:
                 place = self._behind._replace(is_last=is_last and number == len(found) - 1)
-                self._sink.gap(*one, place, lately)
-
-    def _note(self, one: _Same) -> None:
-        source, target = one
-        self._lately.append(source if source.digests is not None else source._replace(digests=target.digests))
-        self._lately_records += source.records
-        while self._lately_records > LATELY * RANGE_RECORDS:
-            self._lately_records -= self._lately.popleft().records
+                self._sink.gap(*one, place, self._lately)
 
     def _remember(self) -> Matching:
-        """Ask for the digests of the records that were matched lately, where neither end has told them."""
-        unknown = [one for one in self._lately if one.digests is None]
-        if unknown:
-            told = yield Want("source", (unknown[0].first, unknown[-1].end))
-            known = {one.runs: part(one) for one in told}
-            lately = [known.get(one.runs, one) if one.digests is None else one for one in self._lately]
-            self._lately = deque(lately)
+        """Request the digests of the records that were matched lately, where neither end has told them."""
+        span = self._lately.unknown()
+        if span is not None:
+            self._lately.learn((yield Want("source", span)))
 
 
 def _places(ranges: Sequence[Range]) -> dict[bytes, int]:

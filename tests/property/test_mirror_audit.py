@@ -56,8 +56,10 @@ def ranges_of(log, start, end, keyed=False):
     return [*found, chunker.rest()]
 
 
-def audit(source, target, *, position=0, starts=(0, 0), told=True, state=None, compacted=False, ledger=()):
-    """Audit two logs as they lie."""
+def audit(
+    source, target, *, position=0, starts=(0, 0), told=True, state=None, compacted=False, ledger=(), requested=None
+):
+    """Audit two logs as they lie; `requested` receives the ranges whose digests were requested."""
     ends = len(source), len(target)
     here = Facts("readings", 0, "readings", starts[0], ends[0], compacted, "s", position, tuple(ledger))
     there = Facts("readings", 0, "lab.readings", starts[1], ends[1], compacted, "t", state=state)
@@ -75,6 +77,8 @@ def audit(source, target, *, position=0, starts=(0, 0), told=True, state=None, c
             answer = [queues[side].pop(0)] if queues[side] else []
         else:
             answer = [one for one in logs[side] if one.records and offsets[0] <= one.first < offsets[1]]
+            if requested is not None:
+                requested += answer
         try:
             want = matching.send(answer)
         except StopIteration:
@@ -238,6 +242,35 @@ def test_what_is_pending_does_not_hide_that_the_end_was_sent_again_and_again():
     account = audit(source, target, position=35, told=False)
     assert account.is_proven(may_double=True), account.differences.told
     assert (account.counts["target"]["duplicates"], account.counts["source"]["pending"]) == (59, 1)
+
+
+SEAMS = {
+    "as Hypothesis found it": (29, [17, 9, 13, 17], []),  # one of 56 counted as foreign, in the middle of 17 ranges
+    "shorter than a range, many times": (200, [6] * 60, []),
+    "before records that follow": (200, [6] * 60, [300, 301]),
+    "of changing lengths": (120, [90, 3, 50, 2, 1, 77, 5, 5, 5, 90], [200]),
+}
+
+
+@pytest.mark.parametrize(("records", "resent", "after"), SEAMS.values(), ids=SEAMS)
+def test_each_record_of_many_resends_counts_as_a_duplicate(records, resent, after):
+    """A range that begins in one resend and ends in the next matches no range of the source."""
+    source = list(range(records))
+    target = [*source, *(number for count in resent for number in source[-count:]), *after]
+    account = audit(source + after, target, position=records + len(after), told=False)
+    assert account.is_proven(may_double=True), account.differences.told
+    there = account.counts["target"]
+    assert (there["duplicates"], there["foreign"], there["mirrored"]) == (sum(resent), 0, records + len(after))
+
+
+def test_foreign_records_after_a_resend_cost_no_digests_of_each():
+    source = list(range(100))
+    target = [*source, *source[-40:], *(FOREIGN + number for number in range(4000)), *source[-40:]]
+    requested = []
+    account = audit(source, target, position=100, told=False, requested=requested)
+    there = account.counts["target"]
+    assert (there["duplicates"], there["foreign"]) == (80, 4000)
+    assert sum(one.records for one in requested) < 500
 
 
 def state_of(steps, end, ids=("s", "t")):
