@@ -24,6 +24,8 @@ cp -aL --parents /etc/hostname /etc/hosts /etc/passwd /etc/shadow /etc/group /et
     /etc/localtime /etc/netplan /etc/sudoers.d /etc/ssh /home /case/outcome 2>/case/said/copied
 mkdir -p /run/sshd
 ip link set lo up
-/usr/sbin/sshd && ssh-keyscan -T 60 127.0.0.1 >/case/said/keyscan 2>/case/said/keyscan-errors
+# sshd detaches before it listens, and writes its PID file once it listens.
+/usr/sbin/sshd && timeout 120 sh -c 'until [ -s /run/sshd.pid ]; do sleep 0.1; done' &&
+    ssh-keyscan -T 60 127.0.0.1 >/case/said/keyscan 2>/case/said/keyscan-errors
 sshd -T >/case/said/sshd 2>&1
 visudo --check --strict >/case/said/visudo 2>&1
