@@ -8,6 +8,7 @@
 | deleted | below the log's start, before the mirror began, or by DeleteRecords (`deleted_by_request` in the ledger) |
 | ledgered | others that `__edge_ledger` has |
 | compacted, control, aborted | that hold no record for the target |
+| from target | that the mirror passes over, as they came from the target (provenance.py) |
 | lost, changed, unaccounted | that differ (audit_differences.py) |
 
 | target end = | offsets |
@@ -45,7 +46,17 @@ from mirror.audit_ranges import COUNTED, DIGEST_BYTES, KEY_BYTES, Part, Range, s
 RANGES_REMEMBERED = 50_000
 LEFT_MAX = 20_000  # records that match nothing and follow on each other, of which each is looked at
 
-SOURCE_CLASSES = ("mirrored", "pending", "expired", "deleted", "ledgered", "compacted", "control", "aborted")
+SOURCE_CLASSES = (
+    "mirrored",
+    "pending",
+    "expired",
+    "deleted",
+    "ledgered",
+    "compacted",
+    "control",
+    "aborted",
+    "from_target",
+)
 TARGET_CLASSES = ("mirrored", "target_only", "duplicates", "control", "foreign", "expired", "compacted", "aborted")
 FAULTS = ("lost", "changed", "unaccounted")
 

@@ -20,6 +20,7 @@ class Facts(NamedTuple):
 
     `end` was told when the audit began. The source tells `position`, committed in the mirror's group, and `ledger`; the
     target `state`. `is_compacted` None: it may not be asked.
+    `reason` is a predicate of the topic for a person: what of it is passed over, or that it is refused.
     """
 
     topic: str
@@ -32,3 +33,4 @@ class Facts(NamedTuple):
     position: int | None = None
     ledger: tuple[Entry, ...] = ()
     state: Stored | None = None
+    reason: str = ""

@@ -12,7 +12,7 @@
 |---|---|
 | r | its digest; absent where it has no records |
 | runs | offsets of its records: the first, and how many follow on each other |
-| n | control, aborted and compacted offsets since the range before; absent for none |
+| n | control, aborted and compacted offsets since the range before, and those from the target if any; absent for none |
 | rest | it ends with the log |
 | holes | other offsets without records: first, end, kind |
 | each, keys | digests of its records, and of their keys |
@@ -82,6 +82,8 @@ def facts_line(facts: Facts) -> str:
     }
     if facts.position is not None:
         fields["position"] = facts.position
+    if facts.reason:
+        fields["reason"] = facts.reason
     if facts.ledger:
         fields["ledger"] = [list(entry) for entry in facts.ledger]
     if facts.state is not None:
@@ -98,7 +100,7 @@ def range_line(one: Range, *, each: bool) -> str:
         fields["r"] = _text(one.digest)
         fields["runs"] = [list(run) for run in one.runs]
     if any(one.counts):
-        fields["n"] = list(one.counts)
+        fields["n"] = list(one.counts if one.counts[-1] else one.counts[:-1])
     if not one.is_cut:
         fields["rest"] = True
     if one.holes:
@@ -161,6 +163,7 @@ def _facts(fields: Mapping[str, Any]) -> Facts:
         _number(fields["position"]) if "position" in fields else None,
         tuple(Entry(str(cause), _number(first), _number(end)) for cause, first, end in fields.get("ledger", ())),
         _stored(fields) if "head" in fields else None,
+        str(fields.get("reason", "")),
     )
 
 
@@ -178,12 +181,13 @@ def _range(fields: Mapping[str, Any]) -> Range:
     if not all(count > 0 for _, count in runs):
         raise BadLine("a run of it has no records")
     digest = _bytes(fields["r"], DIGEST_BYTES) if runs else b""
-    control, aborted, compacted = fields.get("n", (0, 0, 0))
+    control, aborted, compacted, *more = fields.get("n", (0, 0, 0))
+    (from_target,) = more or (0,)
     return Range(
         records,
         digest,
         runs,
-        (_number(control), _number(aborted), _number(compacted)),
+        (_number(control), _number(aborted), _number(compacted), _number(from_target)),
         tuple(_hole(*hole) for hole in fields.get("holes", ())),
         _bytes(fields["each"], DIGEST_BYTES * records) if "each" in fields else None,
         _bytes(fields["keys"], KEY_BYTES * records) if "keys" in fields else None,

@@ -20,6 +20,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.audit_facts import Facts
 from mirror.audit_ledger import Found, entries_of, note_entry
 from mirror.audit_matching import Side
+from mirror.audit_origins import Origins
 from mirror.audit_ranges import Parts, Range, parts_of
 from mirror.audit_reading import LogReader
 from mirror.config import Config
@@ -42,6 +43,7 @@ class LiveEnd:
         client = config.source_client if side == "source" else config.target_client
         self._timeout_s = client.request_timeout_ms / 1000
         self._source = Source(client, config.group_id)
+        self._origins = Origins(self._source, config)
         self._commits: Mapping[TopicPartition, Commit] | None = None
         self._left: list[Facts] = []
         self._now: Facts | None = None
@@ -71,6 +73,8 @@ class LiveEnd:
             here = [TopicPartition(name, partition.partition) for partition, name in wanted.items()]
             starts, ends = await self._source.bounds(here)
             ledger = await self._ledger(known)
+            if self.side == "source":
+                await self._origins.open(known)
         for partition, name in sorted(wanted.items()):
             there = TopicPartition(name, partition.partition)
             commit = (self._commits or {}).get(partition)
@@ -81,6 +85,7 @@ class LiveEnd:
             if self.side == "source":
                 position = None if commit is None else commit.offset
                 told = told._replace(position=position, ledger=entries_of(ledger, partition, topic_id))
+                told = told._replace(reason=self._origins.reason(name, known[name]))
             self._left.append(told._replace(state=stored.get(partition)))
 
     def _names(self, known: Mapping[str, Topic]) -> dict[str, str]:
@@ -139,11 +144,13 @@ class LiveEnd:
     def _read(self, first: int, end: int) -> AsyncGenerator[Range]:
         facts = self._now
         assert facts is not None
+        partition = TopicPartition(facts.name, facts.partition)
         reader = LogReader(
             self._source,
-            TopicPartition(facts.name, facts.partition),
+            partition,
             self._timeout_s,
             keyed=facts.is_compacted is not False,
+            passes_over=self._origins.of(partition),
         )
         return reader.ranges(first, end)
 

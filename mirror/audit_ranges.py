@@ -33,11 +33,12 @@ _BASE_TIMESTAMP = Struct(">27xq")
 _TIME = Struct(">q")
 _WRAP, _HALF = 1 << 64, 1 << 63
 
-Kind = Literal["control", "aborted", "compacted", "jump", "gone", "open"]
+Kind = Literal["control", "aborted", "compacted", "from_target", "jump", "gone", "open"]
 """What offsets without a record are: `jump`: no batch covers them; `gone`: the log let them go while it was read;
-`open`: behind the last stable offset, of transactions that have not ended. The first three as kafka_wire.batches."""
+`open`: behind the last stable offset, of transactions that have not ended. `from_target`: the mirror passes them over.
+The first three as kafka_wire.batches."""
 
-COUNTED: tuple[Kind, ...] = ("control", "aborted", "compacted")
+COUNTED: tuple[Kind, ...] = ("control", "aborted", "compacted", "from_target")
 
 Run = tuple[int, int]  # the first offset, and how many follow on each other
 
@@ -60,7 +61,7 @@ class Range(NamedTuple):
     records: int
     digest: bytes
     runs: tuple[Run, ...]
-    counts: tuple[int, int, int] = (0, 0, 0)
+    counts: tuple[int, int, int, int] = (0, 0, 0, 0)
     holes: tuple[Hole, ...] = ()
     digests: bytes | None = None
     keys: bytes | None = None
@@ -276,7 +277,12 @@ class Chunker:
             len(self._digests),
             range_digest(digests),
             tuple(self._runs),
-            (self._counts["control"], self._counts["aborted"], self._counts["compacted"]),
+            (
+                self._counts["control"],
+                self._counts["aborted"],
+                self._counts["compacted"],
+                self._counts["from_target"],
+            ),
             tuple(self._holes),
             digests if self._keeps else None,
             b"".join(self._keys) if self._keys else None,

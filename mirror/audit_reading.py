@@ -22,6 +22,7 @@ from kafka_wire.cluster import SIDE
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from mirror.asking import Asking
+from mirror.audit_origins import PassesOver
 from mirror.audit_ranges import Chunker, Digests, Hole, Range, digests_of
 from mirror.errors import SourceError
 
@@ -40,24 +41,38 @@ _AGAIN = {
 class LogReader:
     """The log of one partition; raises SourceError for what cannot be read, at either end."""
 
-    def __init__(self, asking: Asking, partition: TopicPartition, timeout_s: float, *, keyed: bool) -> None:
-        """`keyed`: digest the keys, too."""
+    def __init__(
+        self,
+        asking: Asking,
+        partition: TopicPartition,
+        timeout_s: float,
+        *,
+        keyed: bool,
+        passes_over: PassesOver | None = None,
+    ) -> None:
+        """`keyed`: digest the keys, too. Batches of the producers that `passes_over` names count as from the target."""
         self._asking = asking
         self._partition = partition
         self._timeout_s = timeout_s
         self._keyed = keyed
+        self._passes_over = passes_over
 
     async def ranges(self, offset: int, end: int) -> AsyncGenerator[Range]:
         """Read [offset, end) and cut it; the last range may have no records."""
         chunker = Chunker()
         async with contextlib.aclosing(self.pieces(offset, end)) as pieces:
             async for piece in pieces:
-                if isinstance(piece, Piece):
+                if isinstance(piece, Piece) and self._is_passed_over(piece):
+                    chunker.skip(piece.first_offset, piece.end_offset, "from_target")
+                elif isinstance(piece, Piece):
                     for one in chunker.add(self._digested(piece, chunker)):
                         yield one
                 else:
                     chunker.skip(*piece)
         yield chunker.rest()
+
+    def _is_passed_over(self, piece: Piece) -> bool:
+        return self._passes_over is not None and self._passes_over(piece.header.producer_id)
 
     def _digested(self, piece: Piece, chunker: Chunker) -> Digests:
         first, end = piece.first_offset, piece.end_offset

@@ -65,6 +65,7 @@ def sentences(accounts: Sequence[Account], one_sided: Sequence[Facts], *, may_do
         names = ", ".join(f"{one.name}-{one.partition}" for one in one_sided[:3])
         more = f" and {len(one_sided) - 3} more" if len(one_sided) > 3 else ""
         said.append(f"Not at the source any more, and not audited: {names}{more}.")
+    said += _reasons(accounts)
     differ = sum(not account.is_proven(may_double=may_double) for account in accounts)
     compared = sum(account.compared for account in accounts)
     if differ:
@@ -72,6 +73,12 @@ def sentences(accounts: Sequence[Account], one_sided: Sequence[Facts], *, may_do
     else:
         said.append(f"PROVEN: {len(accounts)} partitions add up at both ends; {compared} records are the same.")
     return said
+
+
+def _reasons(accounts: Sequence[Account]) -> list[str]:
+    """Say of each topic what of it came from the target."""
+    facts = [account.facts["source"] for account in accounts]
+    return list(dict.fromkeys(f"{one.topic} {one.reason}." for one in facts if one.reason))
 
 
 def _are(count: int) -> str:
@@ -132,5 +139,6 @@ def _account(account: Account, may_double: bool) -> dict[str, Any]:
             for side in SIDES
         },
         "foreign_from": account.foreign_from,
+        "reason": source.reason,
         "differences": [one._asdict() for one in account.differences.told],
     }

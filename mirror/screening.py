@@ -100,7 +100,7 @@ class Screen:
             await self.refresh()
         if self.unreadable:
             return {}, {}
-        if not self._knows_target():
+        if not self.knows_target:
             wanted = {tp: topic for tp, topic in wanted.items() if not self.claims.of_topic(tp.topic)}
         return wanted, ends
 
@@ -181,12 +181,14 @@ class Screen:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         await self._reader.refresh()
-        if self.claims and not self._knows_target():
+        if self.claims and not self.knows_target:
             await self._ask_target()
         self._ended_at = loop.time()
         self._duration_s = self._ended_at - began_at
 
-    def _knows_target(self) -> bool:
+    @property
+    def knows_target(self) -> bool:
+        """Return whether the target has told what the claims need."""
         if self._ends.target.cluster_id is None:
             return False
         return not self.claims.names_unknown_clusters or self._ids_version == self.claims.version

@@ -6,21 +6,35 @@ have stayed the same for a while.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+from collections import Counter, defaultdict
 
 import pytest
 
 from tests.support import runtimes
 from tests.support.mirror_loops import found, mirrors, topics, wait_still, write_down
 from tests.support.mirror_road import FAST, EdgeMirror, bounds, create_topic, delete_topic, partition_count, produce
-from tests.support.processes import ApacheKafka, EdgeBroker, wait_until
+from tests.support.processes import ApacheKafka, EdgeBroker, free_port, wait_until
 from tests.support.waiting import CALL_S
 
 
 def command(source, target, name, *more):
     words = [runtimes.console_script("edge-mirror"), name, "--source", source, "--target", target, "--topics", "t"]
     return subprocess.run([*words, *more], capture_output=True, text=True, timeout=CALL_S * 3, check=False)
+
+
+def audited(source, target, directory, *more, topics="t"):
+    """Audit what the mirror in a directory has done; return the accounts of the source's ends, by topic."""
+    words = [runtimes.console_script("edge-mirror"), "audit", "--json", "--source", source, "--target", target]
+    words += ["--topics", topics, "--config", directory / "mirror.toml", *more]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=CALL_S * 3, check=False)
+    assert done.returncode == 0, done
+    accounts = defaultdict(Counter)
+    for one in json.loads(done.stdout)["partitions"]:
+        accounts[one["topic"]].update(one["source"])
+    return accounts
 
 
 def assert_refused(source, target, mirror):
@@ -99,6 +113,27 @@ def test_identity_both_ways_carries_each_record_once(a, b, tmp_path):
         produce(a, "t", 20, 25)
         wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
     assert found(a, "t") == found(b, "t") == [*range(25), *range(100, 110)]
+    accounts = [audited(a, b, tmp_path / "up")["t"], audited(b, a, tmp_path / "down")["t"]]
+    assert [one["from_target"] for one in accounts] == [one["mirrored"] for one in reversed(accounts)]
+    assert all(one["mirrored"] and not one["pending"] for one in accounts)
+
+
+def test_digests_of_an_end_pass_over_what_came_from_the_target(a, b, tmp_path):
+    """The source's digests depend on the target's cluster id; a target that is away is one sentence."""
+    for bootstrap in (a, b):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    with mirrors(tmp_path, both(a, b), topics="t"):
+        wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
+    told = command(b, a, "audit", "--digests-of", "source", "--each")
+    assert told.returncode == 0, told
+    (tmp_path / "digests").write_text(told.stdout)
+    account = audited(b, a, tmp_path / "down", "--source-digests", tmp_path / "digests")["t"]
+    assert account == audited(b, a, tmp_path / "down")["t"]
+    assert account["from_target"] > 20
+    nobody = command(b, f"127.0.0.1:{free_port()}", "audit", "--digests-of", "source")
+    assert nobody.returncode == 1, nobody
+    assert "which of them came from the target" in nobody.stderr
 
 
 def test_site_names_both_ways_make_no_further_topics(a, b, tmp_path):
@@ -113,6 +148,9 @@ def test_site_names_both_ways_make_no_further_topics(a, b, tmp_path):
     assert topics(b) == ["a.t", "u"]
     assert found(b, "a.t") == list(range(20))
     assert found(a, "b.u") == list(range(10))
+    told = audited(b, a, tmp_path / "down", "--site", "b", topics=".*")
+    assert told["a.t"]["from_target"] == told["a.t"]["end"] - told["a.t"]["control"] > 0
+    assert not told["a.t"]["pending"]
     planned = command(b, a, "plan", "--topics", ".*", "--site", "b")
     assert planned.returncode == 0
     assert "passed over" in planned.stdout + planned.stderr

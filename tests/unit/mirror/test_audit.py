@@ -16,7 +16,7 @@ from kafka_wire.batches import Piece, merged, pieces_of
 from mirror.audit_account import Account
 from mirror.audit_facts import Entry, Facts
 from mirror.audit_ledger import entries_of, note_entry
-from mirror.audit_lines import BadLine, Begin, begin_line, facts_line, parts_line, read_line
+from mirror.audit_lines import BadLine, Begin, begin_line, facts_line, parts_line, range_line, read_line
 from mirror.audit_matching import match
 from mirror.audit_ranges import NO_KEY, RECORDS_MAX, Chunker, Digests, Range, digests_of, part, parts_of, split
 from mirror.audit_show import as_json, sentences, tables
@@ -137,7 +137,13 @@ STATE = Stored(Head(Topics("lab.readings", "s", "t"), 7, 1, 0, 0, 0, 2, End(9, 2
 
 
 @pytest.mark.parametrize(
-    "facts", [FACTS, FACTS._replace(state=STATE), FACTS._replace(is_compacted=None, position=None)]
+    "facts",
+    [
+        FACTS,
+        FACTS._replace(state=STATE),
+        FACTS._replace(is_compacted=None, position=None),
+        FACTS._replace(reason="is passed over"),
+    ],
 )
 def test_lines_say_what_an_end_told(facts):
     assert read_line(facts_line(facts)) == facts
@@ -157,6 +163,23 @@ def test_lines_say_what_an_end_told(facts):
 def test_a_line_that_is_none(line):
     with pytest.raises(BadLine):
         read_line(line)
+
+
+@pytest.mark.parametrize("from_target", [0, 4])
+def test_a_range_tells_what_came_from_the_target(from_target):
+    """A line without such offsets is read by the release before."""
+    chunker = Chunker()
+    chunker.skip(0, 3, "control")
+    chunker.skip(3, 3 + from_target, "from_target")
+    one = chunker.rest()
+    line = range_line(one, each=False)
+    assert json.loads(line)["n"] == [3, 0, 0, *([4] if from_target else [])]
+    assert read_line(line)._replace(digests=b"", digest=one.digest) == one
+    account = Account(Facts("t", 0, "t", 0, 3 + from_target, False, position=0), Facts("t", 0, "", 0, 0, False))
+    account.passed("source", one)
+    account.close()
+    assert account.is_proven()
+    assert account.counts["source"]["from_target"] == from_target
 
 
 def entry(**fields):
