@@ -14,7 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from drupelet.addresses import host_and_port, is_loopback
+from drupelet.errors import reason
 from gateway.config import FileConfig, GatewayConfig, MosquittoConfig
+from gateway.sources.matches import CANDIDATES_MAX, find_matches, kind_of
+
+LEFT_OUT_MAX = 10
 
 
 def security(config: GatewayConfig) -> list[str]:
@@ -28,6 +32,45 @@ def missing(config: GatewayConfig) -> list[str]:
     if config.journal is not None and shutil.which("journalctl") is None:
         found.append("journalctl is not installed: [journal] needs systemd, else follow [[files]].")
     return found
+
+
+def refused(config: GatewayConfig) -> Iterator[str]:
+    """Return why a path of [[files]] can never be followed, a sentence for each."""
+    for file in config.files:
+        if file.is_pattern and not _is_there(file.path):
+            continue
+        kind = _kind_of(file.path)
+        if kind == "a directory":
+            yield f"files.path {file.path} is a directory: name the files in it, such as {file.path}/*.log."
+        elif kind:
+            yield f"files.path {file.path} is {kind}: name a regular file; the gateway follows no other."
+
+
+def left_out(config: GatewayConfig) -> Iterator[str]:
+    """Return which files a pattern of [[files]] leaves out, at most LEFT_OUT_MAX of each pattern."""
+    for file in config.files:
+        if not file.is_pattern or _is_there(file.path):
+            continue
+        try:
+            matches = find_matches(file.path)
+        except OSError as error:
+            yield f"files.path {file.path} cannot be looked for ({reason(error)})."
+            continue
+        named = sorted(matches.left_out.items())
+        for path, why in named[:LEFT_OUT_MAX]:
+            yield f"files.path {file.path} leaves {path} out: {why}."
+        if len(named) > LEFT_OUT_MAX:
+            yield f"files.path {file.path} leaves {len(named) - LEFT_OUT_MAX} more files out."
+        if matches.beyond_bound:
+            yield f"files.path {file.path} matches more than {CANDIDATES_MAX} files: the rest is never read; narrow it."
+
+
+def _kind_of(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return ""
+    return "" if stat.S_ISREG(mode) else kind_of(mode)
 
 
 def unwatched(config: GatewayConfig) -> list[str]:
@@ -132,7 +175,7 @@ def _missing_file(file: FileConfig) -> str | None:
         return f"files.path {path}: the directory {path.parent} is not there."
     if not file.is_pattern:
         return f"files.path {path} is not there."
-    return None if glob.glob(str(path)) else f"files.path {path}: no file matches."
+    return None if any(glob.iglob(str(path), recursive=True)) else f"files.path {path}: no file matches."
 
 
 def _may_write(status: os.stat_result, entry: pwd.struct_passwd) -> bool:

@@ -2,9 +2,9 @@
 
 | a path | is |
 |---|---|
-| matches, and is a regular file | followed, also when it appears later |
-| matches, and ends like a rotated file (`.1`, `-20261124`, `.old`, `.gz`) | left to the file it was rotated from |
-| matches, and ends like `-1.log` | the same if there is one without `-1`, else followed |
+| matches (`matches.find_matches`) | followed, also when it appears later |
+| matches, and is left out | named in the log once |
+| is a new name of a file that is followed already | left to its source |
 | was followed by an earlier run, and matches | followed, so that what was unread is read or accounted for |
 | is gone for GONE_S, and all read | followed no more; its position is forgotten |
 | is gone for GONE_S, and was not found again | a ledger record of unknown size, then the same |
@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import glob
-import re
 import time
+from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from drupelet.log_tree import Log
 from gateway import state
@@ -28,13 +27,11 @@ from gateway.config import FileConfig
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.sources.files import FileSource, state_path
+from gateway.sources.matches import Matches, find_matches, is_match
 
 FILES_MAX = 100
-CANDIDATES_MAX = 10_000
 SCAN_S = 5.0
 GONE_S = 60.0
-_ROTATED = re.compile(r"[.-](\d[\d.T:_-]*|old|bak)(\.log)?$|\.(gz|bz2|xz|zst|lz4|Z|tmp|swp)$|~$")
-_NUMBERED = re.compile(r"-\d{1,3}(?=\.log$)")
 _log = Log("gateway.files")
 
 
@@ -43,18 +40,6 @@ class _Followed:
     source: FileSource
     task: asyncio.Task[None]
     gone_s: float | None = None
-
-
-def matching(pattern: Path) -> list[Path]:
-    """Return the files to follow, sorted; rotated ones are left out. Blocking; raises OSError."""
-    found = (Path(name) for name in islice(glob.iglob(str(pattern)), CANDIDATES_MAX))
-    return sorted(path for path in found if not _is_rotated(path) and path.is_file())
-
-
-def _is_rotated(path: Path) -> bool:
-    if _NUMBERED.search(path.name):
-        return path.with_name(_NUMBERED.sub("", path.name)).exists()
-    return _ROTATED.search(path.name) is not None
 
 
 class PatternSource:
@@ -68,6 +53,8 @@ class PatternSource:
         self._metrics = metrics
         self._followed: dict[Path, _Followed] = {}
         self._left_out = 0
+        self._beyond_bound = False
+        self._told_left_out: dict[Path, str] = {}
         self._trouble: str | None = None
         self._stopping = False
         self._told = ""
@@ -93,27 +80,46 @@ class PatternSource:
     async def run(self) -> None:
         """Look for files regularly and follow them until cancelled."""
         async with asyncio.TaskGroup() as group:
-            earlier = await asyncio.to_thread(self._known_before)
+            self._follow(await asyncio.to_thread(self._known_before), group)
             while True:
                 try:
-                    found = await asyncio.to_thread(matching, self._config.path)
+                    found = await asyncio.to_thread(self._look)
                 except OSError as error:
                     found, self._trouble = [], f"{self._config.path} cannot be looked for ({error.strerror})"
                 else:
                     self._trouble = self._directory_trouble()
                 if not self._stopping:
-                    self._follow([*found, *earlier], group)
+                    self._follow(found, group)
                     await self._forget_gone(set(found))
-                earlier = []
                 self._tell()
                 self.ready.set()
                 await asyncio.sleep(SCAN_S)
 
+    def _look(self) -> list[Path]:
+        """Return the matches that are followed or are to be."""
+        matches = find_matches(self._config.path, list(self._followed))
+        self._log_left_out(matches)
+        self._beyond_bound = matches.beyond_bound
+        inodes: defaultdict[int | None, list[Path]] = defaultdict(list)
+        for path, followed in list(self._followed.items()):
+            inodes[followed.source.inode].append(path)
+        found = set()
+        for path, status in matches.files.items():
+            earlier = [name for name in inodes.get(status.st_ino, ()) if self._followed[name].source.is_at(path)]
+            found.add(path if path in self._followed or not earlier else earlier[0])
+        return sorted(found)
+
+    def _log_left_out(self, matches: Matches) -> None:
+        for path, why in matches.left_out.items():
+            if self._told_left_out.get(path) != why:
+                _log.info("file_left_out", path=path, reason=why)
+        self._told_left_out = matches.left_out
+
     def _known_before(self) -> list[Path]:
-        pattern, known = str(self._config.path), []
+        pattern, known = self._config.path, []
         for file in (self._state_dir / "files").glob("*.json"):
             path = str((state.load(file) or {}).get("path", ""))
-            if PurePath(path).match(pattern):
+            if is_match(Path(path), pattern):
                 known.append(Path(path))
         return sorted(known)
 

@@ -23,7 +23,7 @@ from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
 from gateway.sources.lines import Joiner
 from gateway.sources.safe_place import SafePlace
-from gateway.sources.tail import Gone, Item, Line, Place, Tail, TooLong
+from gateway.sources.tail import Gone, Item, Line, NotRegularError, Place, Tail, TooLong
 
 QUIET_S = 1.0  # then the last line in hand is taken to be whole
 HOST = platform.node().encode()
@@ -120,6 +120,15 @@ class FileSource:
             if not items:
                 await asyncio.sleep(self._config.poll_interval_ms / 1000)
 
+    @property
+    def inode(self) -> int | None:
+        """The inode of the file that is read now."""
+        return None if self._tail.place is None else self._tail.place.inode
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the file that is read now has this name, too. Blocking; raises OSError."""
+        return self._tail.is_at(path)
+
     async def finished(self) -> bool:
         """Whether nothing of the file is left to do; one that was not found again is reported as lost first."""
         if not self._safe.all_acked or self._joiner.holds or self._tail.unread_bytes():
@@ -135,6 +144,9 @@ class FileSource:
         try:
             items = self._tail.read()
             self._unread.set(self._tail.unread_bytes())
+        except NotRegularError as error:
+            self._tell(str(error))
+            return []
         except OSError as error:
             why = error.strerror or str(error)
             self._tell(f"{self._config.path} cannot be read ({why}): let the gateway's user read it")

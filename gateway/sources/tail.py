@@ -28,11 +28,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from gateway.sources.matches import kind_of
+from gateway.sources.rotation import is_compressed, source_of
+
 HEAD_BYTES_MAX = 256
 CHUNK_BYTES = 65_536
 KEPT_BYTES_MAX = 65_536  # of a line that is too long
 SIBLINGS_MAX = 1_000
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".Z", ".tmp", ".swp", "~")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class Gone:
     """The file of `place` has disappeared or was truncated, and its copy is nowhere: what was unread is lost."""
 
     place: Place
+
+
+class NotRegularError(OSError):
+    """The path is a directory, a FIFO or a device; the message names it and the remedy."""
 
 
 Item = Line | TooLong | Gone
@@ -141,6 +147,18 @@ class Tail:
     def is_open(self) -> bool:
         """Whether the file was found, under its own name or a rotated one's."""
         return self._file is not None
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the file that is read now has this name, too. Raises OSError."""
+        status = _status(path)
+        if self._file is not None:
+            own = os.fstat(self._file.fileno())
+            return (own.st_dev, own.st_ino) == (status.st_dev, status.st_ino)
+        place = self._place
+        if place is None or status.st_ino != place.inode or status.st_size < place.position:
+            return False
+        with path.open("rb", buffering=0) as file:
+            return zlib.crc32(os.pread(file.fileno(), place.head_bytes, 0)) == place.head_crc32
 
     @property
     def place(self) -> Place | None:
@@ -209,13 +227,13 @@ class Tail:
 
     def _candidates(self) -> list[Path]:
         """Return the rotated siblings, oldest first, then the file itself."""
-        prefix = self._path.name
-        siblings = []
-        for entry in os.scandir(self._path.parent):
-            suffix = entry.name[len(prefix) :]
-            if entry.name.startswith(prefix) and suffix[:1] in (".", "-") and not suffix.endswith(_COMPRESSED):
-                siblings.append(Path(entry.path))
-        return _oldest_first(siblings, prefix) + ([self._path] if self._path.exists() else [])
+        own, inode = self._path.name, None if self._place is None else self._place.inode
+        siblings = [
+            Path(entry.path)
+            for entry in os.scandir(self._path.parent)
+            if entry.name != own and (entry.inode() == inode or _is_sibling(entry.name, own))
+        ]
+        return _oldest_first(siblings, own) + ([self._path] if self._path.exists() else [])
 
     # Reading: lines out of bytes
 
@@ -296,6 +314,10 @@ class Tail:
         return newer[0] if newer else None
 
 
+def _is_sibling(name: str, own: str) -> bool:
+    return not is_compressed(name) and source_of(name, (own,)) is not None
+
+
 def _oldest_first(paths: Iterable[Path], prefix: str) -> list[Path]:
     """Sort by last change, then by number (app.log.2 is older than app.log.1), then by the suffix, which may be a date.
 
@@ -327,7 +349,7 @@ def _open_regular(path: Path) -> BinaryIO | None:
     if status is _NO_FILE:
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{path} is not a regular file")
+        raise NotRegularError(f"{path} is {kind_of(status.st_mode)}: name a regular file in the configuration")
     try:
         return path.open("rb", buffering=0)
     except FileNotFoundError:

