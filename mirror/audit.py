@@ -67,6 +67,8 @@ async def audit(config: Config, ways: Ways, only: Only | None, tell: Tell) -> Au
         if isinstance(source, LiveEnd):
             await source.note_positions()
         await target.open()
+        if isinstance(source, LiveEnd):
+            source.target_id = target.cluster_id
         await source.open()
         older = _older((source, ways.source_digests), (target, ways.target_digests))
         audited = Audited([], [], [] if older is None else [OLDER[older]])
@@ -162,7 +164,7 @@ async def tell_digests(side: Side, config: Config, only: Only | None, *, each: b
     end = LiveEnd(side, config, None if only is None else TopicPartition(only.topic, only.partition))
     try:
         await end.open()
-        yield begin_line(Begin(side, end.at_ms, "" if only is None else str(only)))
+        yield begin_line(Begin(side, end.at_ms, "" if only is None else str(only), end.cluster_id or ""))
         count = 0
         while (facts := await end.next()) is not None:
             count += 1

@@ -20,6 +20,10 @@ class End(Protocol):
     at_ms: int
     """When its logs' ends were told."""
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id, once it is open; None where it has none, or the release before told its digests."""
+
     async def open(self) -> None:
         """Find out what there is."""
 

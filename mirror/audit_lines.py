@@ -2,7 +2,7 @@
 
 | line | says |
 |---|---|
-| `{"digests":1,"of":"target","at_ms":…,"asked":""}` | the first: version, whose, when it was asked, of what alone |
+| `{"digests":1,"of":"target","at_ms":…,"asked":""}` | the first: version, whose, when, of what alone; cluster id |
 | `{"partition":["readings",0],…}` | what follows is this one's; the keys of Facts. The source's names, ascending |
 | `{"r":"DIGEST","runs":[[700,512]],…}` | one range, the keys below |
 | `{"parts":[1700000000000,"…","…","…"]}` | of one record that alone was asked for: Parts |
@@ -47,11 +47,12 @@ class BadLine(Exception):
 
 
 class Begin(NamedTuple):
-    """The first line; `asked` is what alone was asked for, empty: all."""
+    """The first line; `asked` is what alone was asked for, empty: all. `cluster_id` is empty where there is none."""
 
     side: Side
     at_ms: int
     asked: str
+    cluster_id: str = ""
 
 
 class All(NamedTuple):
@@ -62,7 +63,8 @@ class All(NamedTuple):
 
 def begin_line(begin: Begin) -> str:
     """The first line."""
-    return _json({"digests": VERSION, "of": begin.side, "at_ms": begin.at_ms, "asked": begin.asked})
+    cluster = {"cluster": begin.cluster_id} if begin.cluster_id else {}
+    return _json({"digests": VERSION, "of": begin.side, "at_ms": begin.at_ms, "asked": begin.asked, **cluster})
 
 
 def all_line(partitions: int) -> str:
@@ -146,7 +148,7 @@ def _begin(fields: Mapping[str, Any]) -> Begin:
         raise BadLine(f"it is of version {version!r}, and this edge-mirror reads {VERSION}: use the same at both ends")
     if side not in get_args(Side):
         raise BadLine(f"it is of {side!r}, neither source nor target")
-    return Begin(cast(Side, side), _number(fields["at_ms"]), str(fields["asked"]))
+    return Begin(cast(Side, side), _number(fields["at_ms"]), str(fields["asked"]), str(fields.get("cluster", "")))
 
 
 def _facts(fields: Mapping[str, Any]) -> Facts:

@@ -43,11 +43,18 @@ class LiveEnd:
         client = config.source_client if side == "source" else config.target_client
         self._timeout_s = client.request_timeout_ms / 1000
         self._source = Source(client, config.group_id)
+        self.target_id: str | None = None
+        """The target's cluster id as that end told it, for the source alone; set it before `open`."""
         self._origins = Origins(self._source, config)
         self._commits: Mapping[TopicPartition, Commit] | None = None
         self._left: list[Facts] = []
         self._now: Facts | None = None
         self._reading: AsyncGenerator[Range] | None = None
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id, once it is open."""
+        return self._source.cluster_id
 
     async def note_positions(self) -> None:
         """Note the positions of now: what is below them is at the target when that is asked from now on."""
@@ -74,7 +81,7 @@ class LiveEnd:
             starts, ends = await self._source.bounds(here)
             ledger = await self._ledger(known)
             if self.side == "source":
-                await self._origins.open(known)
+                await self._origins.open(known, self.target_id)
         for partition, name in sorted(wanted.items()):
             there = TopicPartition(name, partition.partition)
             commit = (self._commits or {}).get(partition)

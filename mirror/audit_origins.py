@@ -1,18 +1,17 @@
 """Which batches of the source an audit passes over, as the mirror does: those that came from the target.
 
-The claims of other mirrors are read at the source (screening.py); the target's cluster id decides, so the target is
-asked for it where there is a claim. Does not contain: what a claim means (provenance.py), how the batches are counted.
+The claims of other mirrors are read at the source (screening.py); the target's cluster id decides. The target's digests
+tell it, else the target is asked where there is a claim.
+Does not contain: what a claim means (provenance.py), how the batches are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from drupelet.errors import CommandFailed
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
-from mirror.errors import TargetError
 from mirror.screening import Screen
 from mirror.source import Source
 from mirror.state_records import is_state_topic
@@ -21,7 +20,10 @@ from mirror.target import Target
 PassesOver = Callable[[int], bool]
 """Returns whether the batches of a producer id are passed over."""
 
-WHICH = "the source has records of other mirrors, and the target's cluster id tells which of them came from the target"
+UNKNOWN = (
+    "has records of other mirrors, and nothing tells which of them came from the target, as {why}: those that the "
+    "mirror has passed over count as lost"
+)
 
 
 class Origins:
@@ -32,32 +34,28 @@ class Origins:
         self._config = config
         self._screen: Screen | None = None
 
-    async def open(self, known: Mapping[str, Topic]) -> None:
-        """Read what other mirrors keep at the source. Raises SourceError, CommandFailed."""
+    async def open(self, known: Mapping[str, Topic], target_id: str | None) -> None:
+        """Read what other mirrors keep at the source; `target_id` as the target's end told it. Raises SourceError."""
         if not any(map(is_state_topic, known)):
             return
+        self.target.cluster_id = target_id
         screen = Screen(self, self._config.request_timeout_ms / 1000)
         try:
-            await screen.refresh()
+            await screen.refresh(asks_target=bool(self._config.target))
             screen.check_readable()
-            if screen.claims and not screen.knows_target:
-                await self._ask_target()
         finally:
             await self.target.close()
         self._screen = screen
 
-    async def _ask_target(self) -> None:
-        if not self._config.target:
-            raise CommandFailed(f"{WHICH}: give --target")
-        try:
-            await self.target.topics([])
-        except TargetError as error:
-            raise CommandFailed(f"{WHICH}, and {self._config.target} cannot be asked for it: {error}") from error
-        raise CommandFailed(f"{WHICH}, and {self._config.target} tells none")
-
     def reason(self, name: str, topic: Topic) -> str:
         """Return what becomes of a topic, as a predicate of it; empty where all of it is sent."""
-        verdict = None if self._screen is None else self._screen.judge(name, topic.topic_id, {})
+        screen = self._screen
+        if screen is None:
+            return ""
+        if not screen.knows_target and screen.claims.of_topic(name):
+            target = self._config.target
+            return UNKNOWN.format(why=f"the target {target} does not answer" if target else "--target is not given")
+        verdict = screen.judge(name, topic.topic_id, {})
         return "" if verdict is None else verdict.reason
 
     def of(self, partition: TopicPartition) -> PassesOver | None:

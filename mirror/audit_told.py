@@ -27,6 +27,7 @@ class ToldEnd:
     def __init__(self, side: Side, told_by: Told, only: Only | None = None) -> None:
         self.side = side
         self.at_ms = 0
+        self.cluster_id: str | None = None
         self._told_by = told_by
         self._only = only
         self._lines: AsyncGenerator[str] | None = None
@@ -38,10 +39,11 @@ class ToldEnd:
         """Read the first line, and what follows it."""
         more = ("--only", str(self._only)) if self._only is not None and self._told_by.may_ask else ()
         self._lines = self._told_by.lines(more)
-        self.at_ms = self._begin(await anext(self._lines, None))
+        begin = self._begin(await anext(self._lines, None))
+        self.at_ms, self.cluster_id = begin.at_ms, begin.cluster_id or None
         self._line = await self._read()
 
-    def _begin(self, line: str | None) -> int:
+    def _begin(self, line: str | None) -> Begin:
         begin = self._parsed(line or "")
         if not isinstance(begin, Begin):
             raise self._bad("it has no first line as `audit --digests-of` writes it")
@@ -49,7 +51,7 @@ class ToldEnd:
             raise self._bad(f"it is of the {begin.side}: give it as --{begin.side}-digests or --{begin.side}-by")
         if begin.asked and begin.asked != str(self._only):
             raise self._bad(f"it is of {begin.asked} alone: make it without --only")
-        return begin.at_ms
+        return begin
 
     def _parsed(self, line: str) -> Line:
         try:

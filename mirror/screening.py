@@ -176,12 +176,12 @@ class Screen:
         passed = asyncio.get_running_loop().time() - self._ended_at
         return max(0.0, min(REFRESH_S_MAX, REFRESH_SHARE * self._duration_s) - passed)
 
-    async def refresh(self) -> None:
-        """Read the claims as they are now; raises SourceError."""
+    async def refresh(self, *, asks_target: bool = True) -> None:
+        """Read the claims as they are now, and what of the target decides their fate; raises SourceError."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         await self._reader.refresh()
-        if self.claims and not self.knows_target:
+        if asks_target and self.claims and not self.knows_target:
             await self._ask_target()
         self._ended_at = loop.time()
         self._duration_s = self._ended_at - began_at

@@ -147,8 +147,8 @@ STATE = Stored(Head(Topics("lab.readings", "s", "t"), 7, 1, 0, 0, 0, 2, End(9, 2
 )
 def test_lines_say_what_an_end_told(facts):
     assert read_line(facts_line(facts)) == facts
-    begin = Begin("target", 5, "")
-    assert read_line(begin_line(begin)) == begin
+    for begin in (Begin("target", 5, ""), Begin("target", 5, "t:0", "cluster")):
+        assert read_line(begin_line(begin)) == begin
 
 
 @pytest.mark.parametrize(
