@@ -5,7 +5,7 @@
 # BROKER=kafka (conformance against Apache Kafka), SECURITY=secured (conformance by TLS and SCRAM), ROUNDS (of kill -9 in the
 # fault tests; from 100 on all of them take their long forms), SCENARIO (of molecule), SEED and HOURS (of simulate and
 # simulate-mirror), SEED, PART (suite or fault) and TIMES (of test-loaded), BEFORE (the checkout that bench-change compares
-# with), ARGS (handed on to pytest, the demo or the benchmark).
+# with), ARGS (handed on to pytest, the suites, the demo or the benchmark).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -17,7 +17,6 @@ KEEP =
 BROKER = edge
 SECURITY = plain
 ROUNDS = 200
-SUITES = unit property golden simulation conformance fault e2e
 SCENARIO =
 BEFORE =
 SEED =
@@ -37,7 +36,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh tests/benchmarks/in_root.sh
 
-.PHONY: help demo cluster test test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
+.PHONY: help demo cluster test test-all test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -56,14 +55,18 @@ demo: install-demo  ## the whole road on this machine, with a cut link and a kil
 cluster: install-cluster  ## three brokers and a ZooKeeper ensemble on this machine, to make trouble with, until Ctrl-C
 	$(PYTHON) -m tests.e2e.cluster $(ARGS)
 
-test: install-test  ## unit, property, conformance, fault and end-to-end tests, the quick ones first; as root with test-root's
-	$(PYTEST) $(SUITES:%=tests/%) $(ARGS)
+test: test-all  ## the same, until there is a shorter one
+
+test-all: install-test  ## every suite that a change must pass, two at a time (tests/suites.py; ARGS='unit demo': those alone)
+	@$(SETUP) jars old-kafka-jars
+	$(PYTHON) -m tests.suites $(ARGS)
 
 # Writes no caches: what root leaves in a user's checkout, the user cannot write again.
 test-root: root-only install-test  ## of these the ones that an ordinary user may not run: loop devices, mounts, /dev/fuse, a Debian root
-	PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider -m root $(SUITES:%=tests/%) $(ARGS)
+	export PYTHONDONTWRITEBYTECODE=1; $(PYTEST) -p no:cacheprovider -m root $$($(PYTHON) -m tests.suites --folders) $(ARGS)
 
-test-loaded: install-test  ## the suite once and the fault tests 20 times beside hogs (PART=suite or fault, TIMES=, SEED=; takes hours)
+test-loaded: install-test  ## each suite once and the fault tests 20 times beside hogs (PART=suite or fault, TIMES=, SEED=; takes hours)
+	@$(SETUP) jars old-kafka-jars
 	$(PYTHON) -m tests.loaded $(if $(SEED),--seed $(SEED)) $(if $(PART),--part $(PART)) $(if $(TIMES),--times $(TIMES)) $(ARGS)
 
 .PHONY: root-only

@@ -2,8 +2,9 @@
 
 The hogs take what an everyday neighbour takes, at nice 0: some burn a core in bursts, some write and sync on the disk
 of the tests. Their bursts come from one seed, which is printed; what the scheduler makes of them no seed repeats. A
-probe says how much slower the machine is for it. The whole suite runs once, then the fault tests, power cuts among
-them, again and again; every run is made, also after one that failed, and the exit status says whether all passed.
+probe says how much slower the machine is for it. Each suite runs once (tests/suites.py), then the fault tests, power
+cuts among them, again and again; every run is made, also after one that failed, and the exit status says whether all
+passed.
 
 The hogs end with this process, however it ends, and by themselves after `HOG_S`.
 """
@@ -22,9 +23,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.suites import suites
 from tests.support.processes import Process
 
-SUITES = ("unit", "property", "golden", "simulation", "conformance", "fault", "e2e")
 TIMES = 20
 HOG_S = 12 * 3600
 PROBES = 5
@@ -90,7 +91,8 @@ def probe_s(directory: Path) -> float:
 
 def runs_of(part: str, times: int) -> list[tuple[str, list[str]]]:
     """What is run, by name: the paths that pytest is given."""
-    suite = [("the whole suite", [f"tests/{name}" for name in SUITES])] if part in {"suite", "all"} else []
+    processes = dict.fromkeys(suite.folders for suite in suites() if suite.folders)
+    suite = [(" ".join(folders), list(folders)) for folders in processes] if part in {"suite", "all"} else []
     fault = [(f"fault tests, {number} of {times}", ["tests/fault"]) for number in range(1, times + 1)]
     return [*suite, *(fault if part in {"fault", "all"} else [])]
 

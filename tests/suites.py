@@ -1,0 +1,242 @@
+"""`make test-all`: the suites that a change must pass, each in a process of its own, two at a time.
+
+This is the only list of the suites: CI and `make test` run it. Clients mostly wait and simulations compute, so the
+first stage runs them concurrently. The fault tests hold on a busy machine (`make test-loaded`), so two halves of them
+run concurrently. Every suite runs, also after one that failed. `make night` has what takes longer, and other folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Thread
+from typing import IO, NamedTuple, NoReturn
+
+SUITE_S = 3000  # the most that one suite may take if the whole has a limit: others need time, too
+END_S = 20  # between SIGTERM and SIGKILL for a suite that exceeds its limit
+
+
+class Suite(NamedTuple):
+    """A process that runs tests: the words after `python`, and the folders with tests if pytest runs it."""
+
+    name: str
+    words: tuple[str, ...]
+    folders: tuple[str, ...] = ()
+
+
+Lane = tuple[Suite, ...]
+Stages = tuple[tuple[Lane, ...], ...]
+
+
+def _pytest(name: str, *folders: str, options: Sequence[str] = ()) -> Suite:
+    paths = tuple(f"tests/{folder}" for folder in folders)
+    return Suite(name, ("-m", "pytest", *paths, "-m", "not night", "--durations=20", *options), paths)
+
+
+HALF_OF_FAULT = "mirror and not mirror_cluster or gateway or kill_nine"
+_FAULT = ("--rounds", "60", "--seconds", "20", "-k")
+
+STAGES: Stages = (
+    (
+        (
+            _pytest("unit", "unit", "property", "golden", "simulation", "e2e"),
+            _pytest("differential", "differential"),
+            # These seeds; the night takes new ones.
+            Suite("schedules", ("-m", "tests.simulation.mirror", "--seed", "3000000", "--hours", "0.02")),
+            Suite("walker-fuzz", ("-m", "tests.property.walker_fuzz", "--seconds", "30")),
+            Suite("login-fuzz", ("-m", "tests.property.login_fuzz", "--seconds", "20")),
+            Suite("crash", ("-m", "tests.simulation.crash", "--points", "20000", "--seconds", "330")),
+            Suite("demo", ("-m", "tests.e2e.demo", "--seconds", "45")),
+        ),
+        (_pytest("conformance", "conformance"),),
+    ),
+    (
+        (_pytest("fault-storage", "fault", options=(*_FAULT, f"not ({HALF_OF_FAULT})")),),
+        (_pytest("fault-links", "fault", options=(*_FAULT, HALF_OF_FAULT)),),
+    ),
+)
+
+
+def suites(stages: Stages = STAGES) -> list[Suite]:
+    """Return all suites."""
+    return [suite for stage in stages for lane in stage for suite in lane]
+
+
+def folders(stages: Stages = STAGES) -> list[str]:
+    """Return the folders with tests that the suites run, each once."""
+    return list(dict.fromkeys(folder for suite in suites(stages) for folder in suite.folders))
+
+
+class Outcome(NamedTuple):
+    """How a suite ended."""
+
+    name: str
+    seconds: float
+    status: int
+    tests: int
+    bad: int
+    """Tests that failed or were skipped."""
+
+
+class Runner:
+    """Runs stages one after another, and the lanes of each stage concurrently."""
+
+    def __init__(self, reports: Path, seconds: float | None = None) -> None:
+        """Write reports in JUnit's format into the folder `reports`; end after `seconds`."""
+        self.outcomes: list[Outcome] = []
+        self._reports = reports
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._lock = Lock()
+        self._stopped = False
+
+    def run(self, stages: Stages) -> bool:
+        """Run every suite; return whether all passed. An exception, as of SIGTERM, ends the suites."""
+        grace_s = 0
+        try:
+            for first, *others in stages:
+                self._run_stage(first, others)
+        except KeyboardInterrupt:
+            grace_s = END_S  # Ctrl-C reaches the suites as well, and pytest then tears down its fixtures
+            raise
+        finally:
+            self._stop(grace_s)
+        return all(outcome.status == 0 for outcome in self.outcomes)
+
+    def _run_stage(self, first: Lane, others: Sequence[Lane]) -> None:
+        """Show the first lane's output as it comes, the others' at the end of the stage."""
+        logs = [self._reports / f"{'-'.join(suite.name for suite in lane)}.log" for lane in others]
+        threads = [
+            Thread(target=self._run_lane, args=(lane, log)) for lane, log in zip(others, logs, strict=True) if lane
+        ]
+        for thread in threads:
+            thread.start()
+        self._run_lane(first, None)
+        for thread in threads:
+            thread.join()
+        for log in logs:
+            if log.exists():
+                sys.stdout.write(log.read_text(errors="replace"))
+        sys.stdout.flush()
+
+    def _run_lane(self, lane: Lane, log: Path | None) -> None:
+        if log is None:
+            for suite in lane:
+                self._run_suite(suite, sys.stdout)
+        else:
+            with log.open("w") as file:
+                for suite in lane:
+                    self._run_suite(suite, file)
+
+    def _run_suite(self, suite: Suite, output: IO[str]) -> None:
+        report, begin = self._reports / f"{suite.name}.xml", time.monotonic()
+        words = [sys.executable, *suite.words, *([f"--junitxml={report}"] if suite.folders else [])]
+        print(f"### {suite.name}: python {' '.join(words[1:])}", file=output, flush=True)
+        child = self._started([*self._limit(), *words], output)
+        if child is None:
+            return
+        status, seconds = child.wait(), time.monotonic() - begin
+        ended = "passed in" if status == 0 else "FAILED after"
+        print(f"### {ended} {seconds:.0f} s: {suite.name}", file=output, flush=True)
+        # A step of its own: a suite that dies writes no report, and counts as failed all the same.
+        (self._reports / f"{suite.name}.step.xml").write_text(
+            f'<testsuite name="{suite.name}" errors="0" failures="{int(status != 0)}" skipped="0" tests="1" />\n'
+        )
+        self.outcomes.append(Outcome(suite.name, seconds, status, *_counted(report)))
+
+    def _limit(self) -> list[str]:
+        """Return the command that ends a suite and its children, if the run has a limit."""
+        if self._end is None:
+            return []
+        return ["timeout", f"--kill-after={END_S}", f"{max(1.0, min(SUITE_S, self._end - time.monotonic())):.1f}"]
+
+    def _started(self, command: Sequence[str], output: IO[str]) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            if self._stopped:
+                return None
+            child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            self._children.add(child)
+            return child
+
+    def _stop(self, grace_s: float) -> None:
+        """End the suites that still run after `grace_s`; none does after a run that was not interrupted."""
+        with self._lock:
+            self._stopped = True
+            running = [child for child in self._children if child.poll() is None]
+        _wait(running, grace_s)
+        for child in running:
+            child.terminate()  # `timeout` forwards it to the suite
+        _wait(running, END_S)
+        for child in running:
+            child.kill()
+            child.wait()
+
+
+def _wait(children: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    for child in children:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.0, end - time.monotonic()))
+
+
+def _counted(report: Path) -> tuple[int, int]:
+    """Return how many tests a report counts, and how many of them failed or were skipped."""
+    found = re.search(r"<testsuite [^>]*>", report.read_text(errors="replace")) if report.exists() else None
+    counts = {name: int(value) for name, value in re.findall(r' (\w+)="(\d+)"', found[0] if found else "")}
+    return counts.get("tests", 0), sum(counts.get(name, 0) for name in ("errors", "failures", "skipped"))
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _chosen(names: Sequence[str]) -> Stages:
+    known = [suite.name for suite in suites()]
+    for name in names:
+        if name not in known:
+            raise SystemExit(f"{name} is not a suite; choose from {', '.join(known)}")
+    return tuple(
+        tuple(tuple(suite for suite in lane if not names or suite.name in names) for lane in stage) for stage in STAGES
+    )
+
+
+def main() -> int:
+    """Run the suites, and print a line for each and the sum."""
+    parser = argparse.ArgumentParser(prog="make test-all", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="SUITE", help=", ".join(suite.name for suite in suites()))
+    parser.add_argument("--folders", action="store_true", help="print the folders with tests, and run nothing")
+    parser.add_argument("--reports", type=Path, metavar="DIR", help="leave the reports in JUnit's format there")
+    parser.add_argument("--seconds", type=float, help="end after so long; a suite that hangs ends earlier")
+    options = parser.parse_args()
+    if options.folders:
+        print(*folders())
+        return 0
+    signal.signal(signal.SIGTERM, _terminated)
+    stages = _chosen(options.names)
+    reports = options.reports or Path(tempfile.mkdtemp(prefix="suites-"))
+    runner = Runner(reports, options.seconds)
+    begin = time.monotonic()
+    try:
+        passed = runner.run(stages)
+    finally:
+        if options.reports is None:
+            shutil.rmtree(reports)
+    for one in runner.outcomes:
+        status = "passed" if one.status == 0 else "FAILED"
+        print(f"{one.name:>13}  {status}  {one.seconds:5.0f} s  {one.tests or '':>6}")
+    tests, bad = (sum(getattr(outcome, field) for outcome in runner.outcomes) for field in ("tests", "bad"))
+    print(f"{tests - bad} tests passed, {bad} failed; {time.monotonic() - begin:.0f} s")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
