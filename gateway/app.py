@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 import signal
 import time
 import traceback
@@ -17,6 +18,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from drupelet.addresses import is_loopback
+from drupelet.boot_clock import KernelBootClock
 from drupelet.certificate_ends import CertificateEnds
 from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages
@@ -24,6 +26,7 @@ from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from drupelet.watches import health_text, unknown_text
 from gateway import notices, state
+from gateway.boot_times import BootTimes
 from gateway.config import FileConfig, GatewayConfig, MqttConfig
 from gateway.metrics import Metrics, pages_of, serve_metrics
 from gateway.publisher import Producer, Publisher
@@ -65,7 +68,10 @@ class Gateway:
         self._config = config
         _check_state_dir(config)
         self.metrics = Metrics()
-        self.publisher = Publisher(config.kafka, self.metrics, config.node, _ProducerStart(config))
+        host = platform.node() or "localhost"
+        self.boot_times = BootTimes(KernelBootClock(config.clock_trusted), config.state_dir / "clock.json", host)
+        start = _ProducerStart(config)
+        self.publisher = Publisher(config.kafka, self.metrics, config.node, start, self.boot_times.mark)
         self.sources: list[Source] = [
             _file_source(file)(file, self.publisher, config.state_dir, self.metrics) for file in config.files
         ]
@@ -79,7 +85,7 @@ class Gateway:
             self.sources.append(_mqtt_source(config, config.mqtt, self.publisher, self.metrics))
         self.watches = Watches(
             self.metrics.watch_state,
-            [source.watches for source in self.sources if isinstance(source, Watching)],
+            [self.boot_times.watches, *(source.watches for source in self.sources if isinstance(source, Watching))],
         )
         self._server: asyncio.Server | None = None
         self._ends = _certificate_ends(config)
@@ -101,7 +107,8 @@ class Gateway:
 
     def well(self) -> str:
         """Say that all is well, or which watches hear nothing; and what a person should know all the same."""
-        notes = [note for source in self.sources if (note := source.note()) is not None]
+        said = [*(source.note() for source in self.sources), self.boot_times.note()]
+        notes = [note for note in said if note is not None]
         return health_text(self.watches.states(), [*notes, *self._ends.notes()])
 
     def _pages(self) -> Pages:
@@ -123,6 +130,7 @@ class Gateway:
         failed = _fail_on_broken_callbacks(asyncio.get_running_loop())
         publishing = asyncio.ensure_future(self.publisher.run())
         reading = [asyncio.ensure_future(source.run()) for source in self.sources]
+        reading.append(asyncio.ensure_future(self._publish_boot_times()))
         try:
             await self._work(stop, on_ready, [failed, publishing, *reading])
         finally:
@@ -130,6 +138,9 @@ class Gateway:
             await _cancel([publishing])
             if self._server is not None:
                 self._server.close()
+
+    async def _publish_boot_times(self) -> None:
+        await self.boot_times.run(self.publisher.offer, _BootTimesTopic(self._config, self.publisher.connected).create)
 
     async def _work(self, stop: asyncio.Event, on_ready: Callable[[], None], tasks: list[asyncio.Future[None]]) -> None:
         stopping = asyncio.ensure_future(stop.wait())
@@ -242,17 +253,36 @@ class _ProducerStart:
         self._dead_letter_topic: Any = None
 
     async def __call__(self) -> Producer:
-        from gateway.kafka_producer import DeadLetterTopic, KafkaProducer  # noqa: PLC0415 (aiokafka takes long to import)
+        from gateway.kafka_producer import KafkaProducer, dead_letter_topic  # noqa: PLC0415 (aiokafka takes long to import)
 
         producer = await KafkaProducer.start(self._config.kafka, self._config.node)
         if self._dead_letter_topic is None:
-            self._dead_letter_topic = DeadLetterTopic(self._config.kafka, self._config.node)
+            self._dead_letter_topic = dead_letter_topic(self._config.kafka, self._config.node)
         try:
             await self._dead_letter_topic.make()
         except BaseException:
             await producer.discard()
             raise
         return producer
+
+
+class _BootTimesTopic:
+    """Creates the topic of the boots' times, once a broker was reached."""
+
+    def __init__(self, config: GatewayConfig, connected: asyncio.Event) -> None:
+        self._config = config
+        self._connected = connected
+        self._topic: Any = None
+
+    async def create(self) -> str:
+        """Create the topic where it is not there; return what kept it from that, in one line, else empty."""
+        if not self._connected.is_set():
+            return "no broker was reached yet"
+        if self._topic is None:
+            from gateway.kafka_producer import boot_times_topic  # noqa: PLC0415 (aiokafka takes long to import)
+
+            self._topic = boot_times_topic(self._config.kafka, self._config.node)
+        return str(await self._topic.create())
 
 
 def _tell_forgotten_session(config: GatewayConfig) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from drupelet.addresses import host_and_port
+from drupelet.boot_clock import BOOT_TIMES_TOPIC
 from drupelet.config_check import Keys, Table, parse_toml, read_text
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
@@ -139,6 +140,7 @@ class GatewayConfig:
     metrics: tuple[str, int] | None
     metrics_access: MetricsAccess
     stop_timeout_ms: int
+    clock_trusted: str
     kafka: KafkaConfig
     mqtt: MqttConfig | None
     files: tuple[FileConfig, ...]
@@ -164,7 +166,7 @@ _TABLES: Keys = {
     "board": _keys(BoardConfig),
     "mosquitto": _keys(MosquittoConfig),
 }
-_TOP = ("state_dir", "log_level", "metrics", *ACCESS_KEYS, "stop_timeout_ms")
+_TOP = ("state_dir", "log_level", "metrics", *ACCESS_KEYS, "stop_timeout_ms", "clock_trusted")
 KEYS: Keys = {key: _TABLES.get(key) for key in (*_TOP, *_TABLES)}
 
 
@@ -190,6 +192,7 @@ def read_config(path: Path, values: dict[str, Any]) -> GatewayConfig:
         metrics=_address(top, "metrics") if top.has("metrics") else None,
         metrics_access=access_from(values, path.parent, lambda key: f"{path}: {key}"),
         stop_timeout_ms=top.number("stop_timeout_ms", 5_000, 0, 600_000),
+        clock_trusted=top.choice("clock_trusted", "auto", ("auto", "true", "false")),
         kafka=_kafka(top.table("kafka")),
         mqtt=_mqtt(top.table("mqtt")) if top.has("mqtt") else None,
         files=tuple(_file(table) for table in top.tables("files")),
@@ -244,6 +247,8 @@ def _topic(table: Table, key: str, default: str | None = None) -> str:
         check_kafka_topic(value)
     except RouteError as error:
         raise table.error(key, f"is not usable: {error}.") from error
+    if value == BOOT_TIMES_TOPIC:
+        raise table.error(key, f"is {BOOT_TIMES_TOPIC}, which is kept for the times of boots: use another topic.")
     if value == LEDGER_TOPIC:
         raise table.error(key, f"is {LEDGER_TOPIC}, which is kept for the loss ledger: use another topic.")
     return value

@@ -5,6 +5,7 @@
 | is it there, whom does it say to be, does it take us? | a connection, TLS and log-in, to each of bootstrap_servers |
 | does it speak Kafka, and do its brokers' own addresses lead to them? | Metadata |
 | may this client write to the topics? | Produce without records, which brokers refuse, after the rights |
+| may it create the topic of the boots' times, where it is not there? | CreateTopics with validate_only |
 
 Of mosquitto: see connect_mqtt.py. Blocking: an end that does not answer costs TIMEOUT_S.
 Source: KIP-98 and Kafka's schema of Produce 8.
@@ -17,13 +18,20 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from drupelet.addresses import host_and_port
+from drupelet.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
 from drupelet.kafka_connection import TIMEOUT_S, End, NotConnected, asked, opened, try_cluster
 from drupelet.kafka_security import Security
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ProtocolViolation
-from edge_broker.protocol.api import PRODUCE
+from edge_broker.protocol.api import CREATE_TOPICS, PRODUCE
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -32,8 +40,8 @@ from edge_broker.protocol.messages.produce import (
 )
 from gateway.config import GatewayConfig, KafkaConfig
 
-_VERSION = 8  # served by Apache Kafka 2.4 to 4.x and by the edge broker
-_DENIED, _CLUSTER_DENIED = 29, 31
+_VERSIONS = {PRODUCE: 8, CREATE_TOPICS: 4}  # served by Apache Kafka 2.4 to 4.x and by the edge broker
+UNKNOWN_TOPIC, _DENIED, _CLUSTER_DENIED = 3, 29, 31
 NO_RECORDS = memoryview(b"")  # null would end in a NullPointerException of Apache Kafka 4.3, and no answer
 _Answer = TypeVar("_Answer", bound=Message)
 
@@ -43,6 +51,8 @@ def try_all(config: GatewayConfig) -> Iterator[End]:
     topics = {config.kafka.dead_letter_topic: None, LEDGER_TOPIC: None}
     topics |= {route.topic: None for route in (config.mqtt.routes if config.mqtt else ())}
     topics |= {source.topic: None for source in (*config.files, config.journal, config.board) if source is not None}
+    if config.clock_trusted != "true":
+        topics[BOOT_TIMES_TOPIC] = None
     yield from try_kafka(config.kafka, sorted(topics))
     if config.mqtt is not None:
         from gateway.connect_mqtt import try_mosquitto  # noqa: PLC0415 (paho only where MQTT is read)
@@ -72,7 +82,10 @@ def _try_topics(connection: socket.socket, security: Security, topics: list[str]
         request = ProduceRequest(acks=-1, timeout_ms=int(TIMEOUT_S * 1000), topic_data=data)
         answer = _ask(connection, security, PRODUCE, request, ProduceResponse)
         codes = {found.error_code for told in answer.responses for found in told.partition_responses}
-        yield End(f"kafka topic {topic}", _topic_trouble(topic, codes, is_known=security.shows_who))
+        trouble = _topic_trouble(topic, codes, is_known=security.shows_who)
+        if topic == BOOT_TIMES_TOPIC and trouble is None and UNKNOWN_TOPIC in codes:
+            trouble = _creation_trouble(connection, security)
+        yield End(f"kafka topic {topic}", trouble)
 
 
 def _topic_trouble(topic: str, codes: set[int], *, is_known: bool) -> str | None:
@@ -89,9 +102,25 @@ def _topic_trouble(topic: str, codes: set[int], *, is_known: bool) -> str | None
     return "may not be written by this host: add its address to edge.ledger.writers of the broker"
 
 
+def _creation_trouble(connection: socket.socket, security: Security) -> str | None:
+    """Return what keeps this client from creating the topic of the boots' times, or None."""
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in BOOT_TIMES_CONFIG.items()]
+    wanted = CreatableTopic(name=BOOT_TIMES_TOPIC, num_partitions=1, replication_factor=1, configs=configs)
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(TIMEOUT_S * 1000), validate_only=True)
+    answer = _ask(connection, security, CREATE_TOPICS, request, CreateTopicsResponse)
+    if not {found.error_code for found in answer.topics} & {_DENIED, _CLUSTER_DENIED}:
+        return None
+    settings = ", ".join(f"{name}={value}" for name, value in BOOT_TIMES_CONFIG.items())
+    return (
+        f"is not there, and this client may not create it: create it with {settings} and one partition, or give the"
+        ' right to CREATE; with a clock that is always set: clock_trusted = "true"'
+    )
+
+
 def _ask(connection: socket.socket, security: Security, key: int, request: Message, kind: type[_Answer]) -> _Answer:
-    answer = asked(connection, security, key, _VERSION, b"".join(encode(request, _VERSION)))
+    version = _VERSIONS[key]
+    answer = asked(connection, security, key, version, b"".join(encode(request, version)))
     try:
-        return decode(kind, _VERSION, answer, 0)
+        return decode(kind, version, answer, 0)
     except ProtocolViolation as error:
         raise NotConnected("does not speak the Kafka protocol: does another service listen on that port?") from error

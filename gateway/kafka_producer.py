@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -17,6 +18,7 @@ from aiokafka.conn import AIOKafkaConnection
 
 from drupelet import kafka_connection
 from drupelet.aiokafka_login import log_in_as_ours
+from drupelet.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.kafka_client import replicas_for
 from drupelet.log_tree import Log
@@ -29,7 +31,7 @@ from gateway.publisher import (
     RefusedTimestampError,
     RefusedTooLargeError,
 )
-from gateway.records import Record
+from gateway.records import MARK_BYTES_MAX, Record
 
 _START_TIMEOUT_S = 30.0
 _DISCARD_TIMEOUT_S = 5.0
@@ -49,6 +51,7 @@ class InvalidRecordError(kafka_errors.BrokerResponseError):  # type: ignore[misc
 kafka_errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
 log_in_as_ours(AIOKafkaConnection, kafka_errors.AuthenticationFailedError)
 
+_DENIED = (kafka_errors.TopicAuthorizationFailedError, kafka_errors.ClusterAuthorizationFailedError)
 _TOO_LARGE = (
     kafka_errors.MessageSizeTooLargeError,
     kafka_errors.RecordListTooLargeError,
@@ -75,7 +78,7 @@ class KafkaProducer:
         client = AIOKafkaProducer(
             **arguments,
             linger_ms=config.linger_ms,
-            max_request_size=max(config.record_bytes_max, _LETTER_BYTES_MAX),
+            max_request_size=max(config.record_bytes_max, _LETTER_BYTES_MAX) + MARK_BYTES_MAX,
         )
         producer = cls(client, config)
         try:
@@ -96,7 +99,7 @@ class KafkaProducer:
                 value=record.value,
                 key=record.key,
                 timestamp_ms=record.timestamp_ms,
-                headers=list(record.headers),
+                headers=list(record.sent_headers),
             )
         except (kafka_errors.KafkaError, OSError) as error:
             raise _mapped(error) from error
@@ -142,26 +145,33 @@ class KafkaProducer:
             await asyncio.wait([sender], timeout=_DISCARD_TIMEOUT_S)
 
 
-class DeadLetterTopic:
-    """Creates the dead-letter topic, once, before anything is written to it."""
+class OwnTopic:
+    """Creates a topic of the gateway's own, once, before anything is written to it; tries each of `settings`."""
 
-    def __init__(self, config: KafkaConfig, node: str) -> None:
+    def __init__(self, config: KafkaConfig, node: str, name: str, settings: Sequence[dict[str, str]]) -> None:
         self._config = config
         self._node = node
+        self._name = name
+        self._settings = settings
         self._made = False
 
     async def make(self) -> None:
         """Create the topic where it is not there; a failure is logged and tried again with the next producer."""
+        if error := await self.create():
+            _log.warning("dead_letter_topic_not_made", topic=self._name, error=error)
+
+    async def create(self) -> str:
+        """Create the topic where it is not there; return what kept it from that, in one line, else empty."""
         if self._made:
-            return
+            return ""
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await self._make()
             self._made = True
         except (kafka_errors.KafkaError, ConfigurationError, OSError, AttributeError) as error:
             # AttributeError: the controller is not known yet
-            topic, text = self._config.dead_letter_topic, sentence(error)
-            _log.warning("dead_letter_topic_not_made", topic=topic, error=text)
+            return sentence(error)
+        return ""
 
     async def _make(self) -> None:
         config = self._config
@@ -169,17 +179,30 @@ class DeadLetterTopic:
         try:
             await admin.start()
             replicas = replicas_for(len((await admin.describe_cluster())["brokers"]))
-            for settings in (dead_letters.TOPIC_SETTINGS, dead_letters.KAFKA_TOPIC_SETTINGS):
-                topic = NewTopic(config.dead_letter_topic, dead_letters.PARTITIONS, replicas, topic_configs=settings)
+            for settings in self._settings:
+                topic = NewTopic(self._name, dead_letters.PARTITIONS, replicas, topic_configs=settings)
                 answer = (await admin.create_topics([topic])).topic_errors[0]
                 kind = kafka_errors.for_code(answer[1])
                 if kind in (kafka_errors.NoError, kafka_errors.TopicAlreadyExistsError):
                     return
                 if kind is not kafka_errors.InvalidConfigurationError:
                     break
+            if kind in _DENIED and self._name in await admin.list_topics():
+                return  # a client that may only write is denied before the broker looks whether the topic exists
             raise kind(answer[-1])
         finally:
             await admin.close()
+
+
+def dead_letter_topic(config: KafkaConfig, node: str) -> OwnTopic:
+    """Return the dead-letter topic, with the edge broker's settings, else with Apache Kafka's."""
+    settings = dead_letters.TOPIC_SETTINGS, dead_letters.KAFKA_TOPIC_SETTINGS
+    return OwnTopic(config, node, config.dead_letter_topic, settings)
+
+
+def boot_times_topic(config: KafkaConfig, node: str) -> OwnTopic:
+    """Return the topic of the boots' times."""
+    return OwnTopic(config, node, BOOT_TIMES_TOPIC, (BOOT_TIMES_CONFIG,))
 
 
 async def _trouble(config: KafkaConfig) -> str | None:

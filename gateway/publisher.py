@@ -14,6 +14,7 @@ the two interleave in the log, the first A stands before the first B.
 | producer failed | sent | waiting, at the front |
 | the topic is denied to us | sent | waiting, at the front; its lane alone pauses, the producer stays |
 | refused alone, too large or invalid | waiting, sent | gone, replaced by its dead letter, which inherits `on_acked` |
+| refused alone as too large, with the mark of a clock that is not set | waiting, sent | waiting, without the mark |
 | refused for its timestamp | sent | waiting, with the time of receipt |
 
 | event on a dead letter | then |
@@ -126,11 +127,14 @@ class Publisher:
         metrics: Metrics,
         node: str,
         start_producer: Callable[[], Awaitable[Producer]],
+        mark: Callable[[Record], Record] = lambda record: record,
     ) -> None:
+        """`mark` adds to each record what its board's clock makes necessary."""
         self._config = config
         self._metrics = metrics
         self._node = node
         self._start_producer = start_producer
+        self._mark = mark
         self._lanes: dict[str, _Lane] = {}
         self._producer: Producer | None = None
         self._broken: asyncio.Future[BaseException] | None = None
@@ -175,7 +179,7 @@ class Publisher:
 
     def offer(self, record: Record, on_acked: Callable[[], None]) -> None:
         """Take a record in; `on_acked` is called once, on the loop, when it (or its ledger record) is on disk."""
-        self._deliver(_Delivery(record, on_acked, time.monotonic()))
+        self._deliver(_Delivery(self._mark(record), on_acked, time.monotonic()))
 
     def dead_letter(
         self, record: Record, reason: str, detail: str, on_acked: Callable[[], None], loss: Loss | None = None
@@ -186,7 +190,7 @@ class Publisher:
         for the broker to take the dead letter is ledgered likewise.
         """
         self._note_refused(record, reason, detail)
-        letter = dead_letters.dead_letter(record, self._config.dead_letter_topic, reason, detail)
+        letter = dead_letters.dead_letter(self._mark(record), self._config.dead_letter_topic, reason, detail)
         if loss is not None:
             letter = dead_letters.cut_to(letter, len(letter.value), len(letter.value) + (loss.bytes or 0))
         self._deliver(_Delivery(letter, on_acked, time.monotonic(), reason=reason, loss=loss))
@@ -320,6 +324,8 @@ class Publisher:
             if self._broken is not None and self._broken.done():
                 return  # what this producer still took the next one would send again
             try:
+                if lane.refused_bytes is not None and delivery.record.sent_bytes >= lane.refused_bytes:
+                    _leave_out_mark(delivery)
                 self._check_size(lane, delivery)
                 answer = await producer.send(delivery.record)
             except RefusedTooLargeError as error:
@@ -360,9 +366,10 @@ class Publisher:
         """Decide what becomes of a record that was answered with an error: the same again, or otherwise."""
         if isinstance(error, RefusedRecordError) and lane.topic != LEDGER_TOPIC:
             if delivery.alone:
-                del lane.sent[delivery]
                 self._learn_bound(lane, delivery, error)
-                self._refuse(delivery, error)
+                if not isinstance(error, RefusedTooLargeError) or not _leave_out_mark(delivery):
+                    del lane.sent[delivery]
+                    self._refuse(delivery, error)
             delivery.alone = True
         elif isinstance(error, RefusedTimestampError):
             if delivery.alone and not delivery.restamped:
@@ -405,7 +412,7 @@ class Publisher:
         Not of compressed records, whose size at the broker says nothing of the next one's.
         """
         if isinstance(error, RefusedTooLargeError) and self._config.compression_type == "none":
-            size = delivery.record.payload_bytes
+            size = delivery.record.sent_bytes
             lane.refused_bytes = size if lane.refused_bytes is None else min(size, lane.refused_bytes)
             lane.refused_s = time.monotonic()
 
@@ -450,6 +457,17 @@ class Publisher:
             self._empty.clear()
         else:
             self._empty.set()
+
+
+def _leave_out_mark(delivery: _Delivery) -> bool:
+    """Leave out the mark of a clock that is not set: no record is refused for it. Return whether there was one."""
+    record = delivery.record
+    if record.boot is None:
+        return False
+    moment = {"boot_id": record.boot.boot_id, "boot_time_ms": record.boot.boot_time_ms}
+    _log.warning("boot_mark_left_out", topic=record.topic, timestamp_ms=record.timestamp_ms, **moment)
+    delivery.record = replace(record, boot=None, moment=record.boot)  # its dead letter, if any, has it again
+    return True
 
 
 def _short(text: str) -> str:

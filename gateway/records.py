@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
+from drupelet.boot_clock import BootMoment
 from drupelet.ledger import LEDGER_TOPIC, encode
 from gateway.timestamps import RECEIVED
 
@@ -20,6 +21,7 @@ CAUSE_SOURCE_GONE = "source_offset_out_of_range"
 TIME_UNIT_HEADER = "time_unit"  # of routes with a timestamp_field: what the timestamp was read from
 REASON_HEADER = "reason"  # of a ledger record, beside its JSON
 NO_TIME = "no time"  # `unread` of a reading that has nothing in the route's field
+MARK_BYTES_MAX = 128  # of the headers of a boot moment
 RECORD_OVERHEAD_BYTES = 256  # what a pending record costs beside its key, value and headers; measured, rounded up
 
 
@@ -30,6 +32,8 @@ class Record:
     `route` says what brought it: the MQTT route's pattern, the file's path, or "board". `time_unit` says what the
     timestamp was read from, see `timestamps`; `overlooked` names a field that looks like the device's time and
     is not the route's. `unread` says why what the route's field holds is no time; NO_TIME where it holds nothing.
+    `moment` is when the timestamp was noted, where the source knows it better than the time of offering;
+    `foreign_clock`: by another machine. `boot` is the moment that the record carries as its mark, see `boot_times`.
     """
 
     source: str
@@ -44,16 +48,29 @@ class Record:
     time_unit: str = RECEIVED
     overlooked: str = ""
     unread: str = ""
+    moment: BootMoment | None = None
+    foreign_clock: bool = False
+    boot: BootMoment | None = None
+
+    @property
+    def sent_headers(self) -> tuple[tuple[str, bytes], ...]:
+        """The headers and the mark."""
+        return self.headers if self.boot is None else (*self.headers, *self.boot.headers())
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of key, value and headers together."""
-        return len(self.key) + len(self.value) + sum(len(name) + len(value) for name, value in self.headers)
+        """Bytes of key, value and headers together; without the mark, which no bound of the user counts."""
+        return len(self.key) + len(self.value) + _bytes(self.headers)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of key, value, headers and mark together."""
+        return self.payload_bytes + (0 if self.boot is None else _bytes(self.boot.headers()))
 
     @property
     def memory_bytes(self) -> int:
         """About how much memory the record holds while it waits."""
-        return self.payload_bytes + RECORD_OVERHEAD_BYTES
+        return self.sent_bytes + RECORD_OVERHEAD_BYTES
 
     def at_receipt(self) -> Record:
         """Return the record with the time of receipt, for a broker that refuses the device's."""
@@ -89,6 +106,10 @@ class Loss:
             received_ms=self.time_ms,
             origin=self.topic,
         )
+
+
+def _bytes(headers: tuple[tuple[str, bytes], ...]) -> int:
+    return sum(len(name) + len(value) for name, value in headers)
 
 
 def new_loss_id() -> str:

@@ -35,6 +35,8 @@ TAIL_EXAMPLE = f"""examples:
   edge-broker tail readings --from 2026-05-01T12:00    everything since then, in UTC unless an offset is given
   edge-broker tail readings --from 4711 -n 1 --json    one record, whole: values in the table are cut
 
+A time that ends in * is corrected: its board's clock was not set; one that ends in ? is not known yet. In JSON
+`timestamp` is the record's own time, which --from goes by, `corrected_timestamp` the right one, null where unknown.
 Only reads, and commits no offsets. Bytes that are no text are shown escaped; in JSON they are base64.
 Records of transactions that are open or aborted are shown, too.
 {STATUS}

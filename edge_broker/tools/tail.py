@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from drupelet.backoff import Backoff
+from drupelet.boot_clock import BOOT_ID_HEADER, BOOT_TIME_HEADER, BOOT_TIMES_TOPIC, decode_boot
 from drupelet.errors import ConfigurationError
 from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name
@@ -29,6 +30,10 @@ KEPT_BYTES_MAX = 64 * 1024 * 1024  # hard bound on what the last N records may w
 SHOWN_BYTES_MAX = 1000
 WIDER = 4  # times the window, when offsets held fewer records than were asked for
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+TIME_UNIT_HEADER, RECEIVED = "time_unit", b"received"  # another value: the time is the device's, not the board's
+DEAD_LETTER_HEADER = "dead_letter.reason"
+BOOT_TIME_DIGITS_MAX = 15
+REREAD_S = 10.0
 HINT = "write an offset as 4711, an age as 30s, 15m, 2h or 7d, or a time as 2026-05-01T12:00"
 
 
@@ -43,6 +48,51 @@ class Wanted(NamedTuple):
     as_json: bool
 
 
+class BootTimes:
+    """When boots began, as gateways published it.
+
+    Read at the first record of a board whose clock was not set, and again after REREAD_S for a boot that is not known:
+    a topic that is followed may outlive the moment at which the clock is set.
+    """
+
+    def __init__(
+        self, topic: str, read: Callable[[str], dict[str, int]], now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._topic = topic
+        self._read = read
+        self._now_s = now_s
+        self._epochs_ms: dict[str, int] = {}
+        self._read_again_s: float | None = None
+
+    def corrected_ms(self, record: Record) -> int | None:
+        """The right time of a record, -1 where its boot is not known, None where it needs no correction."""
+        headers = {name: content or b"" for name, content in record.headers}
+        boot_id, boot_time = headers.get(BOOT_ID_HEADER), headers.get(BOOT_TIME_HEADER)
+        if boot_id is None or boot_time is None or _is_of_device(headers):
+            return None
+        if not boot_time.isdigit() or len(boot_time) > BOOT_TIME_DIGITS_MAX:
+            return -1
+        epoch_ms = self._epoch_ms(boot_id.decode(errors="replace"))
+        return -1 if epoch_ms is None else epoch_ms + int(boot_time)
+
+    def _epoch_ms(self, boot_id: str) -> int | None:
+        if boot_id not in self._epochs_ms and (self._read_again_s is None or self._now_s() >= self._read_again_s):
+            self._epochs_ms = self._read(self._topic)
+            self._read_again_s = self._now_s() + REREAD_S
+        return self._epochs_ms.get(boot_id)
+
+
+def _is_of_device(headers: dict[str, bytes]) -> bool:
+    """Whether a record's time is its device's. A dead letter has the time of receipt, and the headers of its record."""
+    return DEAD_LETTER_HEADER not in headers and headers.get(TIME_UNIT_HEADER, RECEIVED) != RECEIVED
+
+
+def boot_times_topics(topic: str) -> list[str]:
+    """The topics that may say when a topic's boards were started: those of its site first, as a mirror names them."""
+    parts = topic.split(".")[:-1]
+    return [".".join([*parts[:size], BOOT_TIMES_TOPIC]) for size in range(len(parts), -1, -1)]
+
+
 class Tail:
     """One run; `reopen` connects anew when the broker went away while its topic is followed."""
 
@@ -53,6 +103,7 @@ class Tail:
         self._reopen = reopen
         self._failed = False
         self._left = wanted.number if wanted.begin is not None else None
+        self._boots = BootTimes(wanted.topic, self._read_boot_times)
 
     def run(self) -> int:
         """Print until the end, or until Ctrl-C; 0, 1 when something could not be read. WireFailure."""
@@ -206,11 +257,35 @@ class Tail:
         sys.stdout.flush()
         print(f"edge-broker: {safe_text(text)}", file=sys.stderr)
 
+    def _read_boot_times(self, topic: str) -> dict[str, int]:
+        """The epoch of each boot in the first topic of boot times that exists; none where it cannot be read."""
+        found: dict[str, int] = {}
+        try:
+            existing = self._cluster.topics()
+            name = next((name for name in boot_times_topics(topic) if name in existing), None)
+            if name is None:
+                return found
+            partitions = self._cluster.topic(name).partitions
+            wanted = Topic(name, False, partitions, 0)
+            starts, ends = (self._cluster.offsets([wanted], when) for when in (EARLIEST, LATEST))
+            positions = [
+                Position(one.number, one.leader, starts[name, one.number].offset, ends[name, one.number].offset)
+                for one in partitions
+                if (name, one.number) in starts and (name, one.number) in ends
+            ]
+            for read in self._reads(Reader(self._cluster, name, positions)):
+                if (boot := decode_boot(read.record.key, read.record.value)) is not None:
+                    found[boot[0]] = boot[1]
+        except WireFailure as failure:
+            self._warn(f"times of boards whose clock was not set are not corrected: {failure}")
+        return found
+
     def _print(self, read: Read) -> None:
+        corrected_ms = self._boots.corrected_ms(read.record)
         if self.wanted.as_json:
-            write_json(facts(self.wanted.topic, read))
+            write_json(facts(self.wanted.topic, read, corrected_ms))
         else:
-            print(line(read))
+            print(line(read, corrected_ms))
 
 
 def parse_begin(text: str, now_ms: int) -> tuple[int, bool]:
@@ -227,11 +302,18 @@ def parse_begin(text: str, now_ms: int) -> tuple[int, bool]:
         raise ConfigurationError(f"--from is {text!r}: {HINT}") from None
 
 
-def line(read: Read) -> str:
-    """A record as people read it: time, partition/offset, key, value."""
+def line(read: Read, corrected_ms: int | None = None) -> str:
+    """A record as people read it: time, partition/offset, key, value.
+
+    A time that was corrected ends in `*`, one of an unset clock whose boot is not known in `?`.
+    """
     record = read.record
     place = f"{read.partition}/{record.offset}"
-    return f"{time_text(record.timestamp)}  {place:<10}  {shown(record.key)}  {shown(record.value)}"
+    if corrected_ms is None:
+        time_shown = time_text(record.timestamp)
+    else:
+        time_shown = f"{time_text(record.timestamp)}?" if corrected_ms < 0 else f"{time_text(corrected_ms)}*"
+    return f"{time_shown}  {place:<10}  {shown(record.key)}  {shown(record.value)}"
 
 
 def shown(content: bytes | None) -> str:
@@ -242,7 +324,7 @@ def shown(content: bytes | None) -> str:
     return text if len(content) <= SHOWN_BYTES_MAX else f"{text}… ({len(content):,} bytes)"
 
 
-def facts(topic: str, read: Read) -> dict[str, Any]:
+def facts(topic: str, read: Read, corrected_ms: int | None = None) -> dict[str, Any]:
     """A record whole; what is no UTF-8 is base64, under a name that says so."""
     record = read.record
     return {
@@ -250,6 +332,7 @@ def facts(topic: str, read: Read) -> dict[str, Any]:
         "partition": read.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
+        **({} if corrected_ms is None else {"corrected_timestamp": None if corrected_ms < 0 else corrected_ms}),
         **_field("key", record.key),
         **_field("value", record.value),
         "headers": [{"name": name, **_field("value", content)} for name, content in record.headers],

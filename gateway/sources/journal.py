@@ -26,13 +26,16 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import time
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from drupelet.backoff import Backoff
+from drupelet.boot_clock import BootMoment
 from drupelet.log_tree import Log
 from gateway import state
 from gateway.config import JournalConfig
@@ -47,7 +50,8 @@ BLOCKED_S = 5.0
 ASK_TIMEOUT_S = 60.0  # a cold journal on a card
 MACHINE_ID = Path("/etc/machine-id")
 _FIELDS = {"_HOSTNAME": "host", "_SYSTEMD_UNIT": "unit", "SYSLOG_IDENTIFIER": "identifier", "PRIORITY": "priority"}
-_OUTPUT = ["--output=json", "--all", f"--output-fields=MESSAGE,{','.join(_FIELDS)}"]
+_OUTPUT = ["--output=json", "--all", f"--output-fields=MESSAGE,_MACHINE_ID,{','.join(_FIELDS)}"]
+_BOOT_ID = re.compile("[0-9a-f]{32}")
 _log = Log("gateway.journal")
 
 
@@ -87,8 +91,11 @@ def _machine_id() -> str | None:
     return text if len(text) == 32 and text.isalnum() else None
 
 
-def entry_record(config: JournalConfig, entry: dict[str, Any], now_ms: int) -> Record:
-    """Return the record of an entry: its message, at its own time, under headers that say who wrote it."""
+def entry_record(config: JournalConfig, entry: dict[str, Any], now_ms: int, machine_id: str | None = None) -> Record:
+    """Return the record of an entry: its message, at its own time, under headers that say who wrote it.
+
+    An entry of another machine than `machine_id` has that machine's time.
+    """
     found = [(header, _bytes(entry.get(name))) for name, header in _FIELDS.items() if entry.get(name) is not None]
     headers = (("source", b"journal"), *found)
     told = dict(found)
@@ -96,7 +103,19 @@ def entry_record(config: JournalConfig, entry: dict[str, Any], now_ms: int) -> R
     stamp = entry.get("__REALTIME_TIMESTAMP")
     timestamp_ms = int(stamp) // 1000 if isinstance(stamp, str) and stamp.isdecimal() and len(stamp) < 18 else now_ms
     message = _bytes(entry.get("MESSAGE"))
-    return Record("journal", config.topic, key, message, headers, timestamp_ms, now_ms, config.topic, "journal")
+    record = Record("journal", config.topic, key, message, headers, timestamp_ms, now_ms, config.topic, "journal")
+    is_foreign = machine_id is not None and entry.get("_MACHINE_ID", machine_id) != machine_id
+    return replace(record, moment=_moment(entry), foreign_clock=is_foreign)
+
+
+def _moment(entry: dict[str, Any]) -> BootMoment | None:
+    """Return the boot and the time in it at which an entry was written; the id as /proc spells it."""
+    boot_id, stamp = entry.get("_BOOT_ID"), entry.get("__MONOTONIC_TIMESTAMP")
+    if not isinstance(boot_id, str) or not _BOOT_ID.fullmatch(boot_id):
+        return None
+    if not isinstance(stamp, str) or not (stamp.isascii() and stamp.isdecimal()) or len(stamp) >= 18:
+        return None
+    return BootMoment(str(uuid.UUID(boot_id)), int(stamp) // 1000)
 
 
 def _bytes(value: object) -> bytes:
@@ -118,6 +137,7 @@ class JournalSource:
         self._config = config
         self._publisher = publisher
         self._read_up_to = _load(path)
+        self._machine_id: str | None = None
         name = "the place in the journal"
         self._safe = SafePlace(path, name, _content, config.save_interval_ms, self._read_up_to)
         self._from_end = config.start == "end"  # at the first start alone
@@ -191,7 +211,8 @@ class JournalSource:
         self._publisher.report(loss, self._safe.handed_over(None), reason=reason)
 
     async def _follow(self, backoff: Backoff) -> None:
-        async with _running(arguments(self._config, self._read_up_to, _machine_id())) as process:
+        self._machine_id = _machine_id()
+        async with _running(arguments(self._config, self._read_up_to, self._machine_id)) as process:
             assert process.stdout is not None
             assert process.stderr is not None
             said = _Said()
@@ -230,7 +251,7 @@ class JournalSource:
         on_acked = self._safe.handed_over(after)
         if entry is not None:
             self._read_up_to = after or self._read_up_to
-            self._publisher.offer(entry_record(self._config, entry, now_ms), on_acked)
+            self._publisher.offer(entry_record(self._config, entry, now_ms, self._machine_id), on_acked)
             return True
         beginning = entry_record(self._config, {}, now_ms)
         if isinstance(line, _Cut):

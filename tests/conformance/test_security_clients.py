@@ -205,7 +205,7 @@ def test_the_gateway_gets_in_by_every_security_protocol(kafka, ours, tmp_path, l
     gateway = Gateway(tmp_path, kafka.at(listener), ours(listener, mechanism))
     status, told = gateway.check()
     assert status == 0, told
-    assert told.count("kafka topic ") == 3
+    assert told.count("kafka topic ") == 4
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), [("MUTUAL", None), ("LOGIN", "PLAIN"), ("BOTH", "SCRAM-SHA-512")])

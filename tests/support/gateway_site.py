@@ -31,6 +31,7 @@ _TOML = """\
 state_dir = "{root}/state"
 metrics = "127.0.0.1:{metrics_port}"
 stop_timeout_ms = 3000
+clock_trusted = "true"
 
 [kafka]
 bootstrap_servers = "{bootstrap}"

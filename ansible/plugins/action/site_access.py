@@ -221,7 +221,7 @@ class Site:
         return self.server(host, self.text(host, name)) == server
 
     def _gateway(self, host: str) -> Iterator[Acl]:
-        topics = ["dead_letters"]
+        topics = ["dead_letters", "boot_times"]
         if self.value(host, "gateway_mqtt"):
             topics += [route["topic"] for route in self.value(host, "gateway_mqtt_routes")]
         topics += [file.get("topic") or "logs" for file in self.value(host, "gateway_files")]

@@ -59,6 +59,7 @@ def test_a_boards_broker_knows_its_own_services_and_each_may_do_what_it_does(fou
         "gateway-pi-1 TOPIC LITERAL readings: CREATE DESCRIBE WRITE",
         "gateway-pi-1 TOPIC LITERAL board_health: CREATE DESCRIBE WRITE",
         "gateway-pi-1 TOPIC LITERAL dead_letters: CREATE DESCRIBE WRITE",
+        "gateway-pi-1 TOPIC LITERAL boot_times: CREATE DESCRIBE WRITE",
         "gateway-pi-1 TOPIC LITERAL __edge_ledger: CREATE DESCRIBE WRITE",
         "verify-pi-1 TOPIC LITERAL readings: DESCRIBE READ",
         "verify-pi-1 TOPIC LITERAL readings_windows: DESCRIBE READ",
@@ -66,6 +67,7 @@ def test_a_boards_broker_knows_its_own_services_and_each_may_do_what_it_does(fou
         "verify-pi-1 GROUP LITERAL edge-verify: READ",
         *(f"mirror-pi-1 TOPIC LITERAL {topic}: DESCRIBE DESCRIBE_CONFIGS READ" for topic in mirrored),
         "mirror-pi-1 TOPIC LITERAL dead_letters: DESCRIBE DESCRIBE_CONFIGS READ",
+        "mirror-pi-1 TOPIC LITERAL boot_times: DESCRIBE DESCRIBE_CONFIGS READ",
         "mirror-pi-1 TOPIC LITERAL __edge_dead_letter: CREATE DESCRIBE WRITE",
         "mirror-pi-1 TOPIC LITERAL __edge_ledger: CREATE DESCRIBE DESCRIBE_CONFIGS READ WRITE",
         "mirror-pi-1 GROUP LITERAL edge-mirror-plant-7.pi-1: DESCRIBE READ",
@@ -177,7 +179,7 @@ def test_a_pattern_that_is_more_than_names_needs_every_topic_and_files_and_journ
     found = told(made(tmp_path, given).acls("pi-1"))
     assert "mirror-pi-1 TOPIC LITERAL *: DESCRIBE DESCRIBE_CONFIGS READ" in found
     written = {line.split()[3].rstrip(":") for line in found if line.startswith("gateway") and "WRITE" in line}
-    assert written == {"logs", "machine", "dead_letters", "__edge_ledger"}
+    assert written == {"logs", "machine", "dead_letters", "boot_times", "__edge_ledger"}
 
 
 def test_users_of_ones_own_may_do_what_is_said_of_them(tmp_path):

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from drupelet.boot_clock import BootMoment
 from gateway import state
 from gateway.config import JournalConfig
 from gateway.sources import journal
@@ -218,6 +219,33 @@ def test_an_entry_is_its_message_under_headers_that_say_whose() -> None:
         "priority": b"6",
     }
     assert entry_record(CONFIG, {"__REALTIME_TIMESTAMP": "soon", "MESSAGE": None}, 7).timestamp_ms == 7
+
+
+BOOT = {"_BOOT_ID": "0123456789abcdef" * 2, "__MONOTONIC_TIMESTAMP": "5123456"}
+
+
+def test_an_entry_knows_its_own_boot_and_when_in_it() -> None:
+    moment = BootMoment("01234567-89ab-cdef-0123-456789abcdef", 5_123)
+    assert entry_record(CONFIG, BOOT, 7).moment == moment
+    assert entry_record(CONFIG, BOOT | {"_MACHINE_ID": "5" * 32}, 7, "5" * 32).foreign_clock is False
+    assert entry_record(CONFIG, BOOT | {"_MACHINE_ID": "6" * 32}, 7, "5" * 32).foreign_clock is True
+    assert entry_record(CONFIG, BOOT | {"_MACHINE_ID": "6" * 32}, 7, None).foreign_clock is False
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"_BOOT_ID": None},
+        {"_BOOT_ID": "0" * 31},
+        {"_BOOT_ID": ["0" * 32]},
+        {"__MONOTONIC_TIMESTAMP": "-1"},
+        {"__MONOTONIC_TIMESTAMP": "9" * 30},
+        {"__MONOTONIC_TIMESTAMP": "\u0663"},
+        {"__MONOTONIC_TIMESTAMP": 7},
+    ],
+)
+def test_an_entry_without_a_boot_has_no_moment(wrong: dict[str, object]) -> None:
+    assert entry_record(CONFIG, BOOT | wrong, 7).moment is None
 
 
 def test_units_and_priority_are_arguments_of_their_own() -> None:

@@ -13,6 +13,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 from drupelet.backoff import Backoff
+from drupelet.boot_clock import BootMoment
 from drupelet.ledger import LEDGER_TOPIC
 from gateway.config import KafkaConfig, parse_config
 from gateway.metrics import Metrics
@@ -431,6 +433,51 @@ async def test_a_flood_of_records_too_large_costs_two_producers_not_two_each() -
 def broker_bound(bytes_max: int, batch: list[Record]) -> BaseException | None:
     too_large = any(given.topic == "t" and len(given.value) > bytes_max for given in batch)
     return RefusedTooLargeError("x") if too_large else None
+
+
+def marked(value: bytes) -> Record:
+    return replace(record(value), boot=BootMoment("boot-a", 7))
+
+
+async def test_the_mark_of_an_unset_clock_makes_no_dead_letter_of_a_record_within_the_bound() -> None:
+    broker = FakeBroker()
+    size = record(b"x" * 1_100).payload_bytes
+    async with running(broker, config(record_bytes_max=size)) as publisher:
+        publisher.offer(marked(b"x" * 1_100), lambda: None)
+        publisher.offer(marked(b"x" * 1_101), lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+    (kept,), (letter,) = [one for one in broker.log if one.topic == "t"], lettered(broker.log)
+    assert (kept.value, kept.boot) == (b"x" * 1_100, BootMoment("boot-a", 7))
+    assert letter.boot == BootMoment("boot-a", 7)
+
+
+async def test_a_broker_without_room_for_the_mark_takes_the_record_without_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = FakeBroker()
+    bound = marked(b"x" * 100).sent_bytes
+    broker.verdict = lambda batch: RefusedTooLargeError("x") if any(one.sent_bytes >= bound for one in batch) else None
+    acked: list[int] = []
+    async with running(broker) as publisher:
+        for number in range(20):
+            publisher.offer(marked(b"x" * 100), lambda number=number: acked.append(number))
+            publisher.offer(marked(b"y"), lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+    assert acked == list(range(20))
+    assert lettered(broker.log) == []
+    assert {(one.value[:1], one.boot is None) for one in broker.log} == {(b"x", True), (b"y", False)}
+    assert len(broker.producers) <= 4, "the bound is learnt"
+    assert "boot_mark_left_out" in caplog.text
+
+
+async def test_a_record_too_large_without_its_mark_too_is_a_dead_letter_with_it() -> None:
+    broker = FakeBroker()
+    broker.verdict = partial(broker_bound, 99)
+    async with running(broker) as publisher:
+        publisher.offer(marked(b"x" * 100), lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+    (letter,) = lettered(broker.log)
+    assert letter.boot == BootMoment("boot-a", 7) or letter.moment == BootMoment("boot-a", 7)
 
 
 async def test_full_is_told_and_room_waited_for() -> None:

@@ -10,7 +10,8 @@ import pytest
 from drupelet.errors import ConfigurationError
 from edge_broker.protocol.api import FETCH
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from edge_broker.tools.tail import parse_begin
+from edge_broker.protocol.record_batch import Record
+from edge_broker.tools.tail import REREAD_S, BootTimes, boot_times_topics, parse_begin
 from tests.support.record_batches import COMMIT, changed, make_batch, marker
 from tests.support.scripted_broker import ScriptedBroker
 from tests.unit.tools.conftest import OneTopic
@@ -144,3 +145,57 @@ def test_times_and_offsets():
     for wrong in ("", "-5", "10x", "yesterday", "2026-13-01", "١٢", "9" * 30):
         with pytest.raises(ConfigurationError, match="write an offset as 4711"):
             parse_begin(wrong, NOW_MS)
+
+
+def of_boot(*headers: tuple[str, bytes]) -> Record:
+    return Record(0, 5, b"k", b"v", tuple(headers))
+
+
+MARK = (("boot_id", b"a"), ("boot_time_ms", b"7000"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (MARK, NOW_MS + 7_000),
+        ((*MARK, ("time_unit", b"received")), NOW_MS + 7_000),
+        ((*MARK, ("time_unit", b"ms")), None),  # the device's own time
+        ((*MARK, ("time_unit", b"ms"), ("dead_letter.reason", b"not_json")), NOW_MS + 7_000),  # has the time of receipt
+        ((), None),
+        (MARK[:1], None),
+        ((("boot_id", b"b"), MARK[1]), -1),
+        ((MARK[0], ("boot_time_ms", b"-7")), -1),
+        ((MARK[0], ("boot_time_ms", b"9" * 400)), -1),
+        ((MARK[0], ("boot_time_ms", "\u0663".encode())), -1),
+        ((("boot_id", b"\xff"), MARK[1]), -1),
+    ],
+)
+def test_a_time_is_corrected_by_its_boot_and_nothing_else(headers, expected):
+    boots = BootTimes("t", lambda _: {"a": NOW_MS})
+    assert boots.corrected_ms(of_boot(*headers)) == expected
+
+
+def test_boot_times_are_read_only_where_a_record_needs_them_and_again_while_its_boot_is_not_known():
+    asked: list[str] = []
+    known: dict[str, int] = {}
+    now_s = [0.0]
+
+    def read(topic: str) -> dict[str, int]:
+        asked.append(topic)
+        return dict(known)
+
+    boots = BootTimes("plant-7.pi-1.logs", read, lambda: now_s[0])
+    boots.corrected_ms(of_boot())
+    assert asked == []
+    assert [boots.corrected_ms(of_boot(*MARK)) for _ in range(3)] == [-1, -1, -1]
+    assert asked == ["plant-7.pi-1.logs"]
+    known["a"] = NOW_MS
+    assert boots.corrected_ms(of_boot(*MARK)) == -1, "not at every record"
+    now_s[0] = REREAD_S
+    assert [boots.corrected_ms(of_boot(*MARK)) for _ in range(3)] == [NOW_MS + 7_000] * 3
+    assert len(asked) == 2
+
+
+def test_boot_times_of_a_mirrored_topic_are_those_of_its_site_first():
+    assert boot_times_topics("logs") == ["boot_times"]
+    assert boot_times_topics("plant-7.pi-1.logs") == ["plant-7.pi-1.boot_times", "plant-7.boot_times", "boot_times"]

@@ -1,0 +1,153 @@
+"""The kernel's clocks of one boot, and the record that says when a boot began.
+
+| state of the wall clock | when |
+|---|---|
+| synchronised | the kernel says so (STA_UNSYNC is clear), or systemd-timesyncd left its mark in this boot |
+| unsynchronised | the kernel says so, or the clock shows a time before this version was built |
+| unknown (None) | the kernel refuses adjtimex(2), as in some containers |
+
+A board without a set clock knows how long it runs: CLOCK_BOOTTIME. Once its clock is synchronised, the wall clock minus
+that time is the epoch of the boot, which corrects every time noted before. chronyd clears STA_UNSYNC only with
+`rtcsync`; ntpd, phc2sys and systemd-timesyncd always do. Source: adjtimex(2), clock_gettime(2), random(4).
+
+| field of a record in `boot_times`, whose key is the boot id | content |
+|---|---|
+| `version` | 1 |
+| `boot_id` | /proc/sys/kernel/random/boot_id |
+| `host` | the host's name |
+| `boot_epoch_ms` | epoch milliseconds at which the boot began |
+
+Does not contain: who publishes it (gateway/boot_times.py), who corrects by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import NamedTuple, Protocol
+
+from drupelet.installation import built_s
+
+BOOT_TIMES_TOPIC = "boot_times"
+BOOT_TIMES_CONFIG = {"cleanup.policy": "compact"}
+BOOT_ID_HEADER = "boot_id"
+BOOT_TIME_HEADER = "boot_time_ms"
+VERSION = 1
+EPOCH_MS_MAX = 1 << 53
+BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+TIMESYNC_MARK = "/run/systemd/timesync/synchronized"
+STATUS_UNSYNCHRONISED = 0x0040  # STA_UNSYNC in linux/timex.h
+
+
+class BootMoment(NamedTuple):
+    """A moment by the clock that no time service sets: a boot, and the milliseconds since it began."""
+
+    boot_id: str
+    boot_time_ms: int
+
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Return the Kafka headers of a record that was noted at this moment."""
+        return (BOOT_ID_HEADER, self.boot_id.encode()), (BOOT_TIME_HEADER, b"%d" % self.boot_time_ms)
+
+
+class BootClock(Protocol):
+    """The clocks of one boot."""
+
+    boot_id: str
+
+    def boot_time_ms(self) -> int:
+        """Milliseconds since the boot, those in which the machine slept too."""
+
+    def slept_ms(self) -> int:
+        """Milliseconds of this boot in which the machine slept."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 by the wall clock."""
+
+    def synchronised(self) -> bool | None:
+        """Whether the wall clock is set; None where the kernel does not say."""
+
+
+class KernelBootClock:
+    """The machine's own; `trusted` is `auto`, or the answer of `synchronised` as `true` or `false`."""
+
+    def __init__(self, trusted: str = "auto", boot_id_path: str = BOOT_ID_PATH) -> None:
+        self._trusted = trusted
+        self.boot_id = _boot_id(boot_id_path)
+
+    def boot_time_ms(self) -> int:
+        """Milliseconds since the boot, those in which the machine slept too."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+    def slept_ms(self) -> int:
+        """Milliseconds of this boot in which the machine slept."""
+        awake_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
+        return max(0, self.boot_time_ms() - awake_ms)
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 by the wall clock."""
+        return time.time_ns() // 1_000_000
+
+    def synchronised(self) -> bool | None:
+        """Whether the wall clock is set; None where the kernel does not say."""
+        if self._trusted != "auto":
+            return self._trusted == "true"
+        if self.wall_ms() < built_s() * 1000:
+            return False
+        if os.path.exists(TIMESYNC_MARK):
+            return True
+        return kernel_synchronised()
+
+
+def kernel_synchronised() -> bool | None:
+    """Whether the kernel holds the clock as synchronised; None where it refuses the question."""
+    import ctypes  # noqa: PLC0415 - only where the clock is in question
+
+    class Timex(ctypes.Structure):
+        """The head of struct timex, and room for its rest."""
+
+        _fields_ = (
+            ("modes", ctypes.c_uint),
+            ("offset", ctypes.c_long),
+            ("freq", ctypes.c_long),
+            ("maxerror", ctypes.c_long),
+            ("esterror", ctypes.c_long),
+            ("status", ctypes.c_int),
+            ("rest", ctypes.c_byte * 256),
+        )
+
+    timex = Timex()  # modes 0: read only, no rights needed
+    if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) < 0:
+        return None
+    return not timex.status & STATUS_UNSYNCHRONISED
+
+
+def _boot_id(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def encode_boot(boot_id: str, host: str, boot_epoch_ms: int) -> tuple[bytes, bytes]:
+    """Return key and value of the record that says when a boot began."""
+    fields = {"version": VERSION, "boot_id": boot_id, "host": host, "boot_epoch_ms": boot_epoch_ms}
+    return boot_id.encode(), json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_boot(key: bytes | None, value: bytes | None) -> tuple[str, int] | None:
+    """Return the boot id and its epoch in ms; None for anything that is no such record."""
+    try:
+        fields = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or fields.get("version") != VERSION or isinstance(fields["version"], bool):
+        return None
+    boot_id, epoch_ms = fields.get("boot_id"), fields.get("boot_epoch_ms")
+    if not isinstance(boot_id, str) or not boot_id or key != boot_id.encode("utf-8", "replace"):
+        return None
+    if not isinstance(epoch_ms, int) or isinstance(epoch_ms, bool) or not 0 <= epoch_ms < EPOCH_MS_MAX:
+        return None
+    return boot_id, epoch_ms
