@@ -74,6 +74,7 @@ class FileConfig:
     """A log file to follow, or all that match a pattern."""
 
     path: Path
+    rotated: Path | None
     topic: str
     start: str
     continuation: str | None
@@ -377,6 +378,7 @@ def _route(table: Table) -> Route:
 def _file(table: Table) -> FileConfig:
     return FileConfig(
         path=table.path("path"),
+        rotated=table.optional_path("rotated"),
         topic=_topic(table, "topic", "logs"),
         start=table.choice("start", "beginning", ("beginning", "end")),
         continuation=_continuation(table),

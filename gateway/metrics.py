@@ -36,6 +36,7 @@ class Metrics:
         self.pending_bytes = self._gauge("pending_bytes", "Memory held by records not yet acknowledged.")
         self.mqtt_connected = self._gauge("mqtt_connected", "1 while subscribed at mosquitto.")
         self.file_unread_bytes = self._gauge("file_unread_bytes", "Bytes of the followed file not yet read.", "path")
+        self.file_nul_bytes = self._counter("file_nul_bytes", "NULs skipped that no program wrote.", "path")
         self.watch_state = self._gauge("watch_state", "1 for the present state of a watch.", "watch", "state")
         self.ack_seconds = Histogram(
             "edge_gateway_ack_seconds",

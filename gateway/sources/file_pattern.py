@@ -100,9 +100,10 @@ class PatternSource:
         matches = find_matches(self._config.path, list(self._followed))
         self._log_left_out(matches)
         self._beyond_bound = matches.beyond_bound
-        inodes: defaultdict[int | None, list[Path]] = defaultdict(list)
+        inodes: defaultdict[int, list[Path]] = defaultdict(list)
         for path, followed in list(self._followed.items()):
-            inodes[followed.source.inode].append(path)
+            for inode in followed.source.inodes:
+                inodes[inode].append(path)
         found = set()
         for path, status in matches.files.items():
             earlier = [name for name in inodes.get(status.st_ino, ()) if self._followed[name].source.is_at(path)]
@@ -134,7 +135,13 @@ class PatternSource:
         room = max(0, FILES_MAX - len(self._followed))
         self._left_out = len(new[room:])
         for path in new[:room]:
-            source = FileSource(replace(self._config, path=path), self._publisher, self._state_dir, self._metrics)
+            source = FileSource(
+                replace(self._config, path=path),
+                self._publisher,
+                self._state_dir,
+                self._metrics,
+                self._followed.__contains__,
+            )
             self._followed[path] = _Followed(source, group.create_task(source.run()))
             _log.info("file_followed", path=path)
 

@@ -7,10 +7,11 @@ the saved position and the crash are sent again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import platform
 import time
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
 from gateway.sources.lines import Joiner
+from gateway.sources.open_file import NotRegularError
+from gateway.sources.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
 from gateway.sources.safe_place import SafePlace
-from gateway.sources.tail import Gone, Item, Line, NotRegularError, Place, Tail, TooLong
+from gateway.sources.tail import Tail
 
 QUIET_S = 1.0  # then the last line in hand is taken to be whole
 HOST = platform.node().encode()
@@ -35,52 +38,68 @@ def state_path(state_dir: Path, path: Path) -> Path:
     return state_dir / "files" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
 
 
-def load_place(path: Path) -> Place | None:
-    """Return the saved place, or None for a file not seen before; raises StateError."""
+def load_family(path: Path) -> FamilyState | None:
+    """Return the saved state of a followed file, or None for one not seen before; raises StateError."""
     saved = state.load(path)
     if saved is None:
         return None
     try:
-        return Place(**saved["place"])
-    except (KeyError, TypeError) as error:
-        raise state.StateError(f"{path} holds no place: remove it, and the file is read anew.") from error
+        return from_json(saved)
+    except (KeyError, TypeError, ValueError) as error:
+        raise state.StateError(f"{path} holds no place: remove it, and the file is read from its beginning.") from error
 
 
-def saved_place(state_dir: Path, path: Path) -> Place | None:
-    """Return the place of a file, also one that an older version saved by its relative path; raises StateError."""
-    place = load_place(state_path(state_dir, path))
-    if place is not None:
-        return place
+def saved_family(state_dir: Path, path: Path) -> FamilyState | None:
+    """Return the state of a file, also one that an older version saved by its relative path; raises StateError."""
+    family = load_family(state_path(state_dir, path))
+    if family is not None:
+        return family
     for file in (state_dir / "files").glob("*.json"):
         older = Path(str((state.load(file) or {}).get("path", "")))
         if older.name == path.name and not older.is_absolute() and older.absolute() == path:
-            return load_place(file)
+            return load_family(file)
     return None
 
 
 def _reason(item: TooLong | Gone) -> str:
     if isinstance(item, TooLong):
         return f"a line of {item.bytes} bytes, longer than line_bytes_max, at byte {item.position}"
-    return f"the file was removed or truncated, read up to byte {item.place.position}"
+    size = "unknown many" if item.bytes is None else f"{item.bytes}"
+    return f"{item.why}: read up to byte {item.place.position}, {size} bytes are lost"
 
 
 class FileSource:
     """Follows one file into the publisher; `run` goes on until cancelled."""
 
-    def __init__(self, config: FileConfig, publisher: Publisher, state_dir: Path, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: FileConfig,
+        publisher: Publisher,
+        state_dir: Path,
+        metrics: Metrics,
+        is_followed: Callable[[Path], bool] | None = None,
+    ) -> None:
+        """`is_followed` says of a path that another file's source reads it; None: there is none."""
         self.name = f"file {config.path}"
         self._config = config
         self._publisher = publisher
+        self._metrics = metrics
         name = f"the position in {config.path}"
-        self._safe = SafePlace(state_path(state_dir, config.path), name, self._content, config.save_interval_ms)
+        self._safe = SafePlace[FamilyState](
+            state_path(state_dir, config.path), name, self._content, config.save_interval_ms
+        )
         self._unread = metrics.file_unread_bytes.labels(str(config.path))
         self._tail = Tail(
             config.path,
-            saved_place(state_dir, config.path),
+            saved_family(state_dir, config.path),
             line_bytes_max=config.line_bytes_max,
             quiet_polls_max=config.rotate_wait_ms // config.poll_interval_ms,
             start_at_end=config.start == "end",
+            rotated=None if config.rotated is None else str(config.rotated),
+            is_alone=is_followed is None,
+            is_followed=is_followed or (lambda _path: False),
         )
+        self._saved_changes = -1
         self._joiner = Joiner(config.continuation, config.line_bytes_max)
         self._quiet_since_s = time.monotonic()
         self._stopping = False
@@ -112,31 +131,51 @@ class FileSource:
         while True:
             items = [] if self._stopping else await asyncio.to_thread(self._read)
             self.ready.set()
-            if not self._safe.known and not items and self._safe.all_acked and not self._joiner.holds:
-                await self._safe.begin(self._tail.place)  # after a crash "end" must not mean a later end
+            await self._save_changes(items)
             for item in items:
-                await self._publisher.room()
+                await self._room()
                 self._take(item)
             if not items:
                 await asyncio.sleep(self._config.poll_interval_ms / 1000)
 
     @property
-    def inode(self) -> int | None:
-        """The inode of the file that is read now."""
-        return None if self._tail.place is None else self._tail.place.inode
+    def inodes(self) -> set[int]:
+        """The inodes of the file and of what was rotated from it."""
+        return self._tail.inodes
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file that is read now has this name, too. Blocking; raises OSError."""
+        """Whether the file, or one rotated from it, has this name, too. Blocking; raises OSError."""
         return self._tail.is_at(path)
+
+    async def _save_changes(self, items: list[Item]) -> None:
+        """Save which files there are, before lines of them are taken: after a crash "end" must not mean a later end."""
+        unsaved = self._tail.state is not None and self._tail.changes != self._saved_changes
+        if unsaved and not items and self._safe.all_acked and not self._joiner.holds:
+            self._saved_changes = self._tail.changes
+            await self._safe.begin(self._tail.state)
+
+    async def _room(self) -> None:
+        """Wait until there is room for more; meanwhile files that come are opened, so that they outlive their names."""
+        while self._publisher.full and not self._stopping:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.poll_interval_ms / 1000):
+                    await self._publisher.room()
+            await asyncio.to_thread(self._look)
+
+    def _look(self) -> None:
+        try:
+            self._tail.look()
+        except OSError as error:
+            self._tell_unreadable(error)
 
     async def finished(self) -> bool:
         """Whether nothing of the file is left to do; one that was not found again is reported as lost first."""
-        if not self._safe.all_acked or self._joiner.holds or self._tail.unread_bytes():
+        if not self._safe.all_acked or self._joiner.holds or self._tail.unread_open_bytes():
             return False
-        place = self._tail.place
-        if place is not None and not self._tail.is_open:
+        gone = self._tail.missing
+        if gone is not None:
             reported = asyncio.Event()
-            self._publisher.report(self._loss(Gone(place)), reported.set, reason=_reason(Gone(place)))
+            self._publisher.report(self._loss(gone), reported.set, reason=_reason(gone))
             await reported.wait()
         return True
 
@@ -144,14 +183,11 @@ class FileSource:
         try:
             items = self._tail.read()
             self._unread.set(self._tail.unread_bytes())
-        except NotRegularError as error:
-            self._tell(str(error))
-            return []
+            self._note_nuls()
         except OSError as error:
-            why = error.strerror or str(error)
-            self._tell(f"{self._config.path} cannot be read ({why}): let the gateway's user read it")
+            self._tell_unreadable(error)
             return []
-        seen = self._tail.is_open or self._tail.place is not None
+        seen = self._tail.is_open or self._tail.state is not None
         self._tell(None if seen else self._missing_directory())
         self._note_absent(not seen and self._trouble is None)
         now_s = time.monotonic()
@@ -159,6 +195,19 @@ class FileSource:
             self._quiet_since_s = now_s
             return self._joiner.join(items)
         return self._joiner.flush() if now_s - self._quiet_since_s >= QUIET_S else []
+
+    def _tell_unreadable(self, error: OSError) -> None:
+        if isinstance(error, NotRegularError):
+            self._tell(str(error))
+            return
+        name = error.filename or self._config.path
+        self._tell(f"{name} cannot be read ({error.strerror or error}): let the gateway's user read it")
+
+    def _note_nuls(self) -> None:
+        nul_bytes, self._tail.nul_bytes = self._tail.nul_bytes, 0
+        if nul_bytes:
+            self._metrics.file_nul_bytes.labels(str(self._config.path)).inc(nul_bytes)
+            _log.info("file_nuls_skipped", path=self._config.path, bytes=nul_bytes)
 
     def _missing_directory(self) -> str | None:
         path = self._config.path
@@ -203,7 +252,7 @@ class FileSource:
         if isinstance(item, TooLong):
             loss_id = loss_id_for(path, item.inode, item.position, item.bytes)
             return Loss(loss_id, CAUSE_TOO_LARGE, topic, 1, item.bytes - len(item.beginning), now_ms)
-        return Loss(loss_id_for(path, "gone", item.place), CAUSE_SOURCE_GONE, topic, None, None, now_ms)
+        return Loss(loss_id_for(path, "gone", item.place), CAUSE_SOURCE_GONE, topic, None, item.bytes, now_ms)
 
-    def _content(self, place: Place) -> dict[str, Any]:
-        return {"path": str(self._config.path), "place": asdict(place)}
+    def _content(self, family: FamilyState) -> dict[str, Any]:
+        return {"path": str(self._config.path), **to_json(family)}

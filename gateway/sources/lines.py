@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gateway.sources.tail import Item, Line
+from gateway.sources.places import Item, Line
 
 
 class Joiner:

@@ -87,21 +87,32 @@ def _one_step(name: str) -> Iterable[str]:
                 yield stem[:at] + ending
 
 
-def in_order(entries: Iterable[Entry], path: str) -> list[Entry]:
-    """Return the files oldest first: by what their names count, else by their last change; `path` is the newest."""
+def in_order(entries: Iterable[Entry], path: str, *, counts_upwards: bool | None = None) -> list[Entry]:
+    """Return the files oldest first: by what their names count, else by their last change; `path` is the newest.
+
+    `counts_upwards` says that the higher of two numbers is the newer file; None: the times of change tell.
+    """
     live = [entry for entry in entries if entry.path == path]
     rotated = [entry for entry in entries if entry.path != path]
     counts = {entry: _counted(entry.path, path) for entry in rotated}
     if rotated and all(len(count) == 1 and count[0] <= NUMBER_MAX for count in counts.values()):
         ordered = sorted(rotated, key=lambda entry: counts[entry], reverse=True)
         upwards = ordered[::-1]
-        if len(ordered) > 1 and all(one.modified_ns < two.modified_ns for one, two in pairwise(upwards)):
-            ordered = upwards  # log4j2 with fileIndex="max" counts upwards
+        if counts_upwards is None:  # as log4j2 does with fileIndex="max"
+            times = [entry.modified_ns for entry in upwards]
+            counts_upwards = len(times) > 1 and all(one < two for one, two in pairwise(times))
+        ordered = upwards if counts_upwards else ordered
     elif all((count and max(count) > NUMBER_MAX) or len(count) > 2 for count in counts.values()):
         ordered = sorted(rotated, key=lambda entry: (counts[entry], entry.modified_ns, entry.path))
     else:
         ordered = sorted(rotated, key=lambda entry: (entry.modified_ns, counts[entry], entry.path))
     return ordered + live
+
+
+def number_of(path: str, base: str) -> int | None:
+    """Return the number of a rotated file whose name counts files, not time."""
+    counted = _counted(path, base)
+    return counted[0] if len(counted) == 1 and counted[0] <= NUMBER_MAX else None
 
 
 def _counted(path: str, base: str) -> tuple[int, ...]:

@@ -1,374 +1,238 @@
-"""SYNC: follows one growing file through rotation; knows nothing of Kafka or asyncio. Blocking: call it in a thread.
+"""SYNC: reads the files of one followed path in the order of writing, line by line; knows no Kafka and no asyncio.
 
-A place in a file is an inode, a byte position and the CRC-32 of the file's head, since inodes are reused and a file
-truncated in place keeps its own; files that begin with the same HEAD_BYTES_MAX bytes cannot be told apart by it.
-Where the place went is looked for among the file and its rotated siblings (its name with a suffix, not compressed):
+Which files exist is `family`'s business. Blocking: call it in a thread, one at a time.
 
-| found | then |
+| the file that is read | then |
 |---|---|
-| same inode, same head, long enough | read on |
-| a sibling with that inode (rename) or with that head (copytruncate's copy) | read it to its end, then the newer ones |
-| nowhere | `Gone`: what was unread is lost, and reading starts at the oldest file changed since |
+| holds more | its lines are taken |
+| ends, and is the newest | its last line without a newline is waited for |
+| ends, and two newer files exist | it is finished: the program has gone on |
+| ends, and one newer file exists | finished after `quiet_polls_max` reads without growth: it may be written still |
+| does not begin or end with the bytes that were read | truncated: go on in its copy, or report what is lost |
 
-A last line without its newline is waited for while the file may grow. In a rotated file it is complete as it stands,
-but only after `quiet_polls_max` reads without growth, as the writer may still have the old file open. Lines longer than
-`line_bytes_max` become `TooLong`: counted, and only their beginning is held in memory.
-What cannot be seen: lines written after copytruncate's copy and before its truncation, and all that a file last seen
-empty held when copytruncate came before the next read. Rotation by renaming has neither gap.
+A finished file's last line is complete as it stands. Lines longer than `line_bytes_max` become `TooLong`: counted, and
+only their beginning is held in memory. NULs that no program wrote are skipped and counted.
+Not seen: lines written after copytruncate's copy and before its truncation. Rotation by renaming has no such gap.
 Source: logrotate(8).
 """
 
 from __future__ import annotations
 
-import os
-import stat
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 
-from gateway.sources.matches import kind_of
-from gateway.sources.rotation import is_compressed, source_of
+from gateway.sources.family import Family, FamilyFile, Lost
+from gateway.sources.line_splitter import LineSplitter, Piece
+from gateway.sources.open_file import OpenFile, UnreadableError
+from gateway.sources.places import HEAD_BYTES_MAX, FamilyState, Gone, Item, Line, Place, Seen, TooLong
 
-HEAD_BYTES_MAX = 256
 CHUNK_BYTES = 65_536
-KEPT_BYTES_MAX = 65_536  # of a line that is too long
-SIBLINGS_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where reading stands: everything before `position` has been taken; `head_*` tell the file from another.
-
-    The head is as much of the file's first HEAD_BYTES_MAX bytes as was there, whether taken or not. `modified_ns` is
-    the file's change time when that was read: files changed later are the newer ones.
-    """
-
-    inode: int
-    position: int
-    head_bytes: int
-    head_crc32: int
-    modified_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line without its newline; `position` is its start, `after` the place to save once it is safe."""
-
-    text: bytes
-    inode: int
-    position: int
-    after: Place
-
-
-@dataclass(frozen=True, slots=True)
-class TooLong:
-    """A line left out because of its length, `bytes`; `beginning` is what was kept of it, at most KEPT_BYTES_MAX."""
-
-    beginning: bytes
-    bytes: int
-    inode: int
-    position: int
-    after: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The file of `place` has disappeared or was truncated, and its copy is nowhere: what was unread is lost."""
-
-    place: Place
-
-
-class NotRegularError(OSError):
-    """The path is a directory, a FIFO or a device; the message names it and the remedy."""
-
-
-Item = Line | TooLong | Gone
+LAST_BYTES = 256  # before the place that reading has come to: checked against truncation
 
 
 class Tail:
-    """Follows `path` from `place` (None: a file not seen before); each `read` takes a bounded step."""
+    """Follows `path` from `state` (None: a path not seen before); each `read` takes a bounded step."""
 
     def __init__(
         self,
         path: Path,
-        place: Place | None,
+        state: FamilyState | None,
         *,
         line_bytes_max: int,
         quiet_polls_max: int,
         start_at_end: bool = False,
+        rotated: str | None = None,
+        is_alone: bool = True,
+        is_followed: Callable[[Path], bool] = lambda _path: False,
     ) -> None:
-        self._path = path
+        self._family = Family(
+            path, state, rotated=rotated, is_alone=is_alone, is_followed=is_followed, start_at_end=start_at_end
+        )
+        self._state = state
         self._line_bytes_max = line_bytes_max
         self._quiet_polls_max = quiet_polls_max
-        self._start_at_end = start_at_end
-        self._file: BinaryIO | None = None
-        self._place = place
-        self._head = b""  # the open file's first bytes, as far as they have been read
-        self._buffer = b""  # read, but not yet a whole line
-        self._skipped_bytes = 0  # in front of the buffer: the beginning of a line that is too long
-        self._skipped = b""  # of that beginning, what is kept
+        self._splitter = LineSplitter(line_bytes_max)
+        self._current: FamilyFile | None = None
+        self._head = b""  # the current file's first bytes, as far as they have been read
+        self._last = b""  # the bytes before the place that reading has come to
         self._quiet_polls = 0
+        self._older: tuple[Seen, ...] = ()
+        self._newer: tuple[Seen, ...] = ()
+        self._changes = -1
+        self.nul_bytes = 0  # skipped so far
 
     def close(self) -> None:
-        """Close the file; the places handed out stay valid."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Close the files; the states handed out stay valid."""
+        self._family.close()
+
+    def look(self) -> None:
+        """Find and open new files, so that they outlive their names. Raises OSError."""
+        self._family.look()
 
     def read(self) -> list[Item]:
         """Return what is new, at most about CHUNK_BYTES of it; empty when there is nothing. Raises OSError."""
-        items: list[Item] = []
-        if self._file is None and not self._open(items):
-            return items
-        assert self._file is not None
-        start = self._read_position
-        chunk = os.pread(self._file.fileno(), CHUNK_BYTES, start)
-        # Checked after reading, so that the check covers the bytes just read
-        if not _begins_with(self._file, self._head, start):
-            self._truncated(items)
-        elif chunk:
-            self._quiet_polls = 0
-            if len(self._head) < HEAD_BYTES_MAX:
-                self._head = os.pread(self._file.fileno(), min(start + len(chunk), HEAD_BYTES_MAX), 0)
-            self._split(chunk, items)
-        elif self._is_rotated():
-            self._finish_rotated(items)
+        is_new = self._state is None
+        self._family.look()
+        items: list[Item] = [*self._lost_items()]
+        file = self._family.next_to_read()
+        if file is not None and file is not self._current:
+            self._start(file)
+        if self._current is not None and self._changes != self._family.changes:
+            self._note_others()
+        if file is not None and not is_new:  # the caller may save the first place before the first line is taken
+            self._read(file, items)
+        items += self._lost_items()
+        if self._family.trouble is not None and not items:
+            raise self._family.trouble
         return items
 
     def unread_bytes(self) -> int:
-        """Return how much of the open file is unread, a last line without its newline included."""
-        if self._file is None or self._place is None:
-            return 0
-        return max(0, os.fstat(self._file.fileno()).st_size - self._place.position)
+        """Return how much of the known files is unread, a last line without its newline included."""
+        return sum(file.unread_bytes for file in self._family.files)
+
+    def unread_open_bytes(self) -> int:
+        """Return the same for the files that are open."""
+        return sum(file.unread_bytes for file in self._family.files if file.opened is not None)
 
     @property
     def is_open(self) -> bool:
-        """Whether the file was found, under its own name or a rotated one's."""
-        return self._file is not None
+        """Whether a file of the path was found, under its own name or another one."""
+        return any(file.path is not None or file.opened is not None for file in self._family.files)
+
+    @property
+    def changes(self) -> int:
+        """Count of changes in which files there are."""
+        return self._family.changes
+
+    @property
+    def inodes(self) -> set[int]:
+        """The inodes of all files that belong to the path."""
+        return {file.place.inode for file in self._family.files}
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file that is read now has this name, too. Raises OSError."""
-        status = _status(path)
-        if self._file is not None:
-            own = os.fstat(self._file.fileno())
-            return (own.st_dev, own.st_ino) == (status.st_dev, status.st_ino)
-        place = self._place
-        if place is None or status.st_ino != place.inode or status.st_size < place.position:
-            return False
-        with path.open("rb", buffering=0) as file:
-            return zlib.crc32(os.pread(file.fileno(), place.head_bytes, 0)) == place.head_crc32
+        """Whether a file of this path has that name now, too. Raises OSError."""
+        return self._family.is_at(path)
+
+    @property
+    def missing(self) -> Gone | None:
+        """What is lost if the file that is read next is never found again."""
+        missing = [file for file in self._family.files if file.path is None and file.opened is None]
+        return next((Gone(file.place, None, "the file was removed") for file in missing if not file.is_finished), None)
+
+    @property
+    def state(self) -> FamilyState | None:
+        """How far all files are read now, or None before the path was first seen."""
+        return self._state
 
     @property
     def place(self) -> Place | None:
-        """Where reading stands now, or None before the file was first seen."""
-        return self._place
+        """Where reading stands in the file that is read now."""
+        return None if self._state is None else self._state.place
 
-    @property
-    def _read_position(self) -> int:
-        assert self._place is not None
-        return self._place.position + self._skipped_bytes + len(self._buffer)
-
-    # Opening: where is the place now?
-
-    def _open(self, items: list[Item]) -> bool:
-        if self._place is None:
-            return self._open_new()
-        place = self._place
-        file = self._find(place.inode, place.head_bytes, place.head_crc32, place.position)
-        if file is not None:
-            self._start(file, place.position)
-            return True
-        newer = [path for path in self._candidates() if _status(path).st_mtime_ns > place.modified_ns]
-        if not newer:
-            return False  # the file may be between two names, or not written to yet: look again later
-        items.append(Gone(place))
-        self._start_at_beginning(newer[0])
-        return self._file is not None
-
-    def _open_new(self) -> bool:
-        file = _open_regular(self._path)
-        if file is None:
-            return False
-        self._start(file, _last_line_start(file) if self._start_at_end else 0)
-        return False  # the caller may save that place before the first line is taken
-
-    def _start(self, file: BinaryIO, position: int) -> None:
-        if file is not self._file:
-            self.close()
-        self._file = file
-        self._head = os.pread(file.fileno(), HEAD_BYTES_MAX, 0)
-        self._buffer = b""
-        self._skipped_bytes = 0
-        self._skipped = b""
+    def _start(self, file: FamilyFile) -> None:
+        assert file.opened is not None
+        self._current = file
+        position = file.place.position
+        self._splitter.start(position)
         self._quiet_polls = 0
-        status = os.fstat(file.fileno())
-        self._place = self._place_at(Place(status.st_ino, 0, 0, 0, status.st_mtime_ns), position)
-
-    def _start_at_beginning(self, path: Path) -> None:
-        file = _open_regular(path)
-        if file is not None:  # else it was rotated away this moment; the place that stands leads to it again
-            self._start(file, 0)
-
-    def _find(self, inode: int, head_bytes: int, head_crc32: int, size_min: int) -> BinaryIO | None:
-        """Open the file that is meant: the one with the inode if its head fits, else the newest one whose head does."""
-        candidates = self._candidates()
-        same_inode = [path for path in candidates if _status(path).st_ino == inode]
-        for path in same_inode + (candidates[::-1] if head_bytes else []):
-            file = _open_regular(path)
-            if file is None:
-                continue
-            head = os.pread(file.fileno(), head_bytes, 0)
-            if len(head) == head_bytes and zlib.crc32(head) == head_crc32 and _size(file) >= size_min:
-                return file
-            file.close()
-        return None
-
-    def _candidates(self) -> list[Path]:
-        """Return the rotated siblings, oldest first, then the file itself."""
-        own, inode = self._path.name, None if self._place is None else self._place.inode
-        siblings = [
-            Path(entry.path)
-            for entry in os.scandir(self._path.parent)
-            if entry.name != own and (entry.inode() == inode or _is_sibling(entry.name, own))
-        ]
-        return _oldest_first(siblings, own) + ([self._path] if self._path.exists() else [])
-
-    # Reading: lines out of bytes
-
-    def _split(self, chunk: bytes, items: list[Item]) -> None:
-        assert self._file is not None
-        assert self._place is not None
-        self._place = replace(self._place, modified_ns=os.fstat(self._file.fileno()).st_mtime_ns)
-        lines = (self._buffer + chunk).split(b"\n")
-        self._buffer = lines.pop()
-        for text in lines:
-            self._emit(text, 1, items)
-        if len(self._buffer) > self._line_bytes_max:
-            self._skipped = self._skipped or self._buffer[:KEPT_BYTES_MAX]
-            self._skipped_bytes += len(self._buffer)
-            self._buffer = b""
-
-    def _emit(self, text: bytes, newline_bytes: int, items: list[Item]) -> None:
-        assert self._place is not None
-        before = self._place
-        length = self._skipped_bytes + len(text)
-        beginning = (self._skipped or text)[:KEPT_BYTES_MAX]
-        self._skipped_bytes = 0
-        self._skipped = b""
-        self._place = self._place_at(before, before.position + length + newline_bytes)
-        if length > self._line_bytes_max:
-            items.append(TooLong(beginning, length, before.inode, before.position, self._place))
-        else:
-            items.append(Line(text, before.inode, before.position, self._place))
-
-    def _place_at(self, before: Place, position: int) -> Place:
-        if before.head_bytes == HEAD_BYTES_MAX:
-            return replace(before, position=position)
-        return Place(before.inode, position, len(self._head), zlib.crc32(self._head), before.modified_ns)
-
-    # Rotation and truncation
-
-    def _truncated(self, items: list[Item]) -> None:
-        """Go on in the copy that copytruncate made, or report what was unread and start at the beginning."""
-        assert self._file is not None
-        assert self._place is not None
-        place = self._place
-        copy = self._find(place.inode, len(self._head), zlib.crc32(self._head), self._read_position)
-        if copy is not None:
-            self._start(copy, place.position)
-            return
-        items.append(Gone(place))
-        self._start(self._file, 0)
-
-    def _is_rotated(self) -> bool:
-        """Whether the path is another file by now and this one has been quiet long enough since."""
-        assert self._file is not None
+        self._last = b""
         try:
-            rotated = self._path.stat().st_ino != os.fstat(self._file.fileno()).st_ino
-        except FileNotFoundError:
-            rotated = self._following() is not None  # between two names, the next file is yet to be made
-        self._quiet_polls = self._quiet_polls + 1 if rotated else 0
+            self._head = file.opened.read(HEAD_BYTES_MAX, 0)
+            if not file.opened.is_compressed and file.opened.begins_with(file.place.head_bytes, file.place.head_crc32):
+                start = max(0, position - LAST_BYTES)
+                self._last = file.opened.read(position - start, start)
+        except UnreadableError:
+            self._head = b""
+        self._note_others()
+
+    def _note_others(self) -> None:
+        assert self._current is not None
+        place = self._current.place
+        self._state = self._family.state(self._current, place)
+        self._older, self._newer = self._state.older, self._state.newer
+        self._changes = self._family.changes
+
+    # Reading
+
+    def _read(self, file: FamilyFile, items: list[Item]) -> None:
+        assert file.opened is not None
+        start = file.place.position + self._splitter.held_bytes
+        try:
+            start = self._skip_hole(file.opened, start)
+            chunk = file.opened.read(CHUNK_BYTES, start)
+        except UnreadableError as error:
+            self._unreadable(file, error)
+            return
+        # Checked after reading, so that the check covers the bytes just read
+        if not file.opened.is_compressed and not self._is_intact(file, start):
+            self._family.restart(file, last=self._last, read_bytes=start)
+            self._current = None
+        elif chunk:
+            self._take(file, chunk, start, items)
+        elif self._is_finished(file):
+            self._emit(file, self._splitter.finish(), items)
+            self._family.finish(file)
+            self._current = None
+
+    def _skip_hole(self, opened: OpenFile, start: int) -> int:
+        if not self._splitter.at_line_start:
+            return start
+        data = opened.data_start(start)
+        self._splitter.skip_hole(data - start)
+        if data > start:
+            self._last = b""
+        return data
+
+    def _is_intact(self, file: FamilyFile, start: int) -> bool:
+        assert file.opened is not None
+        if file.opened.status().st_size < start or file.opened.read(len(self._head), 0) != self._head:
+            return False
+        if zlib.crc32(self._head[: file.place.head_bytes]) != file.place.head_crc32:
+            return False
+        return file.opened.read(len(self._last), start - len(self._last)) == self._last
+
+    def _take(self, file: FamilyFile, chunk: bytes, start: int, items: list[Item]) -> None:
+        assert file.opened is not None
+        self._quiet_polls = 0
+        self._last = (self._last + chunk)[-LAST_BYTES:]
+        if len(self._head) < HEAD_BYTES_MAX and not file.opened.is_compressed:
+            self._head = file.opened.read(min(start + len(chunk), HEAD_BYTES_MAX), 0)
+        place, modified_ns = file.place, file.opened.status().st_mtime_ns
+        file.place = Place(place.inode, place.position, len(self._head), zlib.crc32(self._head), modified_ns)
+        self._emit(file, self._splitter.feed(chunk), items)
+
+    def _emit(self, file: FamilyFile, pieces: list[Piece], items: list[Item]) -> None:
+        for piece in pieces:
+            before = file.place
+            file.place = replace(before, position=before.position + piece.size)
+            after = self._state = FamilyState(file.place, self._older, self._newer, file.size)
+            if piece.text is None:
+                self.nul_bytes += piece.length
+            elif piece.length > self._line_bytes_max:
+                items.append(TooLong(piece.text, piece.length, before.inode, before.position, after))
+            else:
+                items.append(Line(piece.text, before.inode, before.position, after))
+
+    def _is_finished(self, file: FamilyFile) -> bool:
+        """Whether nothing more is expected of the file, whose end has been read."""
+        assert file.opened is not None
+        newer = self._family.newer_than(file)
+        if file.opened.is_compressed or newer > 1:
+            return True
+        if not newer:
+            return False
+        if file.was_finished and not self._splitter.held_bytes:
+            return True
+        self._quiet_polls += 1
         return self._quiet_polls > self._quiet_polls_max
 
-    def _finish_rotated(self, items: list[Item]) -> None:
-        """Take the last line as it stands and go on with the next newer file."""
-        following = self._following()
-        if following is None:
-            return
-        if self._buffer or self._skipped_bytes:
-            text, self._buffer = self._buffer, b""
-            self._emit(text, 0, items)
-        self._start_at_beginning(following)
+    def _unreadable(self, file: FamilyFile, error: UnreadableError) -> None:
+        self._family.lost.append(Lost(file.place, None, str(error)))
+        self._family.finish(file)
+        self._current = None
 
-    def _following(self) -> Path | None:
-        assert self._file is not None
-        status = os.fstat(self._file.fileno())
-        candidates = self._candidates()
-        inodes = [_status(path).st_ino for path in candidates]
-        if status.st_ino in inodes:
-            newer = candidates[inodes.index(status.st_ino) + 1 :]
-        else:  # it was deleted after rotation: what changed after it is newer
-            newer = [path for path in candidates if _status(path).st_mtime_ns >= status.st_mtime_ns]
-        return newer[0] if newer else None
-
-
-def _is_sibling(name: str, own: str) -> bool:
-    return not is_compressed(name) and source_of(name, (own,)) is not None
-
-
-def _oldest_first(paths: Iterable[Path], prefix: str) -> list[Path]:
-    """Sort by last change, then by number (app.log.2 is older than app.log.1), then by the suffix, which may be a date.
-
-    Only regular files stay, and of those the SIBLINGS_MAX newest.
-    """
-
-    def age(path: Path, status: os.stat_result) -> tuple[int, int, str]:
-        number = path.name[len(prefix) + 1 :]
-        return status.st_mtime_ns, -int(number) if number.isdecimal() and len(number) < 6 else 0, number
-
-    aged = [(age(path, status), path) for path in paths if stat.S_ISREG((status := _status(path)).st_mode)]
-    return [path for _, path in sorted(aged)][-SIBLINGS_MAX:]
-
-
-_NO_FILE = os.stat_result((0,) * 10)
-
-
-def _status(path: Path) -> os.stat_result:
-    """Return the file's status, all zero when it is no more."""
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        return _NO_FILE
-
-
-def _open_regular(path: Path) -> BinaryIO | None:
-    """Open a file, or return None where there is none; raises OSError for what is not a regular file (it may block)."""
-    status = _status(path)
-    if status is _NO_FILE:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        raise NotRegularError(f"{path} is {kind_of(status.st_mode)}: name a regular file in the configuration")
-    try:
-        return path.open("rb", buffering=0)
-    except FileNotFoundError:
-        return None
-
-
-def _size(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
-
-
-def _begins_with(file: BinaryIO, head: bytes, size_min: int) -> bool:
-    return _size(file) >= size_min and os.pread(file.fileno(), len(head), 0) == head
-
-
-def _last_line_start(file: BinaryIO) -> int:
-    """Return where the last line begins, or would begin; looks back at most CHUNK_BYTES."""
-    end = _size(file)
-    start = max(0, end - CHUNK_BYTES)
-    newline = os.pread(file.fileno(), end - start, start).rfind(b"\n")
-    if newline < 0:
-        return end if start else 0
-    return start + newline + 1
+    def _lost_items(self) -> list[Gone]:
+        lost, self._family.lost = self._family.lost, []
+        return [Gone(one.place, one.bytes, one.why) for one in lost]

@@ -61,6 +61,7 @@ def _without_examples(text: str) -> str:
         "units",
         "directory",
         "continuation",
+        "rotated",
         "time_zone",
         "time_format",
     )

@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from gateway.sources.file_pattern import PatternSource
 from gateway.sources.files import FileSource, state_path
 from gateway.sources.lines import Joiner
 from gateway.sources.matches import find_matches
-from gateway.sources.tail import Gone, Line, Place, TooLong
+from gateway.sources.places import FamilyState, Gone, Line, Place, TooLong
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_sources import FakePublisher, config, saved_position
@@ -171,7 +172,7 @@ PLACE = Place(1, 0, 0, 0, 0)
 
 
 def line(text: bytes, position: int = 0) -> Line:
-    return Line(text, 1, position, Place(1, position + len(text) + 1, 0, 0, 0))
+    return Line(text, 1, position, FamilyState(Place(1, position + len(text) + 1, 0, 0, 0)))
 
 
 def test_lines_that_match_belong_to_the_one_before() -> None:
@@ -179,7 +180,7 @@ def test_lines_that_match_belong_to_the_one_before() -> None:
     assert joiner.join([line(b"Error", 0), line(b"  at x", 6), line(b"  at y", 13)]) == []
     (joined, alone) = joiner.join([line(b"next", 20), line(b"last", 25)])
     assert isinstance(joined, Line)
-    assert (joined.text, joined.position, joined.after.position) == (b"Error\n  at x\n  at y", 0, 20)
+    assert (joined.text, joined.position, joined.after.place.position) == (b"Error\n  at x\n  at y", 0, 20)
     assert alone == line(b"next", 20)
     assert joiner.holds
     assert joiner.flush() == [line(b"last", 25)]
@@ -189,9 +190,9 @@ def test_lines_that_match_belong_to_the_one_before() -> None:
 def test_a_joined_record_is_bounded_and_never_crosses_what_is_lost() -> None:
     joiner = Joiner(r"^\s", 8)
     assert joiner.join([line(b"Error"), line(b" at")]) == [line(b"Error")]  # 9 bytes would be too many
-    gone = Gone(PLACE)
+    gone = Gone(PLACE, None, "gone")
     assert joiner.join([gone]) == [line(b" at"), gone]
-    too_long = TooLong(b"x", 99, 1, 0, PLACE)
+    too_long = TooLong(b"x", 99, 1, 0, FamilyState(PLACE))
     assert joiner.join([line(b"a"), too_long, line(b" b")]) == [line(b"a"), too_long]
 
 
@@ -212,3 +213,50 @@ async def test_a_record_of_several_lines_is_sent_once_the_file_is_quiet(tmp_path
         assert saved_position(state_path(whole.state_dir, tmp_path / "app.log")) == 0
         publisher.records[0][1]()
         await until(lambda: saved_position(state_path(whole.state_dir, tmp_path / "app.log")) == 13)
+
+
+class FullPublisher(FakePublisher):
+    """A publisher that has no room until the test makes some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = True
+        self.has_room = asyncio.Event()
+
+    async def room(self) -> None:
+        await self.has_room.wait()
+
+
+async def test_files_that_rotate_while_the_broker_is_away_are_read_though_they_are_deleted(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("0\n")
+    (file,) = config(tmp_path, '[[files]]\npath = "app.log"\npoll_interval_ms = 10\n').files
+    publisher = FullPublisher()
+    source = FileSource(file, publisher.as_publisher(), tmp_path / "state", Metrics())
+    async with running_task(source.run()):
+        await until(lambda: log.stat().st_ino in source.inodes)
+        for number in range(1, 8):
+            log.rename(tmp_path / "app.log.1")
+            log.write_text(f"{number}\n")
+            await until(lambda: log.stat().st_ino in source.inodes)
+        publisher.full = False
+        publisher.has_room.set()
+        await until(lambda: len(publisher.records) == 8)
+    assert [record.value for record, _ in publisher.records] == [b"%d" % number for number in range(8)]
+    assert publisher.losses == []
+
+
+async def test_the_states_of_an_upgrade_name_all_files_and_the_place_is_as_before(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    (tmp_path / "app.log.1").write_text("old\n")
+    log.write_text("1\n")
+    whole = config(tmp_path, '[[files]]\npath = "app.log"\npoll_interval_ms = 10\nsave_interval_ms = 0\n')
+    publisher = FakePublisher()
+    async with running_task(FileSource(whole.files[0], publisher.as_publisher(), whole.state_dir, Metrics()).run()):
+        await until(lambda: len(publisher.records) == 1)
+        publisher.records[0][1]()
+        await until(lambda: saved_position(state_path(whole.state_dir, log)) == 2)
+    saved = state.load(state_path(whole.state_dir, log))
+    assert saved is not None
+    assert set(saved["place"]) == {"inode", "position", "head_bytes", "head_crc32", "modified_ns"}
+    assert [older["inode"] for older in saved["older"]] == [(tmp_path / "app.log.1").stat().st_ino]

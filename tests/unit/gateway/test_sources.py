@@ -23,9 +23,9 @@ from gateway.metrics import Metrics, pages_of, serve_metrics
 from gateway.publisher import Publisher
 from gateway.records import Loss, Record
 from gateway.sources.board import BoardSource
-from gateway.sources.files import FileSource, load_place, state_path
+from gateway.sources.files import FileSource, load_family, state_path
+from gateway.sources.line_splitter import KEPT_BYTES_MAX
 from gateway.sources.mosquitto import DROPPED_TOPIC, UPTIME_TOPIC, MosquittoWatch, dropped_since, is_restart
-from gateway.sources.tail import KEPT_BYTES_MAX
 from gateway.state import load as load_state
 from tests.support.tasks import running_task
 from tests.support.waiting import until
@@ -40,6 +40,8 @@ class FakePublisher:
         self.records: list[tuple[Record, Callable[[], None]]] = []
         self.losses: list[tuple[Loss, Callable[[], None]]] = []
         self.letters: list[tuple[Record, str, Loss | None]] = []
+
+    full = False
 
     async def room(self) -> None:
         await asyncio.sleep(0)
@@ -80,8 +82,8 @@ def lines_followed(tmp_path: Path, lines: str) -> tuple[FakePublisher, FileSourc
 
 
 def saved_position(path: Path) -> int | None:
-    place = load_place(path)
-    return None if place is None else place.position
+    family = load_family(path)
+    return None if family is None else family.place.position
 
 
 async def test_a_position_is_saved_only_when_all_before_it_is_acknowledged(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""SYNC: whether two files hold the same lines: a file under another name, a copy, a compressed copy.
+
+A file is told by its first bytes (`Place.head_*`) and by being long enough; a copy that is still being made, by its
+beginning and its end. Copies are made by copytruncate, gzip and people; see logrotate(8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateway.sources.open_file import OpenFile, UnreadableError
+from gateway.sources.places import HEAD_BYTES_MAX, Place
+from gateway.sources.rotation import Entry, is_compressed, uncompressed
+
+SAMPLE_BYTES = 256
+
+
+@contextmanager
+def opened(entry: Entry) -> Iterator[OpenFile | None]:
+    """Open the file that the entry stands for; None where it has gone or may not be read."""
+    try:
+        file = OpenFile(Path(entry.path))
+    except OSError:
+        yield None
+        return
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def holds_place(entry: Entry, place: Place, *, in_whole: bool = True) -> bool:
+    """Whether the file begins as the one of `place` did, and, `in_whole`, has all that was read of it."""
+    if not in_whole and not place.head_bytes:
+        return True
+    with opened(entry) as file:
+        if file is None:
+            return False
+        try:
+            begins = file.begins_with(place.head_bytes, place.head_crc32)
+            return begins and (not in_whole or file.holds(place.position))
+        except (OSError, UnreadableError):
+            return False
+
+
+def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
+    """Whether `copy` holds what `file`, read up to `place`, holds or held, as far as the copy has been made."""
+    if place.head_bytes and copy.size >= place.position and holds_place(copy, place):
+        return True
+    with opened(copy) as other:
+        if other is None:
+            return False
+        size = min(copy.size, file.status().st_size)
+        start = max(0, size - SAMPLE_BYTES)
+        try:
+            return size > 0 and all(
+                file.read(count, at) == other.read(count, at)
+                for at, count in ((0, min(size, HEAD_BYTES_MAX)), (start, size - start))
+            )
+        except (OSError, UnreadableError):
+            return False
+
+
+def was_copied(copy: Entry, place: Place, last: bytes, read_bytes: int) -> bool:
+    """Whether `copy` begins as the file of `place` did and has the `last` bytes that were read of it, too."""
+    with opened(copy) as file:
+        if file is None:
+            return False
+        try:
+            begins = file.begins_with(place.head_bytes, place.head_crc32) and file.holds(read_bytes)
+            return begins and file.read(len(last), read_bytes - len(last)) == last
+        except (OSError, UnreadableError):
+            return False
+
+
+def is_being_compressed(entry: Entry, others: Collection[Entry]) -> bool:
+    """Whether the file that this is a compressed copy of exists still: it is read, and not the copy."""
+    plain = uncompressed(entry.path)
+    return is_compressed(entry.path) and any(other.path == plain for other in others)
+
+
+def last_line_start(file: OpenFile, look_back_bytes: int = 65_536) -> int:
+    """Return where the last line begins, or would begin; looks back at most `look_back_bytes`."""
+    end = file.status().st_size
+    start = max(0, end - look_back_bytes)
+    newline = file.read(end - start, start).rfind(b"\n")
+    if newline < 0:
+        return end if start else 0
+    return start + newline + 1

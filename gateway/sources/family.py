@@ -1,0 +1,529 @@
+"""SYNC: the files of one followed path: which exist, in which order they were written, which are held open.
+
+A file is its device and inode, checked by its first bytes, whatever its name. Each look at the directory does this:
+
+| found | then |
+|---|---|
+| a known file, under any name | it keeps its place; one that grew after its end was read is read on |
+| a new file | opened at once if it holds something unread, as an open file outlives its last name |
+| a copy of a known file that exists | left alone: it is read once, whichever of the two is truncated or removed |
+| a copy of a known file that does not, compressed or not | takes that file's place over |
+| nothing of a file that is open | read to its end |
+| nothing of a file that is not | lost, once two looks have missed it and a newer file exists |
+| nothing of all known files, and new rotated ones | files between may have come and gone: a loss of unknown size |
+
+At most HELD_MAX files are held open. Files that exist when a path is first seen count as read, but for the path itself.
+Reading is the business of `tail`. Sources: logrotate(8), inotify-free polling as in rename(2) and open(2).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gateway.sources.copies import holds_place, is_being_compressed, is_copy, last_line_start, opened, was_copied
+from gateway.sources.open_file import OpenFile, UnreadableError, can_read
+from gateway.sources.places import HEAD_BYTES_MAX, OLDER_MAX, FamilyState, Place, Seen
+from gateway.sources.rotation import Entry, in_order, is_compressed, number_of, source_of
+
+HELD_MAX = 16
+WHOLE_LOOK_S = 5.0  # a finished file that grows does not change its directory
+LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change that follows
+MISSED_LOOKS_MIN = 2  # a name may be missed while it is renamed
+
+
+@dataclass(slots=True, eq=False)
+class FamilyFile:
+    """One file: how far it is read, what was last seen of it, and the file itself while it is held open."""
+
+    place: Place
+    size: int
+    device: int | None = None  # None: of an earlier run, and not found yet
+    path: Path | None = None
+    modified_ns: int = 0
+    opened: OpenFile | None = None
+    is_finished: bool = False
+    was_finished: bool = False  # it grew again: what comes late is waited for once only
+    missed_looks: int = 0
+    may_grow: bool = True  # when last seen it was the path, which is written to
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that were seen and not read."""
+        return 0 if self.is_finished else max(0, self.size - self.place.position)
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self.opened is not None:
+            self.opened.close()
+            self.opened = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A file that is gone with `bytes` of it unread; None: unknown."""
+
+    place: Place
+    bytes: int | None
+    why: str
+
+
+class Family:
+    """The files of `path`; `look` brings them up to date."""
+
+    def __init__(
+        self,
+        path: Path,
+        state: FamilyState | None,
+        *,
+        rotated: str | None = None,
+        is_alone: bool = True,
+        is_followed: Callable[[Path], bool] = lambda _path: False,
+        start_at_end: bool = False,
+    ) -> None:
+        """`rotated` is a pattern of further places and names, all of them this path's where it `is_alone`.
+
+        `is_followed` says that another source reads a path.
+        """
+        self.path = path
+        self.files: list[FamilyFile] = []
+        self.lost: list[Lost] = []
+        self.trouble: OSError | None = None  # why a file with unread bytes cannot be opened
+        self.changes = 0
+        self._rotated = rotated
+        self._is_alone = is_alone
+        self._is_followed = is_followed
+        self._start_at_end = start_at_end
+        self._signature: object = None
+        self._whole_looks_due = 0
+        self._whole_look_s = 0.0
+        self._taken_over = state
+        if state is not None:
+            older = [_from_seen(seen, is_finished=not seen.unread_bytes) for seen in state.older]
+            newer = [_from_seen(seen) for seen in state.newer]
+            self.files = [*older, FamilyFile(state.place, max(state.size, state.place.position)), *newer]
+            for file in self.files[:-1]:
+                file.may_grow = False
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self.files:
+            file.close()
+
+    @property
+    def newest(self) -> FamilyFile | None:
+        """The file that was written last."""
+        return self.files[-1] if self.files else None
+
+    def newer_than(self, file: FamilyFile) -> int:
+        """Return how many files were written after it."""
+        return len(self.files) - 1 - self.files.index(file)
+
+    def next_to_read(self) -> FamilyFile | None:
+        """Return the oldest file whose end has not been read; None while a look is still to find it, or to miss it."""
+        for file in self.files:
+            if file.opened is not None and not file.is_finished:
+                return file
+            if file.path is None and not file.is_finished:
+                return None
+        return None
+
+    def state(self, current: FamilyFile, place: Place) -> FamilyState:
+        """Return the state with `place` in the `current` file."""
+        at = self.files.index(current)
+        older, newer = (
+            tuple(Seen(file.place, max(file.size, file.place.position)) for file in files)
+            for files in (self.files[:at], self.files[at + 1 :])
+        )
+        return FamilyState(place, older, newer, size=current.size)
+
+    def finish(self, file: FamilyFile) -> None:
+        """Note that the file's end has been read, and let it go."""
+        file.is_finished = True
+        file.close()
+        self.changes += 1
+
+    def restart(self, file: FamilyFile, *, last: bytes, read_bytes: int) -> None:
+        """Note that the open file was truncated: its content is in a copy, or lost; it is read from its beginning."""
+        place = file.place
+        assert file.opened is not None
+        copy = self._copy_of_truncated(file, last, read_bytes)
+        at = self.files.index(file)
+        status = file.opened.status()
+        file.place = Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns)
+        if copy is None:
+            unread = file.size - place.position
+            self.lost.append(Lost(place, unread if unread > 0 else None, "the file was truncated"))
+        else:
+            moved = FamilyFile(replace(place, inode=copy.inode), copy.size, copy.device, Path(copy.path))
+            moved.modified_ns, moved.was_finished = copy.modified_ns, True  # a copy does not grow
+            self.files.insert(at, moved)
+            self._open(moved)
+        file.size = status.st_size
+        self.changes += 1
+
+    def is_at(self, path: Path) -> bool:
+        """Whether one of the files has that name now. Raises OSError."""
+        entry = _entry(str(path))
+        return entry is not None and any(self._find(file, {entry.id: entry}) is not None for file in list(self.files))
+
+    # Looking
+
+    def look(self) -> None:
+        """Bring sizes up to date, and all else if the directory has changed. Raises OSError."""
+        now_s = time.monotonic()
+        signature = self._present_signature()
+        if signature != self._signature:
+            self._signature = signature
+            self._whole_looks_due = 1 + LOOKS_AFTER_CHANGE
+        waits = any(file.path is None and file.opened is None for file in self.files)
+        if self._whole_looks_due or waits or now_s - self._whole_look_s >= WHOLE_LOOK_S:
+            self._whole_looks_due = max(0, self._whole_looks_due - 1)
+            self._whole_look_s = now_s
+            self._look_whole()
+        self._open_unread()
+        for file in self.files:
+            if file.opened is not None and not file.opened.is_compressed:
+                file.size = file.opened.status().st_size
+
+    def _present_signature(self) -> object:
+        try:
+            own = self.path.stat()
+        except FileNotFoundError:
+            return _directory_time(self.path.parent), None
+        return _directory_time(self.path.parent), own.st_dev, own.st_ino
+
+    def _look_whole(self) -> None:
+        entries = {entry.id: entry for entry in self._entries()}
+        if not self.files:
+            self._begin(entries)
+        else:
+            self._compare(entries)
+
+    def _begin(self, entries: dict[tuple[int, int], Entry]) -> None:
+        """Take the path from where it is to be read; what was rotated before counts as read."""
+        if all(entry.path != str(self.path) for entry in entries.values()):
+            return
+        for entry in in_order(entries.values(), str(self.path)):
+            file = _from_entry(entry)
+            self.files.append(file)
+            if entry.path == str(self.path):
+                self._open(file)
+                if file.opened is None:
+                    self.close()
+                    self.files = []
+                    return
+                if self._start_at_end:
+                    file.place = replace(file.place, position=last_line_start(file.opened))
+            else:
+                _count_as_read(file)
+        self.changes += 1
+
+    def _compare(self, entries: dict[tuple[int, int], Entry]) -> None:
+        before = [file for file in self.files if file.path is not None]
+        ranks = {entry.id: rank for rank, entry in enumerate(in_order(entries.values(), str(self.path)))}
+        strangers = dict(entries)
+        for file in self.files:
+            entry = self._find(file, strangers)
+            if entry is None:
+                file.missed_looks += 1
+                self.changes += file.path is not None
+                file.path = None
+            else:
+                del strangers[entry.id]
+                self._found(file, entry)
+        ordered = in_order(strangers.values(), str(self.path), counts_upwards=self._counts_upwards(strangers.values()))
+        ordered = [entry for entry in ordered if not is_being_compressed(entry, entries.values())]
+        self._adopt_copies(ordered)
+        unknown = [entry for entry in ordered if not self._is_copy(entry)]
+        rotated = any(entry.path != str(self.path) for entry in unknown)
+        if rotated and before and all(file.path is None for file in before):
+            self.lost.append(Lost(before[-1].place, None, "all files seen before are gone, and others may have been"))
+        self._note_unreadable(unknown)
+        for entry in unknown:
+            self._add(entry, ranks)
+        self._drop_gone()
+        self._taken_over = None
+
+    def _entries(self) -> Iterator[Entry]:
+        """Return the files of the family, and those that a known file may have become. Raises OSError."""
+        known = {file.place.inode for file in self.files}
+        own = self.path.name
+        try:
+            directory = list(os.scandir(self.path.parent))
+        except (FileNotFoundError, NotADirectoryError):
+            directory = []
+        for found in directory:
+            is_own = found.name == own
+            if not (is_own or found.inode() in known or source_of(found.name, (own,)) is not None):
+                continue
+            if not is_own and self._is_followed(Path(found.path)):
+                continue
+            entry = _entry(found.path)
+            if entry is None:
+                if is_own:
+                    _refuse_irregular(self.path)
+                continue
+            yield entry
+        yield from self._entries_elsewhere(known)
+
+    def _entries_elsewhere(self, known: set[int]) -> Iterator[Entry]:
+        if self._rotated is None:
+            return
+        for name in glob.iglob(self._rotated, recursive=True):
+            path = Path(name)
+            if path == self.path or self._is_followed(path):
+                continue
+            entry = _entry(name)
+            if entry is not None and self._is_ours(entry, known):
+                yield entry
+
+    def _is_ours(self, entry: Entry, known: set[int]) -> bool:
+        name = Path(entry.path).name
+        return self._is_alone or entry.inode in known or source_of(name, (self.path.name,)) is not None
+
+    def _find(self, file: FamilyFile, entries: dict[tuple[int, int], Entry]) -> Entry | None:
+        if file.device is not None:
+            entry = entries.get((file.device, file.place.inode))
+            if entry is None or file.opened is not None:
+                return entry
+            is_same = (entry.size, entry.modified_ns) == (file.size, file.modified_ns)
+            return entry if is_same or holds_place(entry, file.place, in_whole=not is_compressed(entry.path)) else None
+        found = [entry for entry in entries.values() if entry.inode == file.place.inode]
+        return next(
+            (entry for entry in found if holds_place(entry, file.place, in_whole=not is_compressed(entry.path))), None
+        )
+
+    def _found(self, file: FamilyFile, entry: Entry) -> None:
+        path = Path(entry.path)
+        self.changes += file.path != path
+        file.device, file.path, file.missed_looks = entry.device, path, 0
+        file.modified_ns = entry.modified_ns
+        file.may_grow = path == self.path
+        if is_compressed(entry.path):
+            return
+        has_grown, file.size = entry.size > file.size, entry.size
+        if has_grown and file.opened is None and file.place.head_bytes < HEAD_BYTES_MAX and not file.is_finished:
+            _note_head_of(file)
+        if file.is_finished and file.size > file.place.position:
+            file.is_finished, file.was_finished = False, True
+            self.changes += 1
+
+    # Copies
+
+    def _adopt_copies(self, strangers: list[Entry]) -> None:
+        """Let copies of files that exist no more take their places over; those are no strangers then."""
+        for file in self.files:
+            if file.path is not None or not file.place.head_bytes:
+                continue
+            copy = next((entry for entry in strangers if self._may_be(entry, file)), None)
+            if copy is None:
+                continue
+            strangers.remove(copy)
+            if file.opened is not None:
+                continue  # the copy is looked at again once the open file has been read
+            is_read = file.is_finished and file.device is not None
+            file.place = replace(file.place, inode=copy.inode)
+            file.device, file.path, file.missed_looks = copy.device, Path(copy.path), 0
+            file.modified_ns = copy.modified_ns
+            file.is_finished = is_read
+            if not is_compressed(copy.path):
+                file.size = copy.size
+                file.is_finished = copy.size <= file.place.position
+            file.was_finished = True  # a copy does not grow
+            self.changes += 1
+
+    def _may_be(self, entry: Entry, file: FamilyFile) -> bool:
+        return entry.path != str(self.path) and holds_place(entry, file.place)
+
+    def _is_copy(self, entry: Entry) -> bool:
+        """Whether a new name holds what a file that exists holds, or nothing yet."""
+        if entry.path == str(self.path):
+            return False
+        if entry.size == 0:
+            return True
+        live = next((file for file in self.files if file.path == self.path), None)
+        return live is not None and live.opened is not None and is_copy(entry, live.opened, live.place)
+
+    def _copy_of_truncated(self, file: FamilyFile, last: bytes, read_bytes: int) -> Entry | None:
+        place, known = file.place, {_id(one) for one in self.files}
+        entries = [entry for entry in self._entries() if entry.id not in known and entry.path != str(self.path)]
+        entries = [entry for entry in entries if not is_being_compressed(entry, entries)]
+        newest_first = reversed(in_order(entries, str(self.path)) if place.head_bytes else [])
+        return next((entry for entry in newest_first if was_copied(entry, place, last, read_bytes)), None)
+
+    # New files, and gone ones
+
+    def _counts_upwards(self, strangers: Collection[Entry]) -> bool | None:
+        """Whether new files have higher numbers than the newest known one; None where no numbers tell."""
+        own = str(self.path)
+        rotated = [file.path for file in self.files if file.path is not None and file.path != self.path]
+        anchor = number_of(str(rotated[-1]), own) if rotated else None
+        numbers = [number for entry in strangers if (number := number_of(entry.path, own)) is not None]
+        return None if anchor is None or not numbers else max(numbers) > anchor
+
+    def _add(self, entry: Entry, ranks: dict[tuple[int, int], int]) -> None:
+        """Add a file that was not there before, so that it is newer than all known ones but a path that stays."""
+        file = _from_entry(entry)
+        file.may_grow = file.path == self.path
+        at = len(self.files) - (bool(self.files) and self.files[-1].path == self.path)
+        if self._taken_over is not None:
+            at = self._place_by_rank(entry, ranks, at)
+        if not can_read(Path(entry.path)) or self._was_read_before(entry, at):
+            _count_as_read(file)
+        else:
+            _note_head_of(file)
+        self.files.insert(at, file)
+        self.changes += 1
+
+    def _place_by_rank(self, entry: Entry, ranks: dict[tuple[int, int], int], newest: int) -> int:
+        """Return where a file belongs that an earlier run may have read, though its state does not name it."""
+        state = self._taken_over
+        assert state is not None
+        if state.is_whole and len(state.older) < OLDER_MAX:
+            return newest
+        higher = [at for at, one in enumerate(self.files) if ranks.get(_id(one), -1) > ranks[entry.id]]
+        return min([*higher, newest])
+
+    def _note_unreadable(self, strangers: list[Entry]) -> None:
+        """Note as lost each file that was never seen but in a compressed form that is not read."""
+        unreadable = [entry for entry in strangers if not can_read(Path(entry.path))]
+        vanished = sum(file.path is None for file in self.files)
+        for entry in unreadable[vanished:]:
+            place = Place(entry.inode, 0, 0, 0, entry.modified_ns)
+            self.lost.append(Lost(place, None, f"{entry.path} is compressed in a format that is not read"))
+
+    def _was_read_before(self, entry: Entry, at: int) -> bool:
+        """Whether an earlier run, whose state does not name the file, has read it: it is older than those it names."""
+        state = self._taken_over
+        if state is None:
+            return False
+        if state.is_whole:
+            return at == 0 and len(state.older) >= OLDER_MAX
+        current = next(one for one in self.files if one.place.inode == state.place.inode)
+        if current.path is None:
+            return entry.modified_ns <= state.place.modified_ns
+        return at <= self.files.index(current)
+
+    def _drop_gone(self) -> None:
+        for file in list(self.files):
+            if file.path is not None or file.opened is not None or file.missed_looks < MISSED_LOOKS_MIN:
+                continue
+            if not file.is_finished and not self._is_succeeded(file):
+                continue  # it may be between two names, and nothing else waits
+            if file.unread_bytes or (file.may_grow and not file.is_finished):
+                unread = None if file.may_grow or is_compressed(str(file.path)) else file.unread_bytes
+                self.lost.append(Lost(file.place, unread, "the file was removed before its end was read"))
+            self.files.remove(file)
+            self.changes += 1
+
+    def _is_succeeded(self, file: FamilyFile) -> bool:
+        return any(one.path is not None for one in self.files[self.files.index(file) + 1 :])
+
+    # Opening
+
+    def _open_unread(self) -> None:
+        self.trouble = None
+        room = HELD_MAX - sum(file.opened is not None for file in self.files)
+        for file in self.files:
+            if file.opened is None and file.path is not None and not file.is_finished and room > 0:
+                self._open(file)
+                room -= file.opened is not None
+
+    def _open(self, file: FamilyFile) -> None:
+        assert file.path is not None
+        try:
+            found = OpenFile(file.path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            error.filename = str(file.path)
+            self.trouble = error
+            return
+        if (found.device, found.inode) != (file.device, file.place.inode):
+            found.close()  # renamed since: the next look finds it
+            self._whole_looks_due += 1
+            return
+        file.opened = found
+        if not file.place.head_bytes:
+            _note_head(file)
+
+
+def _id(file: FamilyFile) -> tuple[int, int]:
+    return -1 if file.device is None else file.device, file.place.inode
+
+
+def _from_seen(seen: Seen, *, is_finished: bool = False) -> FamilyFile:
+    return FamilyFile(seen.place, seen.size, is_finished=is_finished)
+
+
+def _from_entry(entry: Entry) -> FamilyFile:
+    size = 0 if is_compressed(entry.path) else entry.size
+    file = FamilyFile(Place(entry.inode, 0, 0, 0, entry.modified_ns), size, entry.device, Path(entry.path))
+    file.modified_ns = entry.modified_ns
+    return file
+
+
+def _count_as_read(file: FamilyFile) -> None:
+    file.place = replace(file.place, position=file.size)
+    file.is_finished = True
+    if file.path is not None and not is_compressed(file.path.name):
+        try:
+            file.opened = OpenFile(file.path)
+            _note_head(file)
+        except OSError:
+            pass  # its inode alone tells it then
+        finally:
+            file.close()
+
+
+def _note_head_of(file: FamilyFile) -> None:
+    """Note how a file begins that may not be held open: its inode may be given to another file."""
+    assert file.path is not None
+    entry = Entry(str(file.path), *_id(file), file.size, file.modified_ns)
+    with opened(entry) as found:
+        if found is not None and (found.device, found.inode) == _id(file):
+            file.opened = found
+            _note_head(file)
+            file.opened = None
+
+
+def _note_head(file: FamilyFile) -> None:
+    assert file.opened is not None
+    try:
+        head = file.opened.read(HEAD_BYTES_MAX, 0)
+    except (OSError, UnreadableError):
+        return
+    file.place = replace(file.place, head_bytes=len(head), head_crc32=zlib.crc32(head))
+
+
+def _entry(path: str) -> Entry | None:
+    """Return the regular file of that name, or None."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _refuse_irregular(path: Path) -> None:
+    """Raise NotRegularError for what exists and is no regular file."""
+    try:
+        OpenFile(path).close()
+    except FileNotFoundError:
+        return
+
+
+def _directory_time(directory: Path) -> int | None:
+    try:
+        return directory.stat().st_mtime_ns
+    except OSError:
+        return None

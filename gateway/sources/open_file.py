@@ -1,0 +1,101 @@
+"""SYNC: one open file whose content is read at any position, compressed by gzip, bzip2 or xz or not at all.
+
+An open file keeps its content when its last name is removed. Positions are of the content, uncompressed. Only regular
+files are opened, and opening never waits. Source: open(2).
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import stat
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gateway.sources.matches import kind_of
+from gateway.sources.rotation import is_compressed
+
+_READERS: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".lzma": lzma.LZMAFile,
+}
+
+
+def can_read(path: Path) -> bool:
+    """Whether the format that the name stands for is read."""
+    return not is_compressed(path.name) or path.suffix in _READERS
+
+
+class NotRegularError(OSError):
+    """The path is a directory, a FIFO or a device; the message names it and the remedy."""
+
+
+class UnreadableError(Exception):
+    """The content of a compressed file cannot be read: a format that is not read, or damage."""
+
+
+class OpenFile:
+    """A file opened for reading."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file; raises OSError, NotRegularError for anything but a regular file."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise NotRegularError(f"{path} is {kind_of(status.st_mode)}: name a regular file in the configuration")
+        self._file: BinaryIO = os.fdopen(descriptor, "rb", buffering=0)
+        self.path = path
+        self.device, self.inode = status.st_dev, status.st_ino
+        self.is_compressed = is_compressed(path.name)
+        self._reader: Any = None
+
+    def status(self) -> os.stat_result:
+        """Return the present status of the file itself."""
+        return os.fstat(self._file.fileno())
+
+    def read(self, count: int, position: int) -> bytes:
+        """Return at most `count` bytes of the content; empty at its end. Raises OSError and UnreadableError."""
+        if not self.is_compressed:
+            return os.pread(self._file.fileno(), count, position)
+        try:
+            if self._reader is None:
+                self._reader = self._decompress()
+            self._reader.seek(position)
+            return b"" if self._reader.tell() < position else bytes(self._reader.read(count))
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            raise UnreadableError(f"{self.path} cannot be decompressed ({error})") from error
+
+    def holds(self, size: int) -> bool:
+        """Whether the content has at least `size` bytes. Raises OSError and UnreadableError."""
+        return size == 0 or bool(self.read(1, size - 1))
+
+    def begins_with(self, head_bytes: int, head_crc32: int) -> bool:
+        """Whether the first `head_bytes` of the content have that checksum. Raises OSError and UnreadableError."""
+        head = self.read(head_bytes, 0) if head_bytes else b""
+        return len(head) == head_bytes and zlib.crc32(head) == head_crc32
+
+    def data_start(self, position: int) -> int:
+        """Return where data begins from `position` on: past a hole that was never written. Raises OSError."""
+        if self.is_compressed:
+            return position
+        try:
+            return os.lseek(self._file.fileno(), position, os.SEEK_DATA)
+        except OSError:  # ENXIO: no data from there on; or a file system without holes
+            return position
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _decompress(self) -> Any:
+        opener = _READERS.get(self.path.suffix)
+        if opener is None:
+            raise UnreadableError(f"{self.path} is compressed in a format that the gateway does not read")
+        return opener(self._file)

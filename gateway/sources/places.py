@@ -1,0 +1,118 @@
+"""PURE: how far each file of a followed path has been read, and the JSON that this is saved as.
+
+A rotated file and the files that it comes from are one family, in the order of writing. The state of a family is the
+place in the file that is read now, and the places in the others. Versions before `older` and `newer` saved the place
+alone; such a state is taken over, and versions of that time read the place of a new state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+HEAD_BYTES_MAX = 256
+OLDER_MAX = 50  # in a saved state; older files than these are told by their order
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where reading of a file stands: everything before `position` was taken; `head_*` tell the file from another.
+
+    The head is as much of the file's first HEAD_BYTES_MAX bytes as was there, whether taken or not. `modified_ns` is
+    the file's change time when that was read.
+    """
+
+    inode: int
+    position: int
+    head_bytes: int
+    head_crc32: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A file that is not read now: where its reading stands, and how many bytes it held when last looked at."""
+
+    place: Place
+    size: int
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes past the place, at least."""
+        return max(0, self.size - self.place.position)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyState:
+    """The place in the file that is read now, and the files written before and after it, oldest first."""
+
+    place: Place
+    older: tuple[Seen, ...] = ()
+    newer: tuple[Seen, ...] = ()
+    size: int = 0  # of the file that is read now, when last looked at
+    is_whole: bool = True  # False: saved by a version that kept the place alone
+
+
+def to_json(state: FamilyState) -> dict[str, Any]:
+    """Return what the state is saved as."""
+    content: dict[str, Any] = {"place": asdict(state.place), "size": state.size}
+    for name, seen in (("older", state.older[-OLDER_MAX:]), ("newer", state.newer)):
+        content[name] = [{**asdict(one.place), "size": one.size} for one in seen]
+    return content
+
+
+def from_json(content: Mapping[str, Any]) -> FamilyState:
+    """Return a saved state; raises KeyError, TypeError or ValueError for anything else."""
+    is_whole = "newer" in content
+    older, newer = (tuple(_seen(one) for one in content.get(name, [])) for name in ("older", "newer"))
+    return FamilyState(_place(content["place"]), older, newer, _number(content.get("size", 0)), is_whole)
+
+
+def _seen(content: Mapping[str, Any]) -> Seen:
+    fields = dict(content)
+    return Seen(size=_number(fields.pop("size")), place=_place(fields))
+
+
+def _place(content: Mapping[str, Any]) -> Place:
+    return Place(**{name: _number(value) for name, value in content.items()})
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line without its newline; `position` is its start, `after` the state to save once it is safe."""
+
+    text: bytes
+    inode: int
+    position: int
+    after: FamilyState
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A line left out because of its length, `bytes`; `beginning` is what was kept of it."""
+
+    beginning: bytes
+    bytes: int
+    inode: int
+    position: int
+    after: FamilyState
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What was written past `place` is lost: `bytes` of it, None where that is unknown."""
+
+    place: Place
+    bytes: int | None
+    why: str
+    after: FamilyState | None = None
+
+
+Item = Line | TooLong | Gone
