@@ -4,6 +4,7 @@
 |---|---|
 | synchronised | the kernel says so (STA_UNSYNC is clear), or systemd-timesyncd left its mark in this boot |
 | unsynchronised | the kernel says so, or the clock shows a time before this version was built |
+| set by hand after it was synchronised | the kernel says unsynchronised again: settimeofday(2) sets STA_UNSYNC |
 | unknown (None) | the kernel refuses adjtimex(2), as in some containers |
 
 A board without a set clock knows how long it runs: CLOCK_BOOTTIME. Once its clock is synchronised, the wall clock minus
@@ -66,7 +67,10 @@ class BootClock(Protocol):
         """Milliseconds since 1970 by the wall clock."""
 
     def synchronised(self) -> bool | None:
-        """Whether the wall clock is set; None where the kernel does not say."""
+        """Whether the wall clock was set in this boot; None where the kernel does not say."""
+
+    def is_kept(self) -> bool | None:
+        """Whether a time service keeps the wall clock right at this moment; None where the kernel does not say."""
 
 
 class KernelBootClock:
@@ -74,6 +78,7 @@ class KernelBootClock:
 
     def __init__(self, trusted: str = "auto", boot_id_path: str = BOOT_ID_PATH) -> None:
         self._trusted = trusted
+        self._built_ms = built_s() * 1000
         self.boot_id = _boot_id(boot_id_path)
 
     def boot_time_ms(self) -> int:
@@ -90,14 +95,16 @@ class KernelBootClock:
         return time.time_ns() // 1_000_000
 
     def synchronised(self) -> bool | None:
-        """Whether the wall clock is set; None where the kernel does not say."""
+        """Whether the wall clock was set in this boot; None where the kernel does not say."""
+        if self._trusted == "auto" and self.wall_ms() >= self._built_ms and os.path.exists(TIMESYNC_MARK):
+            return True
+        return self.is_kept()
+
+    def is_kept(self) -> bool | None:
+        """Whether a time service keeps the wall clock right at this moment; None where the kernel does not say."""
         if self._trusted != "auto":
             return self._trusted == "true"
-        if self.wall_ms() < built_s() * 1000:
-            return False
-        if os.path.exists(TIMESYNC_MARK):
-            return True
-        return kernel_synchronised()
+        return False if self.wall_ms() < self._built_ms else kernel_synchronised()
 
 
 def kernel_synchronised() -> bool | None:

@@ -5,6 +5,7 @@
 | was never synchronised | the headers `boot_id` and `boot_time_ms` | `/health` has a note, the log a line |
 | is synchronised, and records were marked in it | nothing | its epoch is published, once |
 | is synchronised, and no record was marked | nothing | its epoch is kept in the state file |
+| was synchronised, and its clock was set by hand since then | the same headers | its epoch is published, once |
 | ended before it was synchronised | | its epoch is never known: the log and `/health` of the next boot say so |
 | ended after it was synchronised, before the broker had its epoch | | the next boot publishes it |
 | state of the clock unknown | nothing | the watch `clock` is unknown |
@@ -16,7 +17,8 @@
 | it fits neither | a mark with the entry's boot and time |
 
 Once synchronised, a boot stays so, also while its time servers are away: a clock that runs freely drifts, and is set.
-A later step of the clock is a reason to doubt it, so the epoch of a boot never changes.
+A later step of the clock is a reason to doubt it, so the epoch of a boot never changes. A step by a time service is
+believed from then on; after a step that none keeps, records are marked: they go by the epoch.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from gateway.records import Record
 CHECK_S = 1.0
 STEP_MS = 1_000  # a time that differs by more from its boot's epoch was noted by a clock that was not set
 CREATE_WAIT_S_MAX = 60.0
+SET_BY_HAND_MS = 60_000  # less is no reason to doubt the clock
 WATCH = "clock"
 Offer = Callable[[Record, Callable[[], None]], None]
 _log = Log("gateway.clock")
@@ -59,6 +62,8 @@ class BootTimes:
         self._topic_error = ""
         self._boots = _load(path, clock.boot_id)
         self._known: bool | None = None
+        self._set_by_hand = False
+        self._kept_epoch_ms = self._boots.present.epoch_ms
         self.check()
         if self._unsaved:
             self._save(self._boots.content())
@@ -79,12 +84,26 @@ class BootTimes:
 
     def check(self) -> None:
         """Ask the kernel, and keep what changed."""
-        self._known = self._clock.synchronised()
-        if self._known and self._boots.present.epoch_ms is None and self._clock.boot_id:
-            epoch_ms = self._clock.wall_ms() - self._clock.boot_time_ms()  # after the kernel was asked
-            if epoch_ms >= 0:
-                self._keep(self._clock.boot_id, epoch_ms=epoch_ms)
+        self._known, is_kept = self._clock.synchronised(), self._clock.is_kept()
+        epoch_ms = self._clock.wall_ms() - self._clock.boot_time_ms()  # after the kernel was asked
+        if self._known and self._boots.present.epoch_ms is None and self._clock.boot_id and epoch_ms >= 0:
+            self._keep(self._clock.boot_id, epoch_ms=epoch_ms)
+            self._kept_epoch_ms = epoch_ms
         elif self.unsynchronised:
+            self._keep(self._clock.boot_id, marked=True)
+        if is_kept is not False and self._kept_epoch_ms is not None:
+            self._kept_epoch_ms = epoch_ms
+        self._note_set_by_hand(is_kept is False and self._is_off(epoch_ms))
+
+    def _is_off(self, epoch_ms: int) -> bool:
+        """Whether the wall clock is no longer where a time service left it."""
+        return self._kept_epoch_ms is not None and abs(epoch_ms - self._kept_epoch_ms) > SET_BY_HAND_MS
+
+    def _note_set_by_hand(self, now: bool) -> None:
+        if now and not self._set_by_hand:
+            _log.warning("clock_set_by_hand", boot_id=self._clock.boot_id, action="start a time service")
+        self._set_by_hand = now
+        if now:
             self._keep(self._clock.boot_id, marked=True)
 
     def _keep(self, boot_id: str, **fields: object) -> None:
@@ -109,7 +128,11 @@ class BootTimes:
         if record.moment is not None:
             return self._mark_by(record, record.moment)
         if not self.unsynchronised:
-            return record
+            is_off = self._is_off(self._clock.wall_ms() - self._clock.boot_time_ms())
+            if is_off != self._set_by_hand:
+                self.check()  # a time service may have done it: the kernel is asked at once, not within a second
+            if not self._set_by_hand:
+                return record
         return replace(record, boot=BootMoment(self._clock.boot_id, self._clock.boot_time_ms()))
 
     def _mark_by(self, record: Record, moment: BootMoment) -> Record:
@@ -130,8 +153,10 @@ class BootTimes:
         boot = self._boots.get(moment.boot_id)
         if boot is None and moment.boot_id != self._clock.boot_id:
             boot = self._boots.present  # a container has a boot id of its own
-        expected_ms = None if boot is None else boot.epoch_ms
-        return expected_ms is not None and -STEP_MS <= epoch_ms - expected_ms <= slept_ms + STEP_MS
+        expected = {None if boot is None else boot.epoch_ms}
+        if boot is self._boots.present:
+            expected.add(self._kept_epoch_ms)
+        return any(-STEP_MS <= epoch_ms - each <= slept_ms + STEP_MS for each in expected if each is not None)
 
     def note(self) -> str | None:
         """Say in one line what a person should know of the clock, or None."""
@@ -139,6 +164,8 @@ class BootTimes:
             return self._save_error
         if self.unsynchronised:
             return "the clock is not synchronised: records carry boot_id and boot_time_ms until it is"
+        if self._set_by_hand:
+            return "the clock was set by hand: records carry boot_id and boot_time_ms until it is synchronised"
         if self._topic_error and (due := self._boots.due()) is not None:
             return f"the time of the boot {due.boot_id} is not published: {BOOT_TIMES_TOPIC}: {self._topic_error}"
         previous = self._boots.previous
@@ -150,6 +177,8 @@ class BootTimes:
         """Return whether the kernel says that the clock is set."""
         if self.unsynchronised:
             return [Watch(WATCH, WatchState.PROBLEM, "the clock is not synchronised")]
+        if self._set_by_hand:
+            return [Watch(WATCH, WatchState.PROBLEM, "the clock was set by hand")]
         accept = 'accept it by clock_trusted = "true"'
         if not self._clock.boot_id:
             return [unknown(WATCH, f"the kernel does not say which boot this is: {accept}")]

@@ -32,6 +32,7 @@ class FakeClock:
     def __init__(self, boot_id: str = BOOT_A, synchronised: bool | None = False) -> None:
         self.boot_id = boot_id
         self.known = synchronised
+        self.kept: bool | None = None
         self.up_ms, self.now_ms, self.asleep_ms = 60_000, IN_1970, 0
         if synchronised:
             self.set_right(self.up_ms)
@@ -47,6 +48,9 @@ class FakeClock:
 
     def synchronised(self) -> bool | None:
         return self.known
+
+    def is_kept(self) -> bool | None:
+        return self.known if self.kept is None else self.kept
 
     def set_right(self, up_ms: int = 100_000) -> None:
         """A time service sets the clock."""
@@ -301,6 +305,38 @@ def test_a_machine_that_slept_has_right_times(tmp_path: Path) -> None:
 def test_an_entry_of_another_machine_has_that_machines_time(tmp_path: Path) -> None:
     foreign = replace(entry(BOOT_B, 4_000, IN_1970), foreign_clock=True)
     assert of(FakeClock(), tmp_path).mark(foreign) is foreign
+
+
+def test_a_clock_that_is_set_by_hand_after_it_was_synchronised_marks_records(tmp_path: Path) -> None:
+    """`date -s` with the time servers away: the kernel no longer holds the clock as synchronised."""
+    clock = FakeClock(synchronised=True)
+    boots = of(clock, tmp_path)
+    assert boots.mark(reading()).boot is None
+    clock.now_ms, clock.kept = clock.now_ms + 3_650 * 86_400_000, False
+    assert boots.mark(reading()).boot == BootMoment(BOOT_A, 60_000), "at once, not after the next check"
+    assert "set by hand" in str(boots.note())
+    assert boots.watches()[0].state.value == "problem"
+    again = of(clock, tmp_path)
+    assert again.mark(reading()).boot is not None, "over a restart"
+    (record,) = published(again)
+    assert decode_boot(record.key, record.value) == (BOOT_A, RIGHT)
+    clock.now_ms, clock.kept = RIGHT + clock.up_ms, True
+    assert again.mark(reading()).boot is None
+    assert again.note() is None
+
+
+def test_a_step_by_a_time_service_is_believed(tmp_path: Path) -> None:
+    """The first time server was wrong by an hour; later the servers are away."""
+    clock = FakeClock(synchronised=True)
+    boots = of(clock, tmp_path)
+    clock.now_ms += 3_600_000
+    assert boots.mark(reading()).boot is None
+    clock.kept = False
+    assert boots.mark(reading()).boot is None
+    of_then, of_now = (entry(BOOT_A, 50_000, RIGHT + 50_000 + ahead_ms) for ahead_ms in (0, 3_600_000))
+    assert boots.mark(of_then) is of_then
+    assert boots.mark(of_now) is of_now
+    assert boots.note() is None
 
 
 def test_a_clock_that_goes_back_leaves_the_time_since_boot(tmp_path: Path) -> None:
