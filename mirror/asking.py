@@ -45,6 +45,12 @@ End = type[SourceError] | type[TargetError]
 NO_LEADER = Leader(-1, -1)
 
 
+def leader_of(topics: Mapping[str, Topic], partition: TopicPartition) -> Leader:
+    """Return the leader of a partition by what was told of its topic, NO_LEADER where there is none."""
+    topic = topics.get(partition.topic)
+    return NO_LEADER if topic is None else topic.leaders.get(partition.partition, NO_LEADER)
+
+
 class EpochQuestion(NamedTuple):
     """A leader epoch whose end is asked about, and the leader that is asked."""
 
@@ -119,8 +125,7 @@ class Asking:
         """Return who leads a partition, as it was told last; `kind` where nobody does, then it is asked for anew."""
         if partition.topic not in self._known:
             await self._ask_with_others(partition.topic)
-        topic = self._known.get(partition.topic)
-        leader = NO_LEADER if topic is None else topic.leaders.get(partition.partition, NO_LEADER)
+        leader = leader_of(self._known, partition)
         if leader.node < 0:
             self._known.pop(partition.topic, None)
             raise self._kind(f"{partition.topic}-{partition.partition} has no leader")

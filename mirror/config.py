@@ -70,6 +70,8 @@ class Config:
     """Time after which an unchanged position is committed again; below the source's offsets.retention.minutes."""
     refresh_interval_ms: int = 5_000
     """Time between looks for new topics and partitions."""
+    stall_timeout_ms: int = 60_000
+    """Time after which a partition with records, of which none became safe, is a problem that is named."""
     request_timeout_ms: int = 30_000
     """Time for one request to either side, its transfer included."""
     delivery_timeout_ms: int = 120_000
@@ -230,6 +232,7 @@ def _check_names(config: Config) -> None:
 _LEAST = {
     "batch_bytes_max": 1024,
     "buffer_bytes_max": 64 * 1024,
+    "stall_timeout_ms": 1000,
     "target_replication_factor": 0,
     "transaction_timeout_ms": 1000,
 }

@@ -122,6 +122,10 @@ class Dealing:
         """Whether its broker answers by another connection."""
         return any(one.is_up for one in self.pipes if one is not pipe and one.node == pipe.node)
 
+    def has_another_broker(self, pipe: Pipe) -> bool:
+        """Whether another broker is connected."""
+        return any(one.is_up for one in self.pipes if one.node != pipe.node)
+
     # each second
 
     def grow(self) -> None:

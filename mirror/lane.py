@@ -54,7 +54,19 @@ class Batch:
     `lost` tells how often it was sent without an answer, and `posted_s` when that was first, since boot.
     """
 
-    __slots__ = ("end_offset", "lane", "lost", "mark", "outcome", "packed", "pieces", "posted_s", "said", "sent")
+    __slots__ = (
+        "end_offset",
+        "lane",
+        "lost",
+        "mark",
+        "outcome",
+        "packed",
+        "pieces",
+        "posted_s",
+        "said",
+        "sent",
+        "took_s",
+    )
 
     def __init__(self, lane: Lane, pieces: list[Piece], packed: Packed, sent: Sent | None) -> None:
         self.lane, self.pieces, self.packed = lane, pieces, packed
@@ -64,6 +76,7 @@ class Batch:
         self.outcome: int | None = None
         self.said = ""  # by the target, of a refusal
         self.lost, self.posted_s = 0, 0.0
+        self.took_s = 0.0  # from the last time that it was sent to its refusal
 
     @property
     def size(self) -> int:
@@ -93,6 +106,7 @@ class Lane:
         "at_target",
         "backlog_until",
         "batch_bytes_max",
+        "blocked",
         "boundary",
         "buffer",
         "buffer_bytes",
@@ -100,6 +114,7 @@ class Lane:
         "commit",
         "compacted_below",
         "contradicts",
+        "crossed_to",
         "dealt",
         "ensured",
         "flight",
@@ -124,6 +139,7 @@ class Lane:
         "pipe",
         "plain_left",
         "read_offset",
+        "reading",
         "remembered_ms",
         "resend_from",
         "rest_until",
@@ -181,6 +197,7 @@ class Lane:
         self.packing = False  # some of it is out of the buffer and not yet on its way
         self.settles = False  # what has arrived is being found out
         self.rests = False  # it waits, for a trouble of its own
+        self.blocked = False  # it waits for its next attempt (held.py)
         self.lingers = False  # a timer will consider it
         self.leaves = False  # another connection is to carry it, once nothing of it is under way
         self.pipe: Any = None  # the connection to the target that carries it
@@ -204,10 +221,21 @@ class Lane:
         """Begin from these offsets with nothing read; nothing may be under way."""
         assert not self.flight
         self.offsets = offsets
-        self.read_offset = offsets.position
+        self.read_from(offsets.position)
+        self.crossed_to = 0  # below there every gap is explained, or in the ledger
         self.buffer: deque[Piece] = deque()  # read and not packed
         self.buffer_bytes = 0
         self.waits_since = 0.0  # when the first in the buffer was read
+
+    def read_from(self, offset: int) -> None:
+        """Read on from this offset; `reading` is another object from now on, for callers that await meanwhile."""
+        self.read_offset, self.reading = offset, object()
+
+    def let_go(self) -> None:
+        """Forget what was read and not packed; it is read again."""
+        ahead = self.ahead
+        self.clear()
+        self.read_from(ahead)
 
     def begin_at(self, offset: int) -> None:
         """Begin from this offset of the source, with the epochs that the state tells; its position is to be judged."""

@@ -42,9 +42,11 @@ class Metrics:
             self.transactions.labels(outcome)
         self.restarts = self._counter("restarts", "Clients made anew after a failure", ("side",))
         self.lag = self._gauge("lag_records", "Source end minus what is safe at the target", partition)
+        self.stalled = self._gauge("stalled_partitions", "Partitions with records that stand still for too long")
         self.fenced = self._gauge("fenced", "1 where the target refuses what an older mirror still sends, else 0")
         self.under_way = self._gauge("under_way_bytes", "Bytes sent and not yet acknowledged")
         self.buffered = self._gauge("buffered_bytes", "Bytes read and not yet acknowledged")
+        self.held = self._gauge("held_bytes", "Those of partitions that the target refuses or cannot take now")
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(f"edge_mirror_{name}", text, labels, registry=self.registry)

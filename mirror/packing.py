@@ -57,6 +57,9 @@ def next_job(lane: Lane, link: Link, codec: int, bytes_max: int) -> Job | None:
     unpacked = packed = 0.0
     while lane.buffer:
         first = lane.buffer[0]
+        if lane.boundary is not None and first.first_offset < lane.boundary < first.end_offset:
+            lane.cut(lane.boundary)  # it was let go and read again
+            continue
         if pieces and first.header.leader_epoch != pieces[0].header.leader_epoch:
             break
         if _forwards(lane, first, link, codec):

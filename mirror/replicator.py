@@ -44,6 +44,7 @@ from mirror.errors import (
     TargetError,
 )
 from mirror.following import Following
+from mirror.lags import Lags, Watched
 from mirror.lane import Batch, Lane, Memory
 from mirror.link import Link
 from mirror.lives import Lives
@@ -141,6 +142,8 @@ class Replicator:
         self._screen = Screen(self, config.request_timeout_ms / 1000)
         self._polled_at, self._judged_version = 0.0, 0
         self._troubles = Troubles()
+        watched = Watched(self._lanes, self._progress, self._link, self._memory, self._troubles, metrics)
+        self._lags = Lags(watched, config.stall_timeout_ms / 1000, config.buffer_bytes_max)
         for side in ("source", "target"):
             self._troubles.start(side)
 
@@ -152,6 +155,7 @@ class Replicator:
             config.delivery_timeout_ms / 1000,
             BACKOFF_FIRST_S,
             config.backoff_max_ms / 1000,
+            config.buffer_bytes_max,
         )
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ class Replicator:
         """Mirror until `stop` is set; then wait for the acknowledgements under way, commit, and close."""
         async with asyncio.TaskGroup() as tasks:
             loops = self._read(tasks), self._commit(), self._watch(), self._follow_settings(), self.standby.run()
-            reading, *others = [tasks.create_task(loop) for loop in loops]
+            reading, *others = [tasks.create_task(loop) for loop in (*loops, self._lags.ask(self.source))]
             await self._until_set(stop, self._refused)
             await self._wind_up(reading)
             for task in others:
@@ -457,6 +461,7 @@ class Replicator:
         self._sender.drop(lane)
         self._rests.pop(partition, None)
         self._progress.forget(partition)
+        self._lags.forget(lane)
         self._following.forget(partition.topic)
         for trouble in (lane.name, f"{lane.name} position", f"{lane.name} source"):
             self._set_trouble(trouble, "")
@@ -506,6 +511,7 @@ class Replicator:
         holding = [lane for lane in self._lanes.values() if lane.held_bytes] if free else []
         urgent_bytes = sum(lane.held_bytes for lane in holding if lane.urgent)
         ready = [lane for lane in free if self._has_room(lane, urgent_bytes, len(holding))]
+        ready = self._sender.refusals.held.readable(ready, busy)
         if not ready:
             return {}
         self._turn = (self._turn + 1) % len(ready)
@@ -548,7 +554,7 @@ class Replicator:
 
         While that is done, a life of the lane may begin elsewhere: then the rest of them is not what is read next.
         """
-        offsets = lane.offsets
+        reading = lane.reading
         lane.source_end = answer.log_end
         for start in epoch_starts(answer.batches, lane.read_offset):
             lane.offsets.epochs.note(*start)
@@ -556,7 +562,7 @@ class Replicator:
             for found in pieces_of(answer.batches, lane.read_offset, answer.aborted):
                 if found.first_offset > lane.read_offset:
                     await self._cross(lane, found.first_offset)
-                if lane.offsets is not offsets:
+                if lane.reading is not reading:
                     break
                 if isinstance(found, Piece):
                     header, writers = found.header, lane.writers
@@ -576,13 +582,13 @@ class Replicator:
 
         Raises SourceError, OriginsChangedError.
         """
-        header, writers, offsets = piece.header, lane.writers, lane.offsets
+        header, writers, reading = piece.header, lane.writers, lane.reading
         key = header.producer_id, header.producer_epoch
         passes_over = writers.known.get(key, False)
         if key not in writers.known and header.producer_id >= 0:
             if piece.end_offset > writers.checked_below and not await self._check_claims(lane, log_end):
                 return False
-            if lane.is_gone or lane.offsets is not offsets:
+            if lane.is_gone or lane.reading is not reading:
                 return False
             fate = self._screen.fate_of(lane.partition, header.producer_id)
             if fate == "unknown":
@@ -638,12 +644,12 @@ class Replicator:
 
     async def _cross(self, lane: Lane, seen: int) -> None:
         """Settle the offsets that no batch of the log covers, by the rule in plan.py."""
-        offsets = lane.offsets
+        reading = lane.reading
         await self._renew_settings(lane, seen)
-        if plan.judge_jump(compacted=lane.compacted) == "missing":
+        if seen > lane.crossed_to and plan.judge_jump(compacted=lane.compacted) == "missing":
             await self._lose(lane, "source_offset_jump", lane.read_offset, seen)
-        if lane.offsets is offsets:
-            lane.read_offset = seen
+        if lane.reading is reading:
+            lane.read_offset, lane.crossed_to = seen, max(seen, lane.crossed_to)
 
     async def _renew_settings(self, lane: Lane, seen: int) -> None:
         """Judge a gap by a cleanup.policy that is a refresh interval old at most: somebody may have altered it."""
@@ -669,9 +675,9 @@ class Replicator:
                 continue  # its epochs told
             verdict = plan.judge_out_of_range(lane.read_offset, starts[partition], ends[partition])
             if verdict.first_offset < verdict.end_offset:
-                offsets = lane.offsets
+                reading = lane.reading
                 await self._lose(lane, "source_offset_out_of_range", verdict.first_offset, verdict.end_offset)
-                if lane.offsets is not offsets:
+                if lane.reading is not reading:
                     continue  # a life has begun elsewhere meanwhile
             if verdict.resume_offset < lane.read_offset:
                 self._rewind(lane, starts[partition], ends[partition])
@@ -928,26 +934,17 @@ class Replicator:
         while True:
             await asyncio.sleep(WATCH_S)
             self._set_trouble("source group", self.standby.trouble)
+            self._lags.tick(time.monotonic())
             self._troubles.tick(time.monotonic())
             if not self._reign:
                 continue
-            self._show_lags()
+            self.metrics.held.set(self._sender.refusals.held.bytes)
             self.metrics.fenced.set(not self._lives.is_weak)
             self.metrics.under_way.set(self._link.under_way_bytes)
             self.metrics.buffered.set(self._memory.bytes)
             self._sender.tick()
             self._tell_silence("source fetch", "no answer", self.source.reader.silent_s - WAIT_ALL_S)
             self._tell_silence("target ack", "none", self._sender.oldest_s(asyncio.get_running_loop().time()))
-
-    def _show_lags(self) -> None:
-        now = time.monotonic()
-        for partition, lane in self._lanes.items():
-            lag = 0 if lane.source_end is None else max(0, lane.source_end - lane.offsets.acked)
-            if lag != lane.lag_shown:
-                lane.lag_shown = lag
-                self._progress.behind(lane, lag, now)
-                self.metrics.lag.labels(partition.topic, str(partition.partition)).set(lag)
-        self._progress.tick(now)
 
     def _tell_silence(self, name: str, what: str, seconds: float) -> None:
         self._set_trouble(name, f"{what} for {seconds:.0f} s" if seconds > SILENT_S else "")

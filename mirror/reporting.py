@@ -77,7 +77,8 @@ def _partition(lane: Lane, running: Running, time_ms: int) -> PartitionStatus:
     lag = None if end is None else max(0, end - position)
     not_read = 0 if end is None else max(0, end - lane.read_offset)
     troubles = running.troubles
-    said = [troubles[name] for name in (lane.name, f"{lane.name} source", f"{lane.name} position") if name in troubles]
+    names = [lane.name, *(f"{lane.name} {what}" for what in ("source", "position", "stalled"))]
+    said = [troubles[name] for name in names if name in troubles]
     return PartitionStatus(
         lane.partition.topic,
         lane.partition.partition,

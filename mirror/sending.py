@@ -41,13 +41,12 @@ from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.batches import (
     Packed,
     TooMuchAtOnce,
-    record_bytes,
-    split,
     stamp,
 )
 from kafka_wire.codecs import Packer
 from kafka_wire.connection import Connection
 from mirror.answers import APPENDED, FENCED, LOST, MOVED, NOT_APPENDED, TAKEN_APART, nothing_arrived
+from mirror.asking import leader_of
 from mirror.dead_letter import Refused
 from mirror.dealing import BACKLOG_S, Dealing
 from mirror.errors import OvertakenError, SameClusterError, TargetError
@@ -56,6 +55,7 @@ from mirror.link import Link, Mark
 from mirror.lives import Begun, Lives
 from mirror.packing import Job, learn, next_job, pack_all
 from mirror.pipe import Pipe
+from mirror.refusals import Refusals
 from mirror.repeating import YOUNG_S, may_be_sent_again
 from mirror.state import Contradiction
 from mirror.target import Target
@@ -69,7 +69,6 @@ REMEMBERED_S = 12 * 3600.0
 its date (producer.id.expiration.ms), it soon forgets the producer, and would take a batch though it has refused the one
 before. So it does with a producer that it does not know yet, where no fence has told it of him."""
 RESEND_S = 0.1
-STOPPED_TIMES = 30  # the usual wait: a record that stops its lane may be large, and nobody has helped yet
 
 
 class Host(Protocol):
@@ -117,6 +116,7 @@ class Settings(NamedTuple):
     delivery_timeout_s: float
     backoff_first_s: float
     backoff_max_s: float
+    buffer_bytes_max: int = 8 << 20
 
 
 class Sender:
@@ -125,6 +125,13 @@ class Sender:
     def __init__(self, target: Target, lives: Lives, link: Link, settings: Settings, host: Host) -> None:
         self.target, self.lives, self.link, self.settings, self.host = target, lives, link, settings, host
         self.packer = Packer()
+        self.refusals = Refusals(
+            link,
+            host,
+            lives.note,
+            batch_bytes_max=settings.batch_bytes_max,
+            buffer_bytes_max=settings.buffer_bytes_max,
+        )
         self.transactional_id: str | None = None  # of transactions, which transacting.py ends
         self.quiet = asyncio.Event()
         self.quiet.set()
@@ -171,6 +178,7 @@ class Sender:
         if lane.pipe is not None:
             lane.pipe.let_go(lane)
         self._failures.pop(lane, None)
+        self.refusals.held.forget(lane)
         flight = [piece for batch in (*lane.uncommitted, *lane.flight) for piece in batch.pieces]
         lane.uncommitted.clear()
         lane.flight.clear()
@@ -201,6 +209,9 @@ class Sender:
     def tick(self) -> None:
         """Look after what changes slowly; about each second."""
         self.dealing.grow()
+        for lane in self.refusals.held.read_to_the_end():
+            self.refusals.forget([lane])
+            self._note_if_drained(lane)
 
     def begin_anew(self, lane: Lane) -> None:
         """Begin a life with the source's log, of a lane of which nothing is left to be sent."""
@@ -244,8 +255,10 @@ class Sender:
             except TargetError as error:
                 self.host.tell(lane.name, str(error))
                 self.target.forget(lane.target_topic)
+                self.refusals.block(lane)
                 await self.target.pauses.wait(backoff.next_s())
             else:
+                self.refusals.forget([lane])
                 return
 
     def _go_on(self, lane: Lane, begun: Begun) -> None:
@@ -275,15 +288,22 @@ class Sender:
     async def moved(self, pipe: Pipe) -> None:
         """Look whether others lead now what a pipe carries, as its broker does not answer."""
         lanes = [lane for lane in pipe.lanes if _is_still(lane)]
+        if self.dealing.has_another_broker(pipe):  # whose partitions need the memory
+            for lane in pipe.lanes:
+                self.refusals.block(lane)
         with suppress(TargetError):  # the pipe itself has told what is wrong
-            await self.target.topics(sorted({lane.target_topic for lane in lanes}))
+            found = await self.target.topics(sorted({lane.target_topic for lane in lanes}))
             for lane in lanes:
-                if lane.pipe is pipe and _is_still(lane) and not (lane.is_unsure or lane.rests or lane.is_gone):
-                    await self._join(lane)
+                leader = leader_of(found, lane.at_target)
+                is_free = lane.pipe is pipe and _is_still(lane) and not (lane.is_unsure or lane.rests or lane.is_gone)
+                if is_free and leader.node >= 0:  # one without a leader keeps no other one from moving
+                    self.dealing.join(lane, leader.node)
+                    self.refusals.forget([lane] if lane.pipe is not pipe else [])
                     self.consider(lane)
 
     def back(self, pipe: Pipe) -> None:
         """Deal what a pipe carries anew, as its broker is there again: meanwhile there may be a backlog, or none."""
+        self.refusals.forget(pipe.lanes)
         for lane in list(pipe.lanes):
             if _is_still(lane) and not (lane.is_unsure or lane.rests or lane.is_gone):
                 self.dealing.join(lane, pipe.node)
@@ -412,11 +432,13 @@ class Sender:
     def _rest(self, lane: Lane) -> None:
         """Have a lane that is in trouble of its own wait, longer each time."""
         lane.rests = True
+        self.refusals.block(lane)
         self.spawn(lane, self._rested(lane, self._failures.setdefault(lane, self._backoff()).next_s()))
 
     async def _rested(self, lane: Lane, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         lane.rests = False
+        self.refusals.attempt(lane)
         self.consider(lane)
 
     # -- requests and answers
@@ -511,6 +533,7 @@ class Sender:
                 told |= {(topic.name, one.index): one for one in topic.partition_responses}
         for batch in batches:
             batch.mark = None
+            batch.took_s = now - mark.sent_at
             self._judge(batch, told.get((batch.lane.target_topic, batch.lane.partition.partition)))
         if not self._under_way:
             self.quiet.set()
@@ -527,6 +550,7 @@ class Sender:
             lane.flight.pop(0)
             self._taken(lane, batch)
             if self._failures.pop(lane, None) is not None:
+                self.refusals.forget([lane])
                 self.host.tell(lane.name, "")
             self.consider(lane)
             return
@@ -579,9 +603,14 @@ class Sender:
         finally:
             lane.settles = False
         lane.is_unsure = False
-        if lane.is_drained and self._failures.pop(lane, None) is not None:  # no answer will tell that it is well
-            self.host.tell(lane.name, "")
+        if lane not in self.refusals.held:
+            self._note_if_drained(lane)
         self.consider(lane)
+
+    def _note_if_drained(self, lane: Lane) -> None:
+        """Note that a lane is well where no answer will tell it, as nothing is left to be sent."""
+        if lane.is_drained and self._failures.pop(lane, None) is not None:
+            self.host.tell(lane.name, "")
 
     async def _find_out(self, lane: Lane) -> None:
         backoff = self._failures.setdefault(lane, self._backoff())
@@ -632,61 +661,22 @@ class Sender:
 
     async def _again(self, lane: Lane, code: int, backoff: Backoff) -> None:
         """Send again what was refused, in parts where it was too large."""
-        if code in TAKEN_APART:
-            try:
-                await self._take_apart(lane, error_name(code), backoff)
-            except Contradiction:
-                lane.contradicts = True
-                await self._begin_life(lane, backoff, is_there=True)
+        try:
+            if code in TAKEN_APART:
+                await self.refusals.take_apart(lane, error_name(code), backoff)
+                return
+            if code in MOVED:
+                self.target.forget(lane.target_topic)
+            await self.refusals.wait(lane, backoff.next_s(), tuple(lane.flight))
+        except Contradiction:
+            lane.contradicts = True
+            await self._begin_life(lane, backoff, is_there=True)
             return
-        if code in MOVED:
-            self.target.forget(lane.target_topic)
-        await asyncio.sleep(backoff.next_s())
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted, or not known yet to this leader
             self.target.look_anew(lane.target_topic)
             await self._begin_life(lane, backoff, is_there=False)
         else:
             await self._lead(lane, backoff)
-
-    def _take_back(self, lane: Lane) -> None:
-        """Give back all that is final and not at the target, to be packed anew; raises Contradiction before it does."""
-        batches = list(lane.flight)
-        assert lane.state is not None
-        assert batches[0].sent is not None
-        lane.state.take_back(batches[0].sent)
-        lane.flight.clear()
-        lane.offsets.take_back(len(lane.uncommitted))
-        for batch in reversed(batches):
-            lane.give_back(batch.pieces)
-        self.lives.note(lane)
-
-    async def _take_apart(self, lane: Lane, reason: str, backoff: Backoff) -> None:
-        head = lane.flight[0]
-        self._take_back(lane)
-        for _ in head.pieces:
-            lane.take()
-        try:
-            first, second = split(head.pieces)
-        except ValueError:
-            ((offset, _),) = head.packed.runs
-            lane.packing = True  # or it would count as drained
-            refused = Refused(offset, head.pieces[0], record_bytes(head.pieces[0]), reason, head.said)
-            goes_on = await self.host.refused_record(lane, refused)
-            lane.packing = False
-            if not goes_on:
-                lane.give_back(head.pieces)
-                lane.batch_bytes_max, lane.boundary = self.settings.batch_bytes_max, head.end_offset
-                await asyncio.sleep(backoff.next_s() * STOPPED_TIMES)
-                return
-            lane.skip(head.end_offset)
-            lane.release(head.pieces)
-            lane.batch_bytes_max, lane.boundary = self.settings.batch_bytes_max, None
-            return
-        lane.hold(sum(len(piece.batch) for piece in (*first, *second)) - sum(len(piece.batch) for piece in head.pieces))
-        lane.give_back(second)
-        lane.give_back(first)
-        lane.boundary = first[-1].end_offset
-        lane.batch_bytes_max = max(1, head.packed.payload_bytes // 2)
 
     async def _lead(self, lane: Lane, backoff: Backoff) -> None:
         try:

@@ -2,7 +2,7 @@
 
 | a name | is of |
 |---|---|
-| TOPIC-PARTITION, alone or before ` source`, ` position` | a partition |
+| TOPIC-PARTITION, alone or before ` source`, ` position`, ` stalled` | a partition |
 | `source…`, `target…` | a side, or one of its brokers |
 | anything else | a part of the mirror: commit, ledger, positions |
 
@@ -24,7 +24,7 @@ NAMED_MAX = 3
 LOG_S = 30.0
 KINDS_MAX = 30
 _WORD = re.compile(r"(?<![:\w.-])[\w.-]*\w")  # and no port
-_PARTITION = re.compile(r"(.+)-(\d+)(?: source| position)?")
+_PARTITION = re.compile(r"(.+)-(\d+)(?: source| position| stalled)?")
 _log = Log("mirror")
 
 

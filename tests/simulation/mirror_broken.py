@@ -75,9 +75,9 @@ async def store_nothing(_: TransactionalLives, states: Iterable[PartitionState])
 
 BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
     "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 5),
-    "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 23),
-    "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 23),
-    "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 285),
+    "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 96),
+    "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 106),
+    "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 166),
     "the position is not in the transaction": ((TransactionalLives, "store", store_nothing), 5),
     "another begins behind a commit that was told twice": (
         (TransactionalLives, "_was_asked_again", property(lambda _: False, lambda *_: None)), 7517,

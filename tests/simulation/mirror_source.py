@@ -217,6 +217,10 @@ class SourceEnd:
                     log.told_start = log.start
             return {tp: log.start for tp, log in logs.items()}, {tp: log.end for tp, log in logs.items()}
 
+    async def ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Tell at once: kept seeds mean what they did."""
+        return {partition: self._world.logs[partition].end for partition in partitions}
+
     async def commits(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, Commit]:
         async with self._world.call(self._life, SourceError):
             return {tp: commit for tp, commit in self._world.group.items() if partitions is None or tp in partitions}

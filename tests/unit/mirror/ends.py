@@ -116,6 +116,9 @@ class MemorySource:
     async def bounds(self, partitions):
         return dict.fromkeys(partitions, self.start), dict.fromkeys(partitions, self.end)
 
+    async def ends(self, partitions):
+        return dict.fromkeys(partitions, self.end)
+
     async def poll(self, wanted, room_bytes, wait_s, woken):
         """Answer as a leader does: by its epoch, its bounds, and from the offset on that is asked for."""
         await asyncio.sleep(0)
@@ -204,7 +207,7 @@ class MemoryTarget(Target):
         return self.topic_ids
 
     async def topics(self, names=None):
-        return {}
+        return {name: Topic(None, 0, {0: await self.leader(TopicPartition(name, 0))}) for name in names or ()}
 
     async def leader(self, partition):
         return Leader(1, 0)

@@ -14,6 +14,7 @@ from mirror.filling import Beside, Filling, rate_max
 from mirror.lane import Lane
 from mirror.link import LEAST_BYTES, PACE_S, Link, Pace
 from mirror.pipe import Pipe, Turns
+from mirror.refusals import Refusals
 from mirror.sending import Sender
 
 POLICY = {"cleanup.policy": "delete"}
@@ -232,7 +233,10 @@ async def test_a_connection_that_is_there_again_has_its_lanes_dealt_anew():
     other.is_free = True
     dealing, link, _ = dealing_of(other, back)
     link.is_lossy, dealing._is_undaunted, considered = True, True, []
-    Sender.back(SimpleNamespace(dealing=dealing, consider=considered.append), back)
+    refusals = Refusals(link, None, print, batch_bytes_max=1, buffer_bytes_max=1)
+    refusals.block(lanes[0])
+    Sender.back(SimpleNamespace(dealing=dealing, consider=considered.append, refusals=refusals), back)
+    assert not lanes[0].blocked
     assert set(considered) == set(lanes[:4])
     assert {lane.dealt for lane in lanes[:4]} == {(0, 2)}
     assert {lanes[4], lanes[5]} <= back.lanes

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
+from mirror.held import Held
 from mirror.lane import Lane
 from mirror.metrics import Metrics
 from mirror.pipe import Pipe
@@ -99,6 +100,8 @@ async def test_where_there_is_no_room_only_what_has_no_backlog_goes():
 def reading(config, *held):
     """A replicator whose lanes hold so many bytes, and the topics that it would read on."""
     replicator = Replicator(config, Metrics())
+    blocked = Held(config.buffer_bytes_max)
+    replicator._sender = SimpleNamespace(refusals=SimpleNamespace(held=blocked))  # type: ignore[assignment]
     for name, size in held:
         one = replicator._new_lane(TopicPartition(name, 0), {"cleanup.policy": "delete"})
         assert one is not None
