@@ -75,6 +75,7 @@ class FileConfig:
 
     path: Path
     rotated: Path | None
+    files_max: int
     topic: str
     start: str
     continuation: str | None
@@ -379,6 +380,7 @@ def _file(table: Table) -> FileConfig:
     return FileConfig(
         path=table.path("path"),
         rotated=table.optional_path("rotated"),
+        files_max=table.number("files_max", 100, 1, 10_000),
         topic=_topic(table, "topic", "logs"),
         start=table.choice("start", "beginning", ("beginning", "end")),
         continuation=_continuation(table),

@@ -13,10 +13,9 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from drupelet.log_tree import Log
-from gateway import state
 from gateway.config import FileConfig
 from gateway.dead_letters import REASON_LINE_TOO_LONG
 from gateway.metrics import Metrics
@@ -27,9 +26,11 @@ from gateway.sources.open_file import NotRegularError
 from gateway.sources.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
 from gateway.sources.safe_place import SafePlace
 from gateway.sources.tail import Tail
+from gateway.state import StateError, load
 
 QUIET_S = 1.0  # then the last line in hand is taken to be whole
 HOST = platform.node().encode()
+_Result = TypeVar("_Result")
 _log = Log("gateway.files")
 
 
@@ -40,13 +41,13 @@ def state_path(state_dir: Path, path: Path) -> Path:
 
 def load_family(path: Path) -> FamilyState | None:
     """Return the saved state of a followed file, or None for one not seen before; raises StateError."""
-    saved = state.load(path)
+    saved = load(path)
     if saved is None:
         return None
     try:
         return from_json(saved)
     except (KeyError, TypeError, ValueError) as error:
-        raise state.StateError(f"{path} holds no place: remove it, and the file is read from its beginning.") from error
+        raise StateError(f"{path} holds no place: remove it, and the file is read from its beginning.") from error
 
 
 def saved_family(state_dir: Path, path: Path) -> FamilyState | None:
@@ -55,7 +56,7 @@ def saved_family(state_dir: Path, path: Path) -> FamilyState | None:
     if family is not None:
         return family
     for file in (state_dir / "files").glob("*.json"):
-        older = Path(str((state.load(file) or {}).get("path", "")))
+        older = Path(str((load(file) or {}).get("path", "")))
         if older.name == path.name and not older.is_absolute() and older.absolute() == path:
             return load_family(file)
     return None
@@ -129,7 +130,7 @@ class FileSource:
 
     async def _follow(self) -> None:
         while True:
-            items = [] if self._stopping else await asyncio.to_thread(self._read)
+            items = [] if self._stopping else await _in_thread(self._read)
             self.ready.set()
             await self._save_changes(items)
             for item in items:
@@ -137,6 +138,32 @@ class FileSource:
                 self._take(item)
             if not items:
                 await asyncio.sleep(self._config.poll_interval_ms / 1000)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was read is acknowledged and saved, and nothing came for a while."""
+        is_done = self._safe.all_acked and self._safe.is_saved and not self._joiner.holds
+        return is_done and self._tail.state is not None and time.monotonic() - self._quiet_since_s >= QUIET_S
+
+    @property
+    def saved(self) -> FamilyState:
+        """How far all files were read for good, once the source has ended; only of one that has found its file."""
+        assert self._safe.place is not None
+        return self._safe.place
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether all that was read is saved, once the source has ended."""
+        return self._safe.is_saved and self._tail.state is not None and self._tail.state.place == self.saved.place
+
+    @property
+    def newest_path(self) -> Path | None:
+        """The present name of the file that was written last."""
+        return self._tail.newest_path
+
+    def has_read(self, inode: int, size: int) -> bool:
+        """Whether the file with that inode, and all that was rotated from it, have been read to their ends."""
+        return self._tail.has_read(inode, size)
 
     @property
     def inodes(self) -> set[int]:
@@ -160,7 +187,7 @@ class FileSource:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.poll_interval_ms / 1000):
                     await self._publisher.room()
-            await asyncio.to_thread(self._look)
+            await _in_thread(self._look)
 
     def _look(self) -> None:
         try:
@@ -256,3 +283,13 @@ class FileSource:
 
     def _content(self, family: FamilyState) -> dict[str, Any]:
         return {"path": str(self._config.path), **to_json(family)}
+
+
+async def _in_thread(work: Callable[[], _Result]) -> _Result:
+    """Run blocking work to its end, also when cancelled: what it uses is closed afterwards."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise

@@ -62,6 +62,16 @@ class SafePlace(Generic[PlaceT]):
         """Whether nothing that was handed over waits for its acknowledgement."""
         return not self._waiting
 
+    @property
+    def place(self) -> PlaceT | None:
+        """The place before which all is acknowledged."""
+        return self._place
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file holds the present place."""
+        return self._place == self._saved
+
     async def begin(self, place: PlaceT | None) -> None:
         """Take the place where it all begins, before anything is handed over, and save it."""
         self._place = place

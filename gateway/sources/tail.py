@@ -101,6 +101,19 @@ class Tail:
         """Whether a file of the path was found, under its own name or another one."""
         return any(file.path is not None or file.opened is not None for file in self._family.files)
 
+    def has_read(self, inode: int, size: int) -> bool:
+        """Whether all files are read, and the newest is that one; a last line without its newline may be left."""
+        newest = self._family.newest
+        if newest is None or newest.place.inode != inode or newest is not self._current:
+            return False
+        others = sum(file.unread_bytes for file in self._family.files[:-1])
+        return not others and size == newest.place.position + self._splitter.held_bytes
+
+    @property
+    def newest_path(self) -> Path | None:
+        """The present name of the file that was written last."""
+        return None if self._family.newest is None else self._family.newest.path
+
     @property
     def changes(self) -> int:
         """Count of changes in which files there are."""

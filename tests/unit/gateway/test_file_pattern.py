@@ -9,7 +9,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,8 @@ import pytest
 from gateway import state
 from gateway.app import _file_source
 from gateway.metrics import Metrics
-from gateway.sources import file_pattern
+from gateway.records import Record
+from gateway.sources import file_pattern, files, matches
 from gateway.sources.file_pattern import PatternSource
 from gateway.sources.files import FileSource, state_path
 from gateway.sources.lines import Joiner
@@ -33,8 +36,8 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_pattern, "SCAN_S", 0.02)
 
 
-def pattern_source(tmp_path: Path, publisher: FakePublisher, path: str = "logs/*.log") -> PatternSource:
-    whole = config(tmp_path, f'[[files]]\npath = "{path}"\npoll_interval_ms = 10\nsave_interval_ms = 0\n')
+def pattern_source(tmp_path: Path, publisher: FakePublisher, path: str = "logs/*.log", more: str = "") -> PatternSource:
+    whole = config(tmp_path, f'[[files]]\npath = "{path}"\npoll_interval_ms = 10\nsave_interval_ms = 0\n{more}')
     (file,) = whole.files
     assert _file_source(file) is PatternSource
     return PatternSource(file, publisher.as_publisher(), whole.state_dir, Metrics())
@@ -128,14 +131,80 @@ async def test_a_file_that_went_while_we_were_away_is_a_loss(tmp_path: Path, mon
     assert not state_path(tmp_path / "state", log).exists()
 
 
-async def test_too_many_files_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_pattern, "FILES_MAX", 2)
-    (tmp_path / "logs").mkdir()
-    for number in range(5):
-        (tmp_path / "logs" / f"{number}.log").touch()
+class ReadyPublisher(FakePublisher):
+    """A publisher that acknowledges at once."""
+
+    def offer(self, record: Record, on_acked: Callable[[], None]) -> None:
+        super().offer(record, on_acked)
+        on_acked()
+
+
+def many_files(tmp_path: Path, count: int) -> Path:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for number in range(count):
+        (logs / f"n{number}.log").write_text(f"{number}\n")
+        os.utime(logs / f"n{number}.log", (1_000 + number, 1_000 + number))
+    return logs
+
+
+async def test_files_that_wait_are_a_problem_and_those_changed_last_come_first(tmp_path: Path) -> None:
+    many_files(tmp_path, 5)
+    publisher = FakePublisher()
+    source = pattern_source(tmp_path, publisher, more="files_max = 2\nrotate_wait_ms = 50\n")
+    async with running_task(source.run()):
+        await until(lambda: "3 files wait while 2 are read (files_max): raise it" in str(source.problem()))
+        await until(lambda: values(publisher) == {b"4", b"3"})
+
+
+async def test_finished_files_make_room_and_are_read_on_when_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "QUIET_S", 0.02)
+    logs = many_files(tmp_path, 7)
+    publisher = ReadyPublisher()
+    source = pattern_source(tmp_path, publisher, more="files_max = 2\nrotate_wait_ms = 50\n")
+    async with running_task(source.run()):
+        await until(lambda: len(values(publisher)) == 7 and source.problem() is None)
+        for number in range(7):
+            with (logs / f"n{number}.log").open("a") as file:
+                file.write(f"more {number}\n")
+        (logs / "n3.log").rename(logs / "n3.log.1")
+        (logs / "n3.log").write_text("next 3\n")
+        await until(lambda: len(values(publisher)) == 15)
+    again = ReadyPublisher()
+    source = pattern_source(tmp_path, again, more="files_max = 2\nrotate_wait_ms = 50\n")
+    (logs / "new.log").write_text("new\n")
+    async with running_task(source.run()):
+        await until(lambda: values(again) == {b"new"})
+        await until(lambda: source.problem() is None)
+    assert (len(publisher.records), len(again.records)) == (15, 1)
+    assert publisher.losses == again.losses == []
+
+
+async def test_a_closed_file_that_is_renamed_is_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "QUIET_S", 0.02)
+    logs = many_files(tmp_path, 3)
+    publisher = ReadyPublisher()
+    source = pattern_source(tmp_path, publisher, more="files_max = 1\n")
+    async with running_task(source.run()):
+        await until(lambda: len(values(publisher)) == 3 and source.problem() is None)
+        for number in range(3):
+            (logs / f"n{number}.log").rename(logs / f"other{number}.log")
+            with (logs / f"other{number}.log").open("a") as file:
+                file.write(f"more {number}\n")
+        await until(lambda: len(values(publisher)) == 6)
+    assert len(publisher.records) == 6
+
+
+async def test_more_matches_than_can_be_looked_at_are_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matches, "CANDIDATES_MAX", 3)
+    many_files(tmp_path, 5)
     source = pattern_source(tmp_path, FakePublisher())
     async with running_task(source.run()):
-        await until(lambda: "3 files more match" in str(source.note()))
+        await until(lambda: "the rest is not read; narrow it" in str(source.problem()))
 
 
 async def test_a_file_whose_name_has_a_star_is_a_file(tmp_path: Path) -> None:
