@@ -36,7 +36,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh tests/benchmarks/in_root.sh
 
-.PHONY: help demo cluster test test-all test-root test-loaded unit crash simulate simulate-mirror cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
+.PHONY: help demo cluster test test-all test-root test-loaded unit crash simulate simulate-mirror simulate-journal cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -88,6 +88,9 @@ simulate-mirror: $(VENV)/.installed-test  ## the mirror between two ends in memo
 cluster-simulate: $(VENV)/.installed-test  ## a cluster of brokers over a model of ZooKeeper, in virtual time, for 60 s; SEED=: that one alone; HOURS=: so long
 	$(PYTHON) -m tests.simulation.cluster $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
+simulate-journal: $(VENV)/.installed-test  ## journals of up to four machines rotated, deleted and copied under a gateway that is killed: 2,000 schedules; SEED=: from that one on
+	$(PYTHON) -m tests.simulation.gateway_journal $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sanitizers, against the Python one (SECONDS=120, SEED=)
 	$(PYTHON) -m tests.property.walker_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -127,6 +130,7 @@ night:  ## what takes too long for each change, for hours (root): abuse whole, s
 	$(MAKE) fuzz-walker SECONDS=1200
 	$(MAKE) fuzz-login SECONDS=1200
 	$(MAKE) simulate-mirror HOURS=1
+	$(MAKE) simulate-journal ARGS='--schedules 50000'
 	$(MAKE) cluster-simulate HOURS=1
 	$(MAKE) cluster-rounds ROUNDS=100
 	$(MAKE) molecule
@@ -215,7 +219,7 @@ install-cluster:
 	@$(SETUP) jars zookeeper-jars
 
 install-test:
-	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat zsh man-db mtools e2fsprogs dosfstools fdisk fuse3 libfaketime mmdebstrap openssh-client iproute2
+	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat zsh man-db mtools e2fsprogs dosfstools fdisk fuse3 libfaketime mmdebstrap openssh-client iproute2 systemd-journal-remote
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars

@@ -121,7 +121,8 @@ def describe(config: GatewayConfig) -> list[str]:
         ]
     lines += [f"file {file.path} -> {file.topic}" for file in config.files]
     if config.journal is not None:
-        lines.append(f"journal -> {config.journal.topic}, {', '.join(config.journal.units) or 'all units'}")
+        where = "" if config.journal.directory is None else f" in {config.journal.directory}, all machines,"
+        lines.append(f"journal{where} -> {config.journal.topic}, {', '.join(config.journal.units) or 'all units'}")
     if config.board is not None:
         lines.append(f"board {config.board.name} -> {config.board.topic}, every {config.board.interval_ms} ms")
     return lines

@@ -8,15 +8,15 @@ from __future__ import annotations
 import glob
 import os
 import pwd
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from drupelet.addresses import host_and_port, is_loopback
 from drupelet.errors import reason
-from gateway.config import FileConfig, GatewayConfig, MosquittoConfig
+from gateway.config import FileConfig, GatewayConfig, JournalConfig, MosquittoConfig
 from gateway.sources.matches import CANDIDATES_MAX, find_matches, kind_of
+from gateway.systemd_journal.directory import PERSISTENT, VOLATILE
 
 LEFT_OUT_MAX = 10
 
@@ -29,9 +29,17 @@ def security(config: GatewayConfig) -> list[str]:
 def missing(config: GatewayConfig) -> list[str]:
     """Which sources are not there; they are waited for."""
     found = [told for file in config.files if (told := _missing_file(file)) is not None]
-    if config.journal is not None and shutil.which("journalctl") is None:
-        found.append("journalctl is not installed: [journal] needs systemd, else follow [[files]].")
+    if config.journal is not None:
+        found += _missing_journal(config.journal)
     return found
+
+
+def _missing_journal(config: JournalConfig) -> list[str]:
+    if config.directory is not None:
+        return [] if config.directory.is_dir() else [f"journal.directory {config.directory} is not there."]
+    if PERSISTENT.is_dir() or VOLATILE.is_dir():
+        return []
+    return [f"neither {PERSISTENT} nor {VOLATILE} is there: [journal] needs systemd, else follow [[files]]."]
 
 
 def refused(config: GatewayConfig) -> Iterator[str]:

@@ -92,10 +92,15 @@ class Loss:
     partition: None = None  # what the gateway loses never had a place
     first_offset: None = None
     end_offset: None = None
+    machine_id: str | None = None  # of journal entries, and their sequence numbers
+    first_seqnum: int | None = None
+    last_seqnum: int | None = None
 
     def to_record(self, node: str, reason: str = "") -> Record:
         """Return the ledger record that reports the loss, noticed by `node`; `reason` goes into a header."""
-        key, value = encode(self, self.time_ms, node)
+        names = ("machine_id", "first_seqnum", "last_seqnum")
+        more = {} if self.machine_id is None else {name: getattr(self, name) for name in names}
+        key, value = encode(self, self.time_ms, node, **more)
         return Record(
             source="ledger",
             topic=LEDGER_TOPIC,

@@ -52,6 +52,7 @@ STAGES: Stages = (
             _pytest("differential", "differential"),
             # These seeds; the night takes new ones.
             Suite("schedules", ("-m", "tests.simulation.mirror", "--seed", "3000000", "--hours", "0.02")),
+            Suite("journals", ("-m", "tests.simulation.gateway_journal", "--seed", "4000000")),
             Suite("walker-fuzz", ("-m", "tests.property.walker_fuzz", "--seconds", "30")),
             Suite("login-fuzz", ("-m", "tests.property.login_fuzz", "--seconds", "20")),
             Suite("crash", ("-m", "tests.simulation.crash", "--points", "20000", "--seconds", "330")),

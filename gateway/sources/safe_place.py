@@ -40,12 +40,17 @@ class SafePlace(Generic[PlaceT]):
         content: Callable[[PlaceT], dict[str, Any]],
         save_interval_ms: int,
         saved: PlaceT | None = None,
+        merge: Callable[[PlaceT, PlaceT], PlaceT] | None = None,
     ) -> None:
-        """`name` stands for the place in `trouble`; `content` makes of a place what the file holds, now `saved`."""
+        """`name` stands for the place in `trouble`; `content` makes of a place what the file holds, now `saved`.
+
+        `merge` returns a place of several parts with the parts that an acknowledgement moves.
+        """
         self.trouble: str | None = None
         self._path = path
         self._name = name
         self._content = content
+        self._merge = merge
         self._save_interval_s = save_interval_ms / 1000
         self._place = self._saved = saved
         self._waiting: deque[_Waiting[PlaceT]] = deque()
@@ -98,7 +103,9 @@ class SafePlace(Generic[PlaceT]):
         waiting.acked = True
         while self._waiting and self._waiting[0].acked:
             after = self._waiting.popleft().after
-            self._place = self._place if after is None else after
+            if after is not None:
+                before, merge = self._place, self._merge
+                self._place = after if before is None or merge is None else merge(before, after)
         self._save_due.set()
 
     async def _save_regularly(self) -> None:

@@ -26,13 +26,19 @@ def test_what_is_not_there_is_told_and_what_is_there_is_not(tmp_path: Path, monk
     text = "[journal]\n" + "".join(
         f'[[files]]\npath = "{path}"\n' for path in ("no.log", "no/x.log", "no/*.log", "x*.log", "t*.log", "there.log")
     )
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(notices, "PERSISTENT", tmp_path / "var")
+    monkeypatch.setattr(notices, "VOLATILE", tmp_path / "run")
     assert notices.missing(config(tmp_path, text)) == [
         f"files.path {tmp_path}/no.log is not there.",
         f"files.path {tmp_path}/no/x.log: the directory {tmp_path}/no is not there.",
         f"files.path {tmp_path}/no/*.log: the directory {tmp_path}/no is not there.",
         f"files.path {tmp_path}/x*.log: no file matches.",
-        "journalctl is not installed: [journal] needs systemd, else follow [[files]].",
+        f"neither {tmp_path}/var nor {tmp_path}/run is there: [journal] needs systemd, else follow [[files]].",
+    ]
+    (tmp_path / "run").mkdir()
+    assert notices.missing(config(tmp_path, "[journal]\n")) == []
+    assert notices.missing(config(tmp_path, f'[journal]\ndirectory = "{tmp_path}/no"\n')) == [
+        f"journal.directory {tmp_path}/no is not there."
     ]
 
 

@@ -1,0 +1,46 @@
+"""One chain of journal files: how far it is read, and the file of it that is open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.systemd_journal.file_format import JournalFile
+from gateway.systemd_journal.positions import Position
+
+
+@dataclass(slots=True, eq=False)
+class Chain:
+    """A chain of journal files: its position, and its file that is open."""
+
+    name: str
+    label: str
+    kind: str
+    is_volatile: bool
+    position: Position | None = None
+    file: JournalFile | None = None
+    seen_file_id: str = ""  # of its last file in the last scan that found one
+    suspicion: tuple[object, float] | None = None  # what is suspected, and since when
+    is_dirty: bool = False  # the position has moved, and no event says so
+    tail_moved: bool = False
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return what the chains of one kind in one directory have in common."""
+        return self.label, self.kind
+
+    @property
+    def machine(self) -> str:
+        """Return the directory's name, by which chains in /run and /var belong together."""
+        return self.label.partition("/")[2]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def confirmed(self, suspected: object, now_s: float, after_s: float) -> bool:
+        """Return whether the same has been suspected for `after_s`."""
+        if self.suspicion is None or self.suspicion[0] != suspected:
+            self.suspicion = (suspected, now_s)
+        return now_s - self.suspicion[1] >= after_s

@@ -1,0 +1,164 @@
+"""Unpack a data object's payload: the beginning that holds a field's name, and the value, within a bound of memory.
+
+| codec | payload as stored |
+|---|---|
+| none | NAME=value |
+| xz | one xz stream |
+| lz4 | size of the whole, 8 bytes little-endian; one LZ4 block |
+| zstd | one frame |
+
+A payload of 20 KB may unpack to gigabytes: of a value above VALUE_BYTES_MAX only the beginning is unpacked.
+Source: systemd's JOURNAL_FILE_FORMAT, compress.c; the LZ4 block format. A codec's library is imported at the first
+payload that needs it: it costs memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, cast
+
+VALUE_BYTES_MAX = 2 << 20
+KEPT_BYTES_MAX = 65_536  # of a longer value
+XZ, LZ4, ZSTD = 1, 2, 4
+CODECS = XZ | LZ4 | ZSTD
+_STEP_BYTES = 65_536
+_XZ_MEMORY_MAX = 96 << 20
+
+ReadPayload = Callable[[int], bytes]  # the first n bytes as stored
+
+
+class CorruptionError(Exception):
+    """A part of a journal file cannot be what it claims to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongValue:
+    """A value above VALUE_BYTES_MAX: its beginning, and its size; None: unknown."""
+
+    beginning: bytes
+    size: int | None
+
+
+Value = bytes | LongValue
+
+
+def beginning(codec: int, read: ReadPayload, count: int) -> bytes:
+    """Return the first `count` bytes of the unpacked payload, fewer where it is shorter; raises CorruptionError."""
+    return read(count) if codec == 0 else _unpacked(codec, read, count)
+
+
+def field_value(codec: int, read: ReadPayload, stored_bytes: int, name_bytes: int) -> Value:
+    """Return what follows the first `name_bytes` of the unpacked payload; raises CorruptionError."""
+    if codec == 0:
+        if stored_bytes - name_bytes <= VALUE_BYTES_MAX:
+            return read(stored_bytes)[name_bytes:]
+        return LongValue(read(name_bytes + KEPT_BYTES_MAX)[name_bytes:], stored_bytes - name_bytes)
+    whole = _unpacked(codec, read, name_bytes + VALUE_BYTES_MAX + 1)
+    if len(whole) <= name_bytes + VALUE_BYTES_MAX:
+        return whole[name_bytes:]
+    size = int.from_bytes(read(8), "little") - name_bytes if codec == LZ4 else None
+    return LongValue(whole[name_bytes : name_bytes + KEPT_BYTES_MAX], size)
+
+
+def _unpacked(codec: int, read: ReadPayload, count: int) -> bytes:
+    unpack = {XZ: _unpacked_xz, LZ4: _unpacked_lz4, ZSTD: _unpacked_zstd}.get(codec)
+    if unpack is None:
+        raise CorruptionError("a data object names several compressions")
+    return unpack(read, count)
+
+
+def _unpacked_zstd(read: ReadPayload, count: int) -> bytes:
+    import zstandard  # noqa: PLC0415 (only where a payload needs it)
+
+    source = _Stored(read)
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=8 << 20).stream_reader(cast(IO[bytes], source)) as reader:
+            return _read_up_to(reader.read, count)
+    except zstandard.ZstdError as error:
+        raise CorruptionError(f"a data object is no zstd frame ({error})") from error
+
+
+def _unpacked_xz(read: ReadPayload, count: int) -> bytes:
+    import lzma  # noqa: PLC0415
+
+    source, unpacker = _Stored(read), lzma.LZMADecompressor(memlimit=_XZ_MEMORY_MAX)
+    found = b""
+    try:
+        while len(found) < count and not unpacker.eof:
+            packed = source.read(_STEP_BYTES) if unpacker.needs_input else b""
+            more = unpacker.decompress(packed, count - len(found))
+            if not more and not packed and unpacker.needs_input:
+                raise CorruptionError("a data object's xz stream ends early")
+            found += more
+    except lzma.LZMAError as error:
+        raise CorruptionError(f"a data object is no xz stream ({error})") from error
+    return found
+
+
+def _unpacked_lz4(read: ReadPayload, count: int) -> bytes:
+    size = int.from_bytes(read(8), "little")
+    if size > count:
+        return _lz4_beginning(read, count)
+    import lz4.block  # noqa: PLC0415
+
+    try:
+        return bytes(lz4.block.decompress(_Stored(read, 8).read(-1), uncompressed_size=size))
+    except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
+        raise CorruptionError(f"a data object is no LZ4 block ({error})") from error
+
+
+def _lz4_beginning(read: ReadPayload, count: int) -> bytes:
+    """Unpack the first `count` bytes of a block, which the library unpacks only whole."""
+    block, found, at = read(8 + 2 * count + 64)[8:], bytearray(), 0
+    try:
+        while len(found) < count:
+            token = block[at]
+            literals, at = _lz4_length(block, at + 1, token >> 4)
+            found += block[at : at + literals]
+            at += literals
+            if at >= len(block):
+                break
+            distance = block[at] | block[at + 1] << 8
+            length, at = _lz4_length(block, at + 2, token & 15)
+            start = len(found) - distance
+            if distance == 0 or start < 0:
+                raise CorruptionError("a data object is no LZ4 block")
+            pattern = bytes(found[start:])
+            wanted = min(length + 4, count - len(found))
+            found += (pattern * (wanted // len(pattern) + 1))[:wanted]
+    except IndexError:
+        raise CorruptionError("a data object's LZ4 block ends early") from None
+    return bytes(found[:count])
+
+
+def _lz4_length(block: bytes, at: int, length: int) -> tuple[int, int]:
+    if length == 15:
+        while True:
+            length += block[at]
+            at += 1
+            if block[at - 1] != 255:
+                break
+    return length, at
+
+
+def _read_up_to(read: Callable[[int], bytes], count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count and (more := read(count - len(found))):
+        found += more
+    return bytes(found)
+
+
+class _Stored:
+    """The stored payload as a file; it grows by steps, since most payloads are wanted at their beginning only."""
+
+    def __init__(self, read: ReadPayload, at: int = 0) -> None:
+        self._read_payload = read
+        self._at = at
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next `size` bytes, or all."""
+        end = 1 << 40 if size < 0 else self._at + size
+        more = self._read_payload(end)[self._at :]
+        self._at += len(more)
+        return more

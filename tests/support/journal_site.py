@@ -1,0 +1,163 @@
+"""A machine with a journald whose steps a test chooses: entries, rotations, deletions, boots, power losses, clocks.
+
+| journald | sequence numbers |
+|---|---|
+| 252 (`shared_id` false) | one counter for all files, from 0 at each start; each chain has an id of its own |
+| 254 and later (`shared_id` true) | one counter and one id for all files |
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.journal_files import OFFLINE, ONLINE, JournalFileWriter
+
+
+@dataclass(slots=True)
+class Written:
+    """An entry that a program wrote."""
+
+    message: bytes
+    machine_id: str
+    chains: set[str] = field(default_factory=set)  # of the files that hold it
+
+
+@dataclass(slots=True)
+class SimulatedJournald:
+    """journald of one machine; `root` is /var/log/journal, `run` /run/log/journal or None."""
+
+    root: Path
+    chance: random.Random
+    shared_id: bool = False
+    clock_us: int = 1_764_000_000_000_000
+    run: Path | None = None
+    machine_id: str = ""
+    boot_id: str = ""
+    monotonic_us: int = 1_000
+    written: list[Written] = field(default_factory=list)
+    _counter: int = 0
+    _server_id: str = ""
+    _files: dict[tuple[bool, str], JournalFileWriter] = field(default_factory=dict)  # active, by volatile and kind
+    _tails: dict[Path, int] = field(default_factory=dict)
+    _volatile: list[tuple[int, int, str, list[tuple[str, bytes]]]] = field(default_factory=list)
+    is_volatile: bool = False
+
+    def __post_init__(self) -> None:
+        self.machine_id = self.machine_id or self._id()
+        self.boot_id = self._id()
+        self.is_volatile = self.run is not None
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def log(self, *messages: str, kind: str = "system", more: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Write entries with `more` fields; the clock goes on by a millisecond for each."""
+        for message in messages:
+            self.clock_us += 1_000
+            self.monotonic_us += 1_000
+            fields = [("MESSAGE", message.encode()), *more]
+            entry = (self.clock_us, self.monotonic_us, self.boot_id, fields)
+            if self.is_volatile:
+                self._volatile.append(entry)
+            chain = self._append(self.is_volatile, "system" if self.is_volatile else kind, *entry)
+            self.written.append(Written(message.encode(), self.machine_id, {chain}))
+
+    def rotate(self) -> None:
+        """Archive the active files."""
+        for (is_volatile, kind), file in list(self._files.items()):
+            if file.n_entries:
+                self._rotate(is_volatile, kind, file)
+
+    def _rotate(self, is_volatile: bool, kind: str, file: JournalFileWriter) -> JournalFileWriter:
+        name = f"{kind}@{file.seqnum_id}-{file.head[0]:016x}-{file.head[1]:016x}.journal"
+        file.archive(file.path.with_name(name))
+        del self._files[is_volatile, kind]
+        return self._open(is_volatile, kind, file)
+
+    def vacuum(self, keep: int) -> None:
+        """Delete the oldest archived files."""
+        directory = self.root / self.machine_id
+        archived = sorted(directory.glob("*@*"), key=lambda path: path.stat().st_mtime_ns)
+        for path in archived[: max(len(archived) - keep, 0)]:
+            path.unlink()
+
+    def boot(self, *, clean: bool = True) -> None:
+        """Start again; after a power loss journald sets the open files aside."""
+        self.boot_id, self.monotonic_us = self._id(), 1_000 + self.chance.randrange(1_000)
+        self._counter, self._server_id = 0, ""
+        for (is_volatile, kind), file in list(self._files.items()):
+            if is_volatile:
+                file.close()
+                file.path.unlink()
+                del self._files[is_volatile, kind]
+            elif not clean:
+                stamp = f"{self.clock_us:016x}-{self.chance.getrandbits(64):016x}"
+                file.archive(file.path.with_name(f"{kind}@{stamp}.journal~"), clean=False)
+                del self._files[is_volatile, kind]
+                if self.shared_id:
+                    self._open(is_volatile, kind, file)
+        if self.run is not None:
+            for path in (self.run / self.machine_id).glob("*"):
+                path.unlink()
+            self._volatile.clear()
+        self.is_volatile = self.run is not None
+
+    def flush(self) -> None:
+        """Copy /run to /var and delete it, as systemd-journal-flush does."""
+        if not self.is_volatile or self.run is None:
+            return
+        self.is_volatile = False
+        for entry, written in zip(self._volatile, self.written[len(self.written) - len(self._volatile) :], strict=True):
+            written.chains.add(self._append(False, "system", *entry))
+        self._volatile.clear()
+        for key in [key for key in self._files if key[0]]:
+            self._files.pop(key).close()
+        for path in (self.run / self.machine_id).glob("*"):
+            path.unlink()
+        if (self.run / self.machine_id).exists():
+            (self.run / self.machine_id).rmdir()
+
+    def jump(self, seconds: float) -> None:
+        """Set the clock."""
+        self.clock_us += int(seconds * 1_000_000)
+
+    def _append(
+        self, is_volatile: bool, kind: str, realtime: int, monotonic: int, boot: str, fields: list[tuple[str, bytes]]
+    ) -> str:
+        file = self._files.get((is_volatile, kind)) or self._open(is_volatile, kind, None)
+        if self.shared_id:
+            self._server_id = self._server_id or file.seqnum_id
+            if file.seqnum_id != self._server_id:
+                if file.n_entries:
+                    file = self._rotate(is_volatile, kind, file)
+                file.seqnum_id = self._server_id
+        seqnum = max(file.tail[0], self._counter) + 1
+        self._counter = seqnum
+        file.append(seqnum, realtime, monotonic, boot, fields)
+        return f"{'run' if is_volatile else 'var'}/{self.machine_id}|{kind}|{file.seqnum_id}"
+
+    def _open(self, is_volatile: bool, kind: str, template: JournalFileWriter | None) -> JournalFileWriter:
+        root = self.run if is_volatile else self.root
+        assert root is not None
+        directory = root / self.machine_id
+        directory.mkdir(parents=True, exist_ok=True)
+        file_id = self._id()
+        own = (self.shared_id and self._server_id) or file_id
+        seqnum_id = own if template is None else template.seqnum_id
+        compact = self.chance.random() < 0.5
+        file = JournalFileWriter(directory / f"{kind}.journal", file_id, seqnum_id, self.machine_id, compact, ONLINE)
+        if template is not None:
+            file.inherit(template.tail[0])
+        self._files[is_volatile, kind] = file
+        return file
+
+    def _id(self) -> str:
+        return f"{self.chance.getrandbits(128):032x}"
+
+
+__all__ = ["OFFLINE", "SimulatedJournald", "Written"]

@@ -1,0 +1,283 @@
+"""Chains of journal files: each is read on from its own position, whatever clocks and other chains do.
+
+tests/support/journal_site.py writes the files; tests/simulation/gateway_journal.py plays random schedules.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.systemd_journal.directory import Directories, Root
+from gateway.systemd_journal.positions import EntriesLost, EntryRead, Event, Position, from_json, to_json
+from gateway.systemd_journal.reader import JournalReader
+from gateway.systemd_journal.selection import Selection
+from tests.support.journal_files import JournalFileWriter
+from tests.support.journal_site import SimulatedJournald
+
+BOOT, OTHER_BOOT = "b" * 32, "c" * 32
+MACHINE, FILE, OTHER_FILE = "1" * 32, "f" * 32, "e" * 32
+T = 1_764_000_000_000_000
+MakeMachine = Callable[..., SimulatedJournald]
+
+
+class Follower:
+    """A reader with a clock of its own; `read` returns the messages until nothing more is found."""
+
+    def __init__(self, directory: Path) -> None:
+        self.roots = [Root(directory, "")]
+        self.now_s = 0.0
+        self.positions: dict[str, Position] | None = None
+        self.losses: list[EntriesLost] = []
+        self.problems: list[str] = []
+
+    def read(self) -> list[bytes]:
+        """Read with a new reader, as after a restart, and keep its positions."""
+        reader = JournalReader(Directories(self.roots), Selection((), None), self.positions, lambda: self.now_s)
+        if self.positions is None:
+            self.positions = reader.start(at_end=False)
+        found: list[bytes] = []
+        quiet = 0
+        while quiet < 12:
+            self.now_s += 0.3
+            events = reader.next_events()
+            quiet = 0 if events else quiet + 1
+            found += self._take(events)
+        self.problems = reader.problems()
+        reader.close()
+        return found
+
+    def _take(self, events: list[Event]) -> Iterator[bytes]:
+        assert self.positions is not None
+        for event in events:
+            if event.position is None:
+                self.positions.pop(event.chain, None)
+            else:
+                self.positions[event.chain] = event.position
+            if isinstance(event, EntryRead):
+                (value,) = event.fields.get("MESSAGE", [b""])
+                assert isinstance(value, bytes)
+                yield value
+            elif isinstance(event, EntriesLost):
+                self.losses.append(event)
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Follower:
+    return Follower(tmp_path)
+
+
+@pytest.fixture
+def make_machine(tmp_path: Path) -> Iterator[MakeMachine]:
+    machines: list[SimulatedJournald] = []
+
+    def make(**options: object) -> SimulatedJournald:
+        machines.append(SimulatedJournald(tmp_path, random.Random(len(machines)), **options))  # type: ignore[arg-type]
+        return machines[-1]
+
+    yield make
+    for machine in machines:
+        machine.close()
+
+
+def a_file(path: Path, messages: list[tuple[int, str, int, str]], file_id: str = FILE, seqnum_id: str = "") -> None:
+    """Write a file of entries: sequence number, message, milliseconds of clock and of boot, boot."""
+    writer = JournalFileWriter(path, file_id, seqnum_id or file_id, MACHINE)
+    for seqnum, message, at_ms, boot in messages:
+        writer.append(seqnum, T + at_ms * 1_000, 100_000 + at_ms * 1_000, boot, [("MESSAGE", message.encode())])
+    writer.close()
+
+
+def test_machines_whose_clocks_differ_are_read_whole(follower: Follower, make_machine: MakeMachine) -> None:
+    machines = [make_machine() for _ in range(5)]
+    for number, machine in enumerate(machines):
+        machine.jump(-2.0 * number)
+    follower.read()
+    for round_number in range(20):
+        for machine in machines:
+            machine.log(f"{machine.machine_id[:4]} {round_number} a", f"{machine.machine_id[:4]} {round_number} b")
+        assert len(follower.read()) == 10
+    assert follower.losses == []
+
+
+def test_a_clock_that_goes_back_within_a_boot_hides_nothing(follower: Follower, make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    machine.log("before")
+    assert follower.read() == [b"before"]
+    machine.jump(-86_400)
+    machine.log("after", "and after")
+    assert follower.read() == [b"after", b"and after"]
+    machine.rotate()
+    machine.log("in the next file")
+    assert follower.read() == [b"in the next file"]
+    assert follower.losses == []
+
+
+def test_a_file_that_arrives_late_with_older_entries_is_read(follower: Follower, tmp_path: Path) -> None:
+    a_file(tmp_path / "remote-a.journal", [(1, "new", 60_000, BOOT)])
+    assert follower.read() == [b"new"]
+    a_file(tmp_path / "remote-b.journal", [(1, "old", 0, BOOT), (2, "older", -60, OTHER_BOOT)], OTHER_FILE)
+    assert follower.read() == [b"old", b"older"]
+    assert follower.losses == []
+
+
+def test_two_files_of_one_boot_are_each_read_on(follower: Follower, make_machine: MakeMachine) -> None:
+    machine = make_machine(shared_id=True)
+    for number in range(3):
+        machine.log(f"system {number}")
+        machine.log(f"user {number}", kind="user-1000")
+        assert sorted(follower.read()) == [b"system %d" % number, b"user %d" % number]
+    assert follower.losses == []
+
+
+def test_an_archived_file_that_comes_after_the_active_one_is_read(follower: Follower, tmp_path: Path) -> None:
+    """As rsync copies them: the order of the sequence numbers decides, not the order of arrival."""
+    a_file(tmp_path / f"remote-a@{FILE}-1-1.journal", [(1, "1", 1, BOOT), (2, "2", 2, BOOT)])
+    a_file(tmp_path / "remote-a.journal", [(3, "3", 3, BOOT)], OTHER_FILE, FILE)
+    assert follower.read() == [b"1", b"2", b"3"]
+    assert follower.losses == []
+
+
+@pytest.mark.parametrize("shared_id", [False, True])
+def test_entries_that_are_deleted_unread_are_lost_with_count(
+    follower: Follower, make_machine: MakeMachine, shared_id: bool
+) -> None:
+    machine = make_machine(shared_id=shared_id)
+    machine.log("read")
+    follower.read()
+    machine.log(*map(str, range(7)))
+    machine.rotate()
+    machine.log("later")
+    machine.vacuum(0)
+    assert follower.read() == [b"later"]
+    (loss,) = follower.losses
+    assert (loss.count, loss.first_seqnum, loss.last_seqnum) == (7, 2, 8)
+    assert loss.reason.endswith(
+        "lost 7 entries of machine "
+        + machine.machine_id
+        + " before they were read, sequence numbers 2 to 8: rotated, vacuumed or volatile"
+    )
+
+
+def test_deleted_entries_show_before_another_entry_is_written(follower: Follower, make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    machine.log("read")
+    follower.read()
+    machine.log("lost")
+    machine.rotate()
+    machine.vacuum(0)
+    assert follower.read() == []
+    assert [loss.count for loss in follower.losses] == [1]
+
+
+def test_entries_of_another_kind_are_no_gap(follower: Follower, make_machine: MakeMachine) -> None:
+    machine = make_machine(shared_id=True)
+    machine.log("1")
+    follower.read()
+    machine.log("2", "3", kind="user-1000")
+    machine.rotate()
+    machine.log("4")
+    machine.log("5", kind="user-1000")
+    assert sorted(follower.read()) == [b"2", b"3", b"4", b"5"]
+    assert follower.losses == []
+
+
+def test_a_chain_without_files_is_a_loss_of_unknown_size(follower: Follower, make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    machine.log("read")
+    follower.read()
+    machine.log("lost")
+    machine.boot(clean=False)  # journald 252 begins a new chain
+    machine.vacuum(0)
+    machine.log("after")
+    assert follower.read() == [b"after"]
+    assert [loss.count for loss in follower.losses] == [None]
+
+
+def test_a_file_set_aside_after_a_power_loss_is_read_to_its_end(follower: Follower, make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    machine.log("1")
+    follower.read()
+    machine.log("2")
+    machine.boot(clean=False)
+    machine.log("3")
+    assert follower.read() == [b"2", b"3"]
+    assert follower.losses == []
+
+
+def test_entries_copied_from_run_to_var_come_once(
+    tmp_path: Path, follower: Follower, make_machine: MakeMachine
+) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "run").mkdir()
+    machine = make_machine(run=tmp_path / "run")
+    machine.root = tmp_path / "var"
+    follower.roots = [Root(tmp_path / "var", "var"), Root(tmp_path / "run", "run", is_volatile=True)]
+    machine.log("1", "2")
+    assert follower.read() == [b"1", b"2"]
+    machine.log("3")
+    machine.flush()
+    machine.log("4")
+    assert follower.read() == [b"3", b"4"]
+    assert follower.losses == []
+
+
+def test_a_corrupt_entry_is_lost_and_those_around_it_are_read(follower: Follower, tmp_path: Path) -> None:
+    writer = JournalFileWriter(tmp_path / "remote-a.journal", FILE, FILE, MACHINE)
+    offsets = [writer.append(n, T + n, n, BOOT, [("MESSAGE", b"%d" % n)]) for n in (1, 2, 3)]
+    writer.overwrite(offsets[1], bytes(16))
+    writer.close()
+    assert follower.read() == [b"1", b"3"]
+    (loss,) = follower.losses
+    assert loss.count == 1
+    assert "entries 2 to 2 of a journal file of remote-a are corrupt (no entry at offset" in loss.reason
+    assert follower.read() == []
+    assert len(follower.losses) == 1
+
+
+def test_a_file_whose_end_is_cut_off_is_read_as_far_as_it_goes(follower: Follower, tmp_path: Path) -> None:
+    path = tmp_path / f"remote-a@{FILE}-1-1.journal"
+    a_file(path, [(n, str(n), n, BOOT) for n in range(1, 9)])
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size * 2 // 3)
+    assert follower.read()[:3] == [b"1", b"2", b"3"]
+    assert follower.losses
+    assert all("are corrupt" in loss.reason for loss in follower.losses)
+
+
+@pytest.mark.parametrize("where", [8, 100, 272, 288, 1_000])
+@pytest.mark.parametrize("raw", [b"\xff" * 64, bytes(64), bytes(range(64))])
+def test_bytes_that_lie_end_in_a_loss_or_a_problem_and_in_no_loop(
+    follower: Follower, tmp_path: Path, where: int, raw: bytes
+) -> None:
+    writer = JournalFileWriter(tmp_path / "remote-a.journal", FILE, FILE, MACHINE)
+    for n in range(1, 9):
+        writer.append(n, T + n, n, BOOT, [("MESSAGE", b"%d" % n)])
+    writer.overwrite(where, raw)
+    writer.close()
+    read = follower.read()
+    assert read == [b"%d" % n for n in range(1, 9)] or follower.losses or follower.problems
+
+
+def test_random_bytes_in_a_file_never_stop_the_others(follower: Follower, tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    chance = random.Random(seed)
+    for number in range(40):
+        path = tmp_path / f"remote-{number}.journal"
+        a_file(path, [(n, str(n), n, BOOT) for n in range(1, 9)], f"{number:032x}")
+        with path.open("r+b") as file:
+            for _ in range(4):
+                file.seek(chance.randrange(path.stat().st_size))
+                file.write(chance.randbytes(8))
+    a_file(tmp_path / "remote-good.journal", [(1, "good", 1, BOOT)])
+    assert b"good" in follower.read(), f"seed {seed}"
+
+
+def test_positions_are_the_same_after_the_state_file(follower: Follower, make_machine: MakeMachine) -> None:
+    make_machine().log("1")
+    follower.read()
+    assert follower.positions
+    assert from_json(to_json(follower.positions)) == follower.positions
