@@ -121,6 +121,12 @@ class Asking:
         self._known |= there
         return there
 
+    async def error_of(self, name: str) -> int:
+        """Return the error code with which a topic's name is answered; 0 where the topic may be described."""
+        async with self._asked() as cluster:
+            found = (await cluster.topics([name])).get(name)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
+
     async def leader(self, partition: TopicPartition) -> Leader:
         """Return who leads a partition, as it was told last; `kind` where nobody does, then it is asked for anew."""
         if partition.topic not in self._known:

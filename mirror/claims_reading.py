@@ -3,6 +3,10 @@
 | call | requests |
 |---|---|
 | `refresh` | Metadata of all topics, unless they are given; then, per leader, Fetch from where the last refresh ended |
+| `look` | Metadata of a name that no mirror has: its error tells whether state topics may be seen at all |
+
+Metadata of all topics leaves out those that may not be described, as if they were not there. Asked for by name, Kafka
+and the edge broker refuse such a topic with TOPIC_AUTHORIZATION_FAILED, whether it is there or not.
 
 A mirror stores the head of a producer epoch, with acks=all, before the first batch of it. So a producer whose batch is
 in the source's log before a refresh begins, and that no claim names after it, is none of a mirror's.
@@ -30,6 +34,7 @@ from mirror.source import Source
 from mirror.state_records import claim_of, is_state_topic
 
 ANSWER_BYTES_MAX = 1024 * 1024
+PROBE = "__edge-mirror--state"  # as of a mirror without site and target, which there is not
 NOWHERE = 2**62  # as an end that no answer has given yet
 
 
@@ -49,6 +54,8 @@ class ClaimsReader:
         """When the last refresh that has ended was begun, by the loop's clock."""
         self.unreadable: dict[str, str] = {}
         """State topics that cannot be read, and why; what their mirrors write is not recognised."""
+        self.is_blind = False
+        """Whether `look` found that this user may not see the state topics of other mirrors."""
         self._source = source
         self._timeout_s = timeout_s
         self._places: dict[str, _Place] = {}
@@ -63,9 +70,13 @@ class ClaimsReader:
         began_at = asyncio.get_running_loop().time()
         found = await self._source().topics() if topics is None else topics
         names = {name: topic for name, topic in found.items() if is_state_topic(name)}
-        for gone in self._places.keys() - names.keys():
-            del self._places[gone]
         self.unreadable = {}
+        for gone in self._places.keys() - names.keys():
+            code = await self._source().error_of(gone)
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self.unreadable[gone] = error_name(code)
+            else:
+                del self._places[gone]
         by_node: dict[int, list[str]] = {}
         for name, topic in names.items():
             place = self._places.get(name)
@@ -77,6 +88,10 @@ class ClaimsReader:
                 raise SourceError(f"topic {led[0]}, which another mirror keeps at the source, has no leader")
             await self._read(node, led)
         self.began_at = began_at
+
+    async def look(self) -> None:
+        """Find out whether state topics of other mirrors may be seen at all."""
+        self.is_blind = await self._source().error_of(PROBE) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     async def _read(self, node: int, names: list[str]) -> None:
         """Read each of these up to its end as the first answer of it gives it."""

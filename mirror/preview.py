@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
+from mirror.errors import SourceError
 from mirror.offsets import Commit
-from mirror.provenance import TopicVerdict
+from mirror.provenance import BLIND, UNSEEN, TopicVerdict
 from mirror.screening import Screen
 from mirror.source import Source
 from mirror.target import Target
@@ -61,11 +62,15 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     commits = await source.commits(partitions)
     there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
     positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions}
-    verdicts = await _verdicts(Screen(_Sides(source, target), config.request_timeout_ms / 1000), chosen, positions)
+    screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000)
+    verdicts = await _verdicts(screen, chosen, positions)
     found = [
         _judged(_planned(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
         for name, topic in chosen.items()
     ]
+    if screen.is_blind:
+        mirrored = {partition.topic for partition in commits}
+        found = [_unseen(one, is_refused=one.topic not in mirrored) for one in found]
     return found, config.selection.near_miss(known)
 
 
@@ -74,21 +79,33 @@ class _Sides:
         self.source, self.target = source, target
 
 
+def _unseen(one: Planned, *, is_refused: bool) -> Planned:
+    """Return what is planned of a topic while state topics may not be seen: `run` refuses what it never mirrored."""
+    if one.trouble or not is_refused:
+        return replace(one, from_target="?", reason=f"{one.topic}: {UNSEEN}")
+    left_out = replace(one, target_name=None, partitions_there=None, to_send=0, again=0, gone=0, from_target="?")
+    return replace(left_out, trouble=f"{one.topic} {BLIND}")
+
+
 async def from_target(source: Source, target: Target, config: Config) -> dict[str, TopicVerdict]:
     """Return what becomes of each selected topic of which some, or all, came from the target.
 
-    Positions do not count in it. Raises SourceError, TargetError.
+    Positions do not count in it. Raises SourceError, TargetError; SourceError where state topics may not be seen.
     """
     known = await source.topics()
     chosen = {name: known[name] for name in config.selection.of(known)}
     await target.topics([])
-    verdicts = await _verdicts(Screen(_Sides(source, target), config.request_timeout_ms / 1000), chosen)
+    screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000)
+    verdicts = await _verdicts(screen, chosen)
+    if screen.is_blind:
+        raise SourceError(UNSEEN)
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None and verdict.reason}
 
 
 async def _verdicts(
     screen: Screen, chosen: Mapping[str, Topic], positions: Mapping[TopicPartition, int] | None = None
 ) -> dict[str, TopicVerdict | None]:
+    await screen.look()
     await screen.refresh()
     screen.check_readable()
     read_from: dict[str, dict[int, int]] = {name: {} for name in chosen}

@@ -34,6 +34,9 @@ MERGED = (
     "is refused: some of its records came from this mirror's target, and nothing tells which; exclude the topic, or "
     "give the mirrors that write to it sites and the policy prefix"
 )
+RIGHTS = "let this mirror's user describe and read the source's topics whose names begin with __edge-mirror-"
+UNSEEN = f"this mirror may not see the state topics of other mirrors at the source: {RIGHTS}"
+BLIND = f"is refused: nothing tells which of its records came from this mirror's target, as {UNSEEN}"
 
 Fate = Literal["own", "passed_over", "sent", "unknown"]
 

@@ -52,7 +52,7 @@ from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets
 from mirror.positions import Positions
 from mirror.progress import Progress
-from mirror.provenance import MERGED, UNKNOWN_SINCE, TopicVerdict, carries, is_sent
+from mirror.provenance import BLIND, MERGED, UNKNOWN_SINCE, TopicVerdict, carries, is_sent
 from mirror.reading import WAIT_ALL_S, Answer, Place
 from mirror.report import Report
 from mirror.resuming import Resumed
@@ -369,6 +369,8 @@ class Replicator:
 
     async def _settle(self) -> None:
         self._have_begun = False
+        if self._screen.is_blind:
+            self._refuse_blind()
         positions = Positions(self.source, self.target, self._lose, self._sender.begin_anew, self._set_trouble)
         await positions.settle(list(self._lanes.values()))
 
@@ -381,7 +383,10 @@ class Replicator:
 
     async def _add(self, new: dict[TopicPartition, Topic], found: Mapping[str, Topic]) -> bool:
         """Make lanes for new partitions; return False when their positions cannot be told yet."""
+        was_blind = self._screen.is_blind
         new, ends = await self._screen.candidates(found, new, {partition.topic for partition in self._lanes})
+        if was_blind and self._lanes and not self._screen.is_blind:
+            raise OriginsChangedError(min(self._lanes).topic)
         self._set_trouble("source mirrors", self._screen.unreadable)
         self._judge_lanes()
         if self._troubles.get("target") == NOT_YET and self._screen.has_asked_target:
@@ -395,6 +400,8 @@ class Replicator:
             self._set_trouble("positions", str(error))
             return False
         self._set_trouble("positions", "")
+        if self._screen.is_blind:
+            new = self._known_before(new, commits)
         starts, _ = await self.source.bounds([partition for partition in new if partition not in commits])
         positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in new}
         verdicts = self._judged({tp.topic: topic for tp, topic in new.items()}, positions)
@@ -407,7 +414,7 @@ class Replicator:
             lane.found(topic)
             commit = commits.get(partition)
             verdict = verdicts[partition.topic]
-            if verdict is not None:
+            if verdict is not None and not self._screen.is_blind:
                 lane.origin = verdict.origin._replace(since=0 if commit is None else UNKNOWN_SINCE)
             lane.writers.checked_below = ends.get(partition, 0)
             lane.commit = commit
@@ -423,6 +430,21 @@ class Replicator:
             names = {partition.topic for partition in new}
             _log.info("begin_many", topics=len(names), partitions=len(new), resumed=len(commits.keys() & new.keys()))
         return True
+
+    def _known_before(
+        self, new: Mapping[TopicPartition, Topic], commits: Mapping[TopicPartition, Commit]
+    ) -> dict[TopicPartition, Topic]:
+        """Return the partitions of topics that were mirrored before; refuse the others, as this mirror is blind."""
+        known = {partition.topic for partition in [*self._lanes, *commits]}
+        for name, topic in {tp.topic: topic for tp, topic in new.items() if tp.topic not in known}.items():
+            self._refuse_topic(name, topic.topic_id, BLIND)
+        return {tp: topic for tp, topic in new.items() if tp.topic in known}
+
+    def _refuse_blind(self) -> None:
+        """Refuse the topics that were mirrored while state topics were seen, as the origin in their state tells."""
+        for lane in list(self._lanes.values()):
+            if not lane.is_gone and lane.state is not None and lane.state.origin is not None:
+                self._refuse_topic(lane.partition.topic, lane.topic_id, BLIND)
 
     def _judged(
         self, topics: Mapping[str, Topic], positions: Mapping[TopicPartition, int]

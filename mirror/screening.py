@@ -7,6 +7,7 @@
 | passed over, or refused | held, until the claims have changed or the topic was made again |
 | of a writer whose fate the target's cluster id decides, while the target was never reached | left |
 | any, while a state topic cannot be read | held, with a sentence: nothing tells what came from the target |
+| while state topics may not be seen at all (`is_blind`) | held likewise, but for what the release before has mirrored |
 
 Does not contain: partition streams, offsets, log lines.
 """
@@ -22,7 +23,7 @@ from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.claims_reading import ClaimsReader
 from mirror.errors import SourceError, TargetError
-from mirror.provenance import Claims, Fate, Origin, Target, TopicVerdict
+from mirror.provenance import RIGHTS, UNSEEN, Claims, Fate, Origin, Target, TopicVerdict
 from mirror.source import Source
 from mirror.state_records import is_state_topic
 from mirror.target import Target as TargetEnd
@@ -56,6 +57,7 @@ class Screen:
         self._target_ids: frozenset[str] = frozenset()
         self._held: dict[str, _Held] = {}
         self._ended_at, self._duration_s = -REJUDGED_S, 0.0
+        self._looked_at = -REJUDGED_S
         self.has_asked_target = False
         """Whether the target has answered."""
         self._ids_version = -1  # of the claims, when the target's topics were asked for
@@ -69,10 +71,14 @@ class Screen:
     def unreadable(self) -> str:
         """Why nothing tells what came from the target, empty where it does."""
         return "; ".join(
-            f"topic {name} cannot be read ({why}), so nothing tells which records came from the target: let this "
-            "mirror's user read topics whose names begin with __edge-mirror-"
+            f"topic {name} cannot be read ({why}), so nothing tells which records came from the target: {RIGHTS}"
             for name, why in self._reader.unreadable.items()
         )
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether other mirrors may write to the source without this one seeing it."""
+        return self._reader.is_blind
 
     # -- topics
 
@@ -84,6 +90,8 @@ class Screen:
         `found` are all topics of the source, `known` those that were admitted. Raises SourceError.
         """
         now = asyncio.get_running_loop().time()
+        if self.is_blind or (new and now - self._looked_at >= REJUDGED_S):
+            await self.look()
         if not (self._reader.has_mirrors or any(map(is_state_topic, found))):
             return dict(new), {}
         is_due = now - self._ended_at >= REJUDGED_S
@@ -103,6 +111,14 @@ class Screen:
         if not self.knows_target:
             wanted = {tp: topic for tp, topic in wanted.items() if not self.claims.of_topic(tp.topic)}
         return wanted, ends
+
+    async def look(self) -> None:
+        """Find out whether this mirror is blind; raises SourceError."""
+        was_blind = self.is_blind
+        await self._reader.look()
+        self._looked_at = asyncio.get_running_loop().time()
+        if was_blind and not self.is_blind:
+            self._held.clear()
 
     async def _has_records(self, partition: TopicPartition, end: int) -> bool:
         """Return whether a log holds more than the markers of fences, which come before the head of their writer."""
@@ -148,7 +164,7 @@ class Screen:
             "passed_over": "passed over, as a mirror made it from records of the target",
             "sent": "sent without the records that came from the target",
         }
-        told = []
+        told = [UNSEEN] if self.is_blind else []
         for kind, text in kinds.items():
             names = sorted(name for name, verdict in self.reasons.items() if verdict.kind == kind)
             more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -299,3 +300,41 @@ def test_settings_follow_the_source_but_for_what_was_changed_at_the_target(sourc
     assert found["delete.retention.ms"] == "7777"
     assert any('here="delete.retention.ms=6000" there="delete.retention.ms=7777"' in line for line in left)
     assert settings_of(target.bootstrap, "lab.grows")["max.message.bytes"] == "3000000"
+
+
+def test_apache_kafka_that_hides_state_topics_is_told_from_one_without(target, source):
+    """Metadata of all topics leaves out what may not be described; `plan` asks by name."""
+    create_topic(target.bootstrap, "hidden", 1)
+    words = [runtimes.console_script("edge-mirror"), "plan", "--source", target.bootstrap]
+    words += ["--target", source.bootstrap, "--topics", "hidden"]
+
+    def plan():
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=CALL_S * 3)
+        return done.returncode, "may not see the state topics of other mirrors" in done.stderr
+
+    wait_until(lambda: plan() == (0, False), 30, "the group has a coordinator")
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        "__edge-mirror-",
+        ResourcePatternType.PREFIXED,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.DENY,
+    )
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.create_acls([rule])[rule].result(CALL_S)
+    try:
+        wait_until(lambda: plan() == (1, True), 30, "the ACL holds")
+    finally:
+        pattern = AclBindingFilter(
+            ResourceType.TOPIC,
+            "__edge-mirror-",
+            ResourcePatternType.PREFIXED,
+            "User:ANONYMOUS",
+            "*",
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        admin.delete_acls([pattern])[pattern].result(CALL_S)
+    wait_until(lambda: plan() == (0, False), 30, "all may be seen again")

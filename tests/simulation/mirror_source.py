@@ -209,6 +209,10 @@ class SourceEnd:
             policies = {partition.topic: log.policy for partition, log in self._world.logs.items()}
             return {name: {"cleanup.policy": policies[name]} for name in names}
 
+    async def error_of(self, name: str) -> int:
+        """Every topic may be described, and this one is not there."""
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     async def bounds(self, partitions: Iterable[TopicPartition]) -> tuple[Offsets, Offsets]:
         async with self._world.call(self._life, SourceError):
             logs = {partition: self._world.logs[partition] for partition in partitions}

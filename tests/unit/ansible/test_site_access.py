@@ -70,6 +70,7 @@ def test_a_boards_broker_knows_its_own_services_and_each_may_do_what_it_does(fou
         "mirror-pi-1 TOPIC LITERAL boot_times: DESCRIBE DESCRIBE_CONFIGS READ",
         "mirror-pi-1 TOPIC LITERAL __edge_dead_letter: CREATE DESCRIBE WRITE",
         "mirror-pi-1 TOPIC LITERAL __edge_ledger: CREATE DESCRIBE DESCRIBE_CONFIGS READ WRITE",
+        "mirror-pi-1 TOPIC PREFIXED __edge-mirror-: DESCRIBE READ",
         "mirror-pi-1 GROUP LITERAL edge-mirror-plant-7.pi-1: DESCRIBE READ",
     }
     assert set(four.users("pi-1")) == {"admin", "gateway-pi-1", "mirror-pi-1", "verify-pi-1"}

@@ -113,6 +113,9 @@ class MemorySource:
         self.group.update(commits)
         self.said += commits.values()
 
+    async def error_of(self, name):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     async def bounds(self, partitions):
         return dict.fromkeys(partitions, self.start), dict.fromkeys(partitions, self.end)
 
