@@ -1,7 +1,8 @@
 """Checks the configurations that the role broker would write, by the broker's own rules, on the control node.
 
 The rules come out of the wheel that the hosts get (`drupelet_wheel`), else out of the checkout around this collection;
-both need Python's standard library only. Without either nothing is checked here, and the task on the host does it.
+both need Python's standard library only. Without either nothing is checked here, and preflight says so; the task on the
+host checks it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,22 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 RULES = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
+import edge_broker.configuration_check as configuration_check
 from edge_broker.configuration_check import Serve, check_configuration
+if not configuration_check.__file__.startswith(sys.argv[1]):  # those of this Python are of another release
+    sys.exit("No module named 'edge_broker' in it")
 found = {}
 for host, (toml, metrics) in json.load(sys.stdin).items():
     found[host] = check_configuration(Serve(toml=toml, config="broker_settings", metrics=metrics or None)).problems
 json.dump(found, sys.stdout)
 """
+
+
+class Answer(NamedTuple):
+    """Each host's problems; `why` says why the rules could not be asked, and is empty where they were."""
+
+    problems: Mapping[str, list[str]]
+    why: str = ""
 
 
 class Intended(NamedTuple):
@@ -86,16 +97,24 @@ def odd_values(settings: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def problems(rules: Path, brokers: Mapping[str, Intended]) -> dict[str, list[str]]:
-    """Return each host's problems; empty where a wheel is too old to have the rules."""
+def problems(rules: Path, brokers: Mapping[str, Intended]) -> Answer:
+    """Ask the rules about all brokers at once."""
     order = {host: (toml(broker), broker.metrics) for host, broker in brokers.items()}
-    done = subprocess.run(  # noqa: S603 - Ansible's own Python, with rules of the site's own wheel
-        [sys.executable, "-I", "-c", RULES, str(rules)],
-        input=json.dumps(order),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+    try:
+        done = subprocess.run(  # noqa: S603 - Ansible's own Python, with rules of the site's own wheel
+            [sys.executable, "-I", "-c", RULES, str(rules)],
+            input=json.dumps(order),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Answer({}, f"has rules that do not answer within {TIMEOUT_S} s")
+    if done.returncode == 0:
+        return Answer(json.loads(done.stdout))
+    last = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
+    too_old = "No module named 'edge_broker" in last
+    return Answer(
+        {}, "is of a release that has no rules to ask" if too_old else f"has rules that fail: {last.rstrip('.')}"
     )
-    found: dict[str, list[str]] = json.loads(done.stdout) if done.returncode == 0 else {}
-    return found

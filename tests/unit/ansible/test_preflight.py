@@ -540,13 +540,46 @@ def test_answers_of_any_kind_raise_nothing(tmp_path):
         look(board("base broker mosquitto gateway spark_jobs"), tmp_path=tmp_path, answer=answer)
 
 
+@pytest.mark.parametrize("role", list(preflight.value_forms.MEMORY_MB_MIN))
+def test_a_memory_below_what_a_service_takes_to_start_is_refused(role):
+    name, least = f"{role}_memory_max", preflight.value_forms.MEMORY_MB_MIN[role]
+    assert preflight.value_forms.problem(name, f"{least}M") == ""
+    assert f"below {least}M" in preflight.value_forms.problem(name, f"{least - 1}M")
+    if isinstance(known.defaults.get(name), str) and "{{" not in known.defaults[name]:
+        assert preflight.value_forms.problem(name, known.defaults[name]) == ""
+
+
+# --- the broker's rules ----------------------------------------------------------------------------------------------
+
+
+def test_without_a_wheel_and_without_a_checkout_it_says_that_the_settings_are_not_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight.broker_settings, "COLLECTION", tmp_path / "collections/drupelet/edge")
+    loader = DataLoader()
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(board(broker_settings={"log.retention.mss": 1})))
+    inventory = InventoryManager(loader=loader, sources=[str(tmp_path / "hosts.yml")])
+    manager = VariableManager(loader=loader, inventory=inventory)
+    variables = preflight.Variables(
+        HostVars(inventory=inventory, variable_manager=manager, loader=loader), "pi-1", loader
+    )
+    host = preflight.Host(known, "pi-1", ["broker"], variables, BOARD)
+    notes: list[Any] = []
+    found = preflight.findings(inventory.get_groups_dict(), [host], notes)
+    assert not [finding for finding in found if finding.key == "broker_settings"]
+    assert preflight.told(notes, keys=False) == [
+        "pi-1: broker_settings is not checked before the run: there is no wheel yet (drupelet_wheel) and no checkout "
+        "around the roles. The role checks it on each board, before it writes it."
+    ]
+
+
 # --- what it knows ---------------------------------------------------------------------------------------------------
 
 
 def test_it_knows_the_groups_for_which_provision_has_a_play():
     plays = yaml.safe_load((ANSIBLE / "playbooks/provision.yml").read_text())
     assert {
-        group for group in preflight.GROUPS if any(f"groups['{group}']" in str(play.get("hosts")) for play in plays)
+        group
+        for group in preflight.GROUPS
+        if any(f"groups['{group}']" in f"{play.get('hosts')} {play.get('vars')}" for play in plays)
     } == set(preflight.GROUPS)
     roles = {entry["role"] for play in plays for entry in play.get("roles", [])}
     assert roles - {"packages"} == set(preflight.GROUPS.values())

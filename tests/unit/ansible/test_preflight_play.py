@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ class Site:
         ssh.chmod(0o755)
         self.variables: dict[str, Any] = {"ansible_ssh_executable": str(ssh)}
 
-    def run(self, hosts: dict[str, dict[str, Any]], *words: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, hosts: dict[str, dict[str, Any]], *words: str, group: str = "base"
+    ) -> subprocess.CompletedProcess[str]:
         inventory, playbook = self.path / "hosts.yml", self.path / "playbook.yml"
-        site = {"all": {"vars": self.variables, "hosts": hosts}, "base": {"hosts": dict.fromkeys(hosts)}}
+        site = {"all": {"vars": self.variables, "hosts": hosts}, group: {"hosts": dict.fromkeys(hosts)}}
         inventory.write_text(yaml.safe_dump(site))
         mark = {"ansible.builtin.file": {"path": str(self.mark), "state": "touch"}}
         plays = [
@@ -100,3 +103,36 @@ def test_a_host_that_gives_no_answer_as_root_says_why(site):
     assert "a: no answer as root: " in done.stdout
     assert done.returncode == 2
     assert not site.mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("modules", "why"),
+    [
+        ({"edge_broker/__init__.py": ""}, "is of a release that has no rules to ask"),
+        ({}, "is of a release that has no rules to ask"),
+        (
+            {"edge_broker/__init__.py": "", "edge_broker/configuration_check.py": "raise ValueError('torn')"},
+            "has rules that fail: ValueError: torn",
+        ),
+    ],
+    ids=["old release", "another project", "broken"],
+)
+def test_a_wheel_whose_rules_cannot_be_asked_is_noted_and_nothing_stops(site, tmp_path, modules, why):
+    wheel = tmp_path / "drupelet-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("drupelet-0.1.0.dist-info/METADATA", "")
+        for name, text in modules.items():
+            archive.writestr(name, text)
+    host = HERE | {
+        "broker_security": "none",
+        "broker_listen": "127.0.0.1:39092",
+        "broker_metrics": "127.0.0.1:39101",
+        "broker_settings": {"log.retention.mss": 1},
+        "drupelet_wheel": str(wheel),
+        "drupelet_root": str(tmp_path),
+    }
+    host["preflight_accept"] += ",broker_security,space,ports"
+    done = site.run({"a": host}, group="broker")
+    assert f"a: broker_settings is not checked before the run: {wheel.name} {why}. The role checks it" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert site.mark.exists()
