@@ -19,6 +19,10 @@ while [ ! -d "$folder" ]; do folder=${folder%/*}/; folder=${folder%/}; [ -n "$fo
 df -Pk "$folder" 2>/dev/null | while read -r _ _ _ free _; do
     case $free in *[!0-9]* | "") ;; *) echo "free_mb $((free / 1024))" ;; esac
 done
+systemctl list-units --plain --no-legend --no-pager --state=active 'edge-*.service' kafka.service mosquitto.service 2>/dev/null |
+    while read -r unit _; do
+        echo "runs $unit"
+    done
 # Who listens where, and the unit that it belongs to.
 ss -Hltnp 2>/dev/null | while read -r _ _ _ address _ who; do
     pid=${who#*pid=}
