@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -48,8 +50,9 @@ def address() -> Iterator[str]:
     server.server_close()
 
 
-def wait(tmp_path: Path, address: str) -> subprocess.CompletedProcess[str]:
-    given = {"drupelet_service": "edge-gateway", "drupelet_health": address, "drupelet_patience_s": 2}
+def wait(tmp_path: Path, address: str, **more: object) -> subprocess.CompletedProcess[str]:
+    given = {"drupelet_service": "edge-gateway", "drupelet_health": address, "drupelet_patience_s": 2} | more
+    given["role_path"] = str(ANSIBLE / "roles/gateway")  # it is included by roles
     task = {"ansible.builtin.include_tasks": str(ANSIBLE / "roles/drupelet/tasks/healthy.yml"), "vars": given}
     playbook = tmp_path / "playbook.yml"
     playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
@@ -100,3 +103,43 @@ def test_a_service_that_does_not_answer_at_all_is_refused_too(tmp_path):
     done = wait(tmp_path, "127.0.0.1:1")
     assert done.returncode == 2
     assert "is not healthy: http://127.0.0.1:1/health does not answer (systemd: " in done.stdout + done.stderr
+
+
+def test_a_service_that_fails_with_a_changed_file_gets_the_former_one_and_the_sentence_names_it(
+    tmp_path, address, monkeypatch
+):
+    programs = {"systemctl": '[ "$1" != show ] || echo active', "journalctl": "echo gateway: no such topic"}
+    for name, line in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    toml, root = tmp_path / "gateway.toml", tmp_path / "opt"
+    toml.write_text("kind = 'good'\n")
+    former = [sys.executable, str(ANSIBLE / "roles/drupelet/files/former.py")]
+    subprocess.run([*former, "keep", str(root), "edge-gateway", str(toml)], check=True, timeout=60)
+    toml.write_text("kind = 'bad'\n")
+    Health.unhealthy = 1000
+    done = wait(tmp_path, address, drupelet_root=str(root))
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2
+    assert f"edge-gateway on localhost is not healthy: {REASON} (systemd: " in said
+    assert f"It wrote last: gateway: no such topic. The former {toml} is back, and it is healthy again. `jour" in said
+    assert toml.read_text() == "kind = 'good'\n"
+    assert not list((root / "former").iterdir())
+
+
+def test_a_service_that_is_healthy_with_a_changed_file_keeps_it(tmp_path, address):
+    former = tmp_path / "opt/former/edge-gateway.json"
+    former.parent.mkdir(parents=True)
+    former.write_text("{}")
+    Health.unhealthy = 0
+    kept = {"drupelet_root": str(tmp_path / "opt"), "drupelet_before_change": {"edge-gateway": {"kept": True}}}
+    done = wait(tmp_path, address, **kept)
+    assert done.returncode == 0, done.stdout
+    assert not former.exists()
+
+
+def test_a_service_that_only_has_to_answer_may_say_what_it_lacks(tmp_path, address):
+    Health.unhealthy = 1000
+    done = wait(tmp_path, address, drupelet_accepted=[200, 503])
+    assert done.returncode == 0, done.stdout
