@@ -64,6 +64,7 @@ GROUP_TICK_S = 0.1
 ZOOKEEPER = "zookeeper.connect"
 CANNOT_BE_MEMBER = 2
 CLOCK_TICK_S = 10.0
+CLOCK_STEP_TICK_S = 1.0  # a power cut before a step is on the disk makes it look like time without power
 SPACE_TICK_S = 1.0
 SECURITY_TICK_S = 1.0
 LOGINS: WorkerName = "logins"
@@ -308,10 +309,19 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
             await asyncio.sleep(seconds)
             dispatcher.start(start)
 
+    async def watch_for_steps() -> None:
+        while True:
+            await asyncio.sleep(CLOCK_STEP_TICK_S)
+            if broker.time.is_stepped():
+                dispatcher.start(lambda: _look_at_clock(broker))
+
+    if (doubt := broker.time.note()) is not None:
+        log_line("warning", "clock_doubted", reason=doubt)
     chores = [
         loop.create_task(measure_card(broker, dispatcher)),
         loop.create_task(every(GROUP_TICK_S, lambda: expire_members(broker))),
         loop.create_task(every(CLOCK_TICK_S, lambda: _look_at_clock(broker))),
+        loop.create_task(watch_for_steps()),
         loop.create_task(every(MARKS_TICK_S, lambda: _look_at_marks(dispatcher))),
         loop.create_task(every(FETCH_SESSIONS_TICK_S, lambda: _look_at_fetch_sessions(broker))),
         loop.create_task(every(checkpoint_s, lambda: _files(broker.store.checkpoint))),
@@ -340,15 +350,15 @@ def _look_at_clock(broker: Broker) -> Outcome:
     A clock that steps is kept at once: the next boot must know of it, or it takes the step for time without power.
     """
     store = broker.store
-    before, doubted = (store.age.known_boot_id, broker.time.now().trusted), store.age.doubted
+    before, age = (store.age.known_boot_id, broker.time.now().trusted), store.age
     store.look(broker.clock.look())
     now = broker.time.now()
     if (store.age.known_boot_id, now.trusted) != before:
         log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
-    if store.age.doubted == doubted:
+    if not store.age.differs_in_doubt(age):
         return Reply(None)
-    stepped_ms = store.age.stepped_ms
-    log_line("info" if doubted else "warning", "clock_stepped", stepped_ms=stepped_ms, reason=broker.time.note())
+    level, stepped_ms = "warning" if store.age.doubted else "info", store.age.stepped_ms
+    log_line(level, "clock_stepped", stepped_ms=stepped_ms, reason=broker.time.note())
     return _files(store.checkpoint)
 
 

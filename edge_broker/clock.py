@@ -18,12 +18,16 @@ BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 
 class Reading(NamedTuple):
-    """All clocks at one moment; `trusted`: the wall clock is right, as far as was known at the last look."""
+    """All clocks at one moment; `trusted`: the wall clock is right, as far as was known at the last look.
+
+    `verified`: a time service says so; else only the configuration does.
+    """
 
     boot_id: str
     boot_ms: int
     wall_ms: int
     trusted: bool
+    verified: bool = True
 
 
 class Clock(Protocol):
@@ -70,6 +74,7 @@ class SystemClock:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._choice = trusted
         self._trusted = trusted == "true"
+        self._verified = False
         self._boot_id = _boot_id(boot_id_path)
 
     def wall_ms(self) -> int:
@@ -90,15 +95,16 @@ class SystemClock:
     def reading(self) -> Reading:
         """All clocks now; `trusted` as of the last `look`, False before the first one unless it was told."""
         boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-        return Reading(self._boot_id, boot_ms, time.time_ns() // 1_000_000, self._trusted)
+        return Reading(self._boot_id, boot_ms, time.time_ns() // 1_000_000, self._trusted, self._verified)
 
     def look(self) -> Reading:
         """All clocks now, after asking anew whether the wall clock is right; a system that does not tell is not."""
-        if self._choice == "auto":
+        if self._choice != "false":
             try:
-                self._trusted = libc.clock_is_synchronised()
+                self._verified = libc.clock_is_synchronised()
             except OSError:
-                self._trusted = False
+                self._verified = False
+            self._trusted = self._verified or self._choice == "true"
         return self.reading()  # after trust, so that a clock that is set in between is not believed by mistake
 
     def new_uuid(self) -> uuid.UUID:

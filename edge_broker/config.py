@@ -246,8 +246,9 @@ _TABLE = (
         "edge.clock.trusted",
         "auto",
         "Whether the wall clock is right: auto asks the kernel if a time service keeps it so; true is for a board "
-        "whose clock chip is set; false lets no wall clock tell how long the power was off. A clock that steps within "
-        "a boot is in doubt whatever is set: records age by their time on disk alone.",
+        "whose clock chip is set: it tells how long the power was off once the boot is 15 minutes old; false lets no "
+        "wall clock tell that. A clock that steps within a boot is in doubt whatever is set: records age by their time "
+        "on disk alone.",
         choices=("auto", "true", "false"),
     ),
     Key(

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from edge_broker.clock import Clock
 from edge_broker.coordinator.calls import Ahead
-from edge_broker.storage.age import Now
+from edge_broker.storage.age import OFF_MS_MAX, Now
 from edge_broker.storage.store import LogStore
 
 APPENDS_S = 0.01
 STAMPS_S = 0.001
+DAY_MS = 86_400_000
 
 
 class Time:
@@ -38,9 +39,19 @@ class Time:
             self._at_s, self._at_age, self._at = seconds, self._store.age, self.now()
         return self._at
 
+    def is_stepped(self) -> bool:
+        """Whether the wall clock was set since the last look at it."""
+        return self._store.age.is_stepped(self.clock.reading())
+
     def note(self) -> str | None:
         """Say in one sentence why the wall clock is in doubt, None where it is not."""
         age = self._store.age
+        off_ms = age.unverified_off_ms(self.clock.reading())
+        if off_ms > OFF_MS_MAX:
+            return (
+                f"by its clock the board was without power for {off_ms // DAY_MS} days, and no time service keeps that "
+                "clock: until one does or the clock is set back, records age by their time on disk alone"
+            )
         if not age.doubted:
             return None
         direction = "forward" if age.stepped_ms > 0 else "back"

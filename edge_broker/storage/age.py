@@ -8,6 +8,8 @@ Age counts elapsed milliseconds since the data directory was made. It is a value
 | another | not trusted | nothing: how long the power was off is not known yet |
 | another | trusted, and was trusted once in an earlier boot | up to the difference of the two trusted wall times |
 | another | trusted for the first time ever | nothing: how long the power was off will never be known |
+| another | trusted by the configuration alone, until the boot is `GRACE_MS` old | nothing: a time service may set it |
+| another | the same, and by it the power was off for more than `OFF_MS_MAX` | nothing: the clock chip is years ahead |
 
 A wall clock that steps within a boot, against the first trusted reading of that boot, is a reason for doubt. The step
 is `stepped_ms`; a slewed clock has none, as the kernel slews CLOCK_BOOTTIME as well.
@@ -51,6 +53,8 @@ KIND = "age"
 KEPT_MS = 1_800_000  # what a power cut may take back where no clock is ever trusted, against one write each time
 STEP_MS = 1_000  # more than a time service slews between two looks at the clock
 TIMESTAMP_MIN_MS = 1_262_304_000_000  # 2010: clocks that were never set begin at 1970, 1980 or 2000
+GRACE_MS = 900_000  # for a time service to correct a clock chip, before it makes records old
+OFF_MS_MAX = 90 * 86_400_000  # a longer time without power only a time service may tell
 JUMPS_MAX = 128
 DRIFT_MS = 60_000  # what a clock chip drifts while a board is off for weeks
 DRIFT_PARTS = 10_000  # one part in so many is what a crystal drifts at most
@@ -131,7 +135,7 @@ class Age(NamedTuple):
         first_other = self.boot_id == self.known_boot_id != reading.boot_id
         unsure_ms = self.age_ms if first_other else self.unsure_age_ms
         latest = self._replace(age_ms=age_ms, boot_id=reading.boot_id, boot_ms=reading.boot_ms, unsure_age_ms=unsure_ms)
-        if not reading.trusted:
+        if not reading.trusted or self._waits_for_time_service(reading):
             return latest
         if self.known_boot_id == reading.boot_id:
             return latest._set(reading)
@@ -150,9 +154,19 @@ class Age(NamedTuple):
             stepped_ms=0,
         )
 
+    def _waits_for_time_service(self, reading: Reading) -> bool:
+        off_ms = self.unverified_off_ms(reading)
+        return off_ms > OFF_MS_MAX or (off_ms > GRACE_MS and reading.boot_ms < GRACE_MS)
+
+    def unverified_off_ms(self, reading: Reading) -> int:
+        """The time without power that is not counted yet, by a trusted clock that no time service keeps; else 0."""
+        if reading.verified or not reading.trusted or self.known_boot_id in ("", reading.boot_id):
+            return 0
+        return max(0, self.known_age_ms + self._since_known_ms(reading) - self._age_ms(reading))
+
     def _set(self, reading: Reading) -> Age:
         """The age after another trusted reading of the same boot, whose wall clock may have been set."""
-        step_ms = reading.wall_ms - self.known_wall_ms - (self.age_ms - self.known_age_ms)
+        step_ms = self._step_ms(reading, self.age_ms)
         stepped_ms = self.stepped_ms + step_ms
         after = self._replace(
             known_age_ms=self.age_ms, known_wall_ms=reading.wall_ms, unsure_age_ms=0, stepped_ms=stepped_ms
@@ -181,16 +195,29 @@ class Age(NamedTuple):
         age_ms = self._age_ms(reading)
         trusted = reading.trusted and self.known_boot_id == reading.boot_id
         if trusted:
-            step_ms = reading.wall_ms - self.known_wall_ms - (age_ms - self.known_age_ms)
-            trusted = abs(step_ms) <= STEP_MS and not self.doubted
+            trusted = abs(self._step_ms(reading, age_ms)) <= STEP_MS and not self.doubted
         ahead_ms = max(0, self.stepped_ms)
         return Now(reading.wall_ms, age_ms, trusted, reading.boot_id, self.jumps, ahead_ms, self.steps_back)
+
+    def is_stepped(self, reading: Reading) -> bool:
+        """Whether the wall clock was set since it was taken in last."""
+        in_known_boot = reading.trusted and self.known_boot_id == reading.boot_id
+        return in_known_boot and abs(self._step_ms(reading, self._age_ms(reading))) > STEP_MS
+
+    def _step_ms(self, reading: Reading, age_ms: int) -> int:
+        return reading.wall_ms - self.known_wall_ms - (age_ms - self.known_age_ms)
+
+    def differs_in_doubt(self, before: Age) -> bool:
+        """Whether the wall clock was set since then, to or from a time that is in doubt."""
+        if self.doubted != before.doubted:
+            return True
+        return self.doubted and abs(self.stepped_ms - before.stepped_ms) > DRIFT_MS
 
     def worth_keeping(self, kept: Age | None) -> bool:
         """True when the file should say this in place of what it says."""
         if kept is None or kept.boot_id != self.boot_id or kept.known_boot_id != self.known_boot_id:
             return True
-        if kept.doubted != self.doubted or kept.steps_back != self.steps_back:
+        if self.differs_in_doubt(kept) or kept.steps_back != self.steps_back:
             return True
         return self.age_ms - kept.age_ms >= KEPT_MS
 

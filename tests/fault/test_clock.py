@@ -15,6 +15,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from edge_broker.storage.age import KIND, age_of
+from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.state_files import read_state
 from tests.support import runtimes
 from tests.support.processes import EdgeBroker, wait_until
 from tests.support.waiting import CALL_S, Deadline
@@ -30,6 +33,7 @@ SETTINGS = {
 }
 # Whether the broker believes its clock, and whose time records carry: a clock that lies and is believed makes old what
 # producers with the right time send, so it stamps them itself.
+NOTICED_S = 5.0
 WARY, TRUSTING = ("false", "CreateTime"), ("true", "LogAppendTime")
 BELIEVING = "true", "CreateTime"
 CONFIGS = {"kept": {"retention.ms": "600000"}, "short": {"retention.ms": "1"}}
@@ -207,6 +211,7 @@ def test_a_believed_clock_that_steps_makes_no_record_older_than_its_time_on_disk
         pytest.param(WARY, f"-{WEEK}", marks=pytest.mark.night),
         pytest.param(TRUSTING, f"+{YEAR}", marks=pytest.mark.night),
         (TRUSTING, f"-{WEEK}"),
+        (BELIEVING, f"+{TEN_YEARS}"),
     ],
 )
 def test_a_clock_that_is_wrong_from_the_next_start_on(memory: Path, clock: tuple[str, str], then: str) -> None:
@@ -221,3 +226,24 @@ def test_a_clock_that_is_wrong_from_the_next_start_on(memory: Path, clock: tuple
             site.check()
             site.forget()
             end()
+
+
+def test_a_step_is_on_the_disk_within_seconds(memory: Path) -> None:
+    """A power cut before that makes it look like time without power, where a clock chip keeps it."""
+    site = Site(memory, BELIEVING, "+0")
+    with site.broker:
+        site.make_topics()
+        site.produce(site.producer())
+        for direction in ("forward", "back"):
+            lines = site.looks()
+            site.shift(f"+{TEN_YEARS}" if direction == "forward" else f"-{TEN_YEARS}")
+            wait_until(lambda lines=lines: site.looks() > lines, NOTICED_S, site.broker.log_tail)
+            wait_until(lambda: stepped_days(site) != 0, NOTICED_S, "the file has the step")
+        site.forget()
+        site.broker.kill()
+
+
+def stepped_days(site: Site) -> int:
+    """How far the clock was set, as the file of the data directory has it."""
+    age = age_of(read_state(Disk(), str(site.broker.data_dir / "age"), KIND))
+    return age.stepped_ms // 86_400_000

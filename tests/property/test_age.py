@@ -32,6 +32,7 @@ class Board:
         self.booted_ms = 0
         self.error_ms = 0
         self.trusted = False
+        self.verified = True
         self.age = Age()
         self.kept: Age | None = None
         self.boot()
@@ -49,7 +50,7 @@ class Board:
 
     def reading(self) -> Reading:
         wall_ms = 1_700_000_000_000 + self.true_ms + self.error_ms
-        return Reading(str(self.boots), self.true_ms - self.booted_ms, wall_ms, self.trusted)
+        return Reading(str(self.boots), self.true_ms - self.booted_ms, wall_ms, self.trusted, self.verified)
 
     def step(self) -> None:
         """One random event, checked."""
@@ -220,5 +221,24 @@ class LyingSite(Site):
 @pytest.mark.parametrize("seed", range(LIVES))
 def test_a_believed_clock_that_steps_within_boots_makes_nothing_old(seed: int) -> None:
     site = LyingSite(seed)
+    for _ in range(STEPS):
+        site.step()
+
+
+class WrongChipSite(LyingSite):
+    """The configuration alone trusts the clock, which may be ten years ahead from a boot on, until somebody sets it."""
+
+    def set_clock(self) -> None:
+        super().set_clock()
+        self.verified = False
+        begins = self.booted_ms == self.true_ms
+        is_known = not begins and self.age.known_boot_id == str(self.boots)
+        if self.boots > 1 and not is_known and not (begins and self.error_ms < 0):
+            self.error_ms = self.random.choice((0, 10 * YEAR))
+
+
+@pytest.mark.parametrize("seed", range(LIVES))
+def test_a_clock_chip_that_is_years_ahead_makes_nothing_old(seed: int) -> None:
+    site = WrongChipSite(seed)
     for _ in range(STEPS):
         site.step()

@@ -15,8 +15,10 @@ from edge_broker.settings import LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.age import (
     DRIFT_MS,
+    GRACE_MS,
     JUMPS_MAX,
     KEPT_MS,
+    OFF_MS_MAX,
     STEPS_BACK_MAX,
     TIMESTAMP_MIN_MS,
     Age,
@@ -42,8 +44,13 @@ YEAR = 365 * DAY
 WALL = 1_700_000_000_000
 
 
-def reading(boot: str, boot_ms: int, wall_ms: int = WALL, *, trusted: bool = False) -> Reading:
-    return Reading(boot, boot_ms, wall_ms, trusted)
+def reading(boot: str, boot_ms: int, wall_ms: int = WALL, *, trusted: bool = False, verified: bool = True) -> Reading:
+    return Reading(boot, boot_ms, wall_ms, trusted, verified)
+
+
+def by_chip(boot: str, boot_ms: int, wall_ms: int) -> Reading:
+    """A clock that the configuration trusts and no time service keeps."""
+    return reading(boot, boot_ms, wall_ms, trusted=True, verified=False)
 
 
 def aged(*readings: Reading) -> int:
@@ -200,6 +207,16 @@ def test_the_systems_clocks() -> None:
     assert not SystemClock().reading().trusted
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_clock_that_the_configuration_trusts_is_verified_by_a_time_service_alone(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_broker.clock.libc.clock_is_synchronised", lambda: kept)
+    assert SystemClock("true").look()[-2:] == (True, kept)
+    assert SystemClock("auto").look()[-2:] == (kept, kept)
+    assert SystemClock("false").look()[-2:] == (False, False)
+
+
 def test_where_the_boot_id_may_not_be_read_each_start_counts_as_a_boot(tmp_path) -> None:
     one, two = (SystemClock("auto", str(tmp_path / "hidden")).reading() for _ in range(2))
     assert one.boot_id
@@ -300,6 +317,65 @@ def test_the_first_synchronisation_of_a_boot_is_no_step() -> None:
     synchronised = reading("b", 61_000, WALL + 21 * DAY, trusted=True)
     age = after(FIRST, *unset, synchronised)
     assert (age.age_ms, age.now(synchronised).trusted) == (21 * DAY, True)
+
+
+def test_a_clock_chip_that_is_years_ahead_at_a_boot_makes_nothing_old_until_a_time_service_sets_it() -> None:
+    """Its board was off for three weeks. The boot lasts longer than the time that a time service is waited for."""
+    age = after(FIRST, *(by_chip("b", boot_ms, WALL + 10 * YEAR + boot_ms) for boot_ms in (500, GRACE_MS, DAY)))
+    chip = by_chip("b", DAY, WALL + 10 * YEAR + DAY)
+    assert (age.age_ms, age.now(chip).trusted) == (DAY - 500, False)
+    assert age_written(age.now(chip), WALL) == age.age_ms
+    assert age.unverified_off_ms(chip) > OFF_MS_MAX
+    synchronised = reading("b", DAY + 1, WALL + 22 * DAY, trusted=True)
+    age = age.advanced(synchronised)
+    assert (age.age_ms, age.now(synchronised).trusted) == (22 * DAY, True)
+    assert age.unverified_off_ms(synchronised) == 0
+    set_by_hand = by_chip("c", GRACE_MS, WALL + 23 * DAY)
+    assert age.advanced(set_by_hand).age_ms == 23 * DAY
+
+
+@pytest.mark.parametrize("ahead_ms", [30 * DAY, 80 * DAY])
+def test_a_clock_chip_that_is_weeks_ahead_waits_for_a_time_service(ahead_ms: int) -> None:
+    chip = by_chip("b", 500, WALL + DAY + ahead_ms)
+    age = after(FIRST, chip)
+    assert (age.age_ms, age.now(chip).trusted) == (0, False)
+    synchronised = reading("b", GRACE_MS - 1, WALL + DAY, trusted=True)
+    assert age.advanced(synchronised).age_ms == DAY
+
+
+def test_a_clock_chip_counts_the_time_without_power_where_no_time_service_comes() -> None:
+    early, late = by_chip("b", GRACE_MS - 1, WALL + 21 * DAY), by_chip("b", GRACE_MS, WALL + 21 * DAY + 1)
+    age = after(FIRST, early)
+    assert not age.now(early).trusted
+    assert age.advanced(late).age_ms == 21 * DAY + 1
+    assert age.advanced(late).now(late).trusted
+    at_once = by_chip("b", 0, WALL + 60_000)
+    assert after(FIRST, at_once).age_ms == 60_000, "a reboot waits for nothing"
+
+
+def test_a_step_just_before_a_power_cut_is_no_time_without_power() -> None:
+    """The step is not on the disk yet, and the clock chip keeps it."""
+    assert after(FIRST, *(by_chip("b", boot_ms, WALL + 10 * YEAR) for boot_ms in (0, GRACE_MS))).age_ms == GRACE_MS
+
+
+def test_a_step_is_seen_before_the_next_look() -> None:
+    age = after(FIRST)
+    assert not age.is_stepped(reading("a", 5_000, WALL + 5_900, trusted=True))
+    for jump in (10 * YEAR, -10 * YEAR):
+        assert age.is_stepped(reading("a", 5_000, WALL + 5_000 + jump, trusted=True))
+        assert not age.is_stepped(reading("b", 5_000, WALL + 5_000 + jump, trusted=True))
+
+
+def test_a_second_step_in_doubt_is_kept_too() -> None:
+    """Ten years ahead, then three weeks: power goes, and the clock chip keeps the three weeks."""
+    ahead = reading("a", 10_000, WALL + 10_000 + 10 * YEAR, trusted=True)
+    first = after(FIRST, ahead)
+    second = first.advanced(reading("a", 20_000, WALL + 20_000 + 21 * DAY, trusted=True))
+    assert second.worth_keeping(first)
+    assert second.differs_in_doubt(first)
+    assert not second.advanced(reading("a", 30_000, WALL + 30_000 + 21 * DAY, trusted=True)).differs_in_doubt(second)
+    booted = reading("b", 0, WALL + 40_000 + 21 * DAY, trusted=True)
+    assert second.advanced(booted).age_ms == 40_000
 
 
 def test_a_step_while_the_machine_sleeps_is_a_step() -> None:
