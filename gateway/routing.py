@@ -25,6 +25,7 @@ _CAPTURE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 _TIME_NAME = re.compile(r"@?.*(time|stamp).*|(ts|t|date|at|epoch|utc)(_?(s|ms|us|ns))?", re.IGNORECASE)
 FIELDS_SEARCHED_MAX = 64
 TIME_NAME_CHARACTERS_MAX = 64
+_PREFIXES = {"$share": 2, "$queue": 1, "$exclusive": 1}  # of filters alone (MQTT 5, 4.8.2; EMQX): how many levels
 _KAFKA_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -85,6 +86,12 @@ def check_kafka_topic(topic: str) -> None:
 def _capture_names(pattern: str, levels: Sequence[str]) -> set[str]:
     if not pattern or "\0" in pattern or len(pattern.encode()) > 65_535:
         raise RouteError("an MQTT topic pattern has 1 to 65535 bytes and no NUL")
+    if levels[0] in _PREFIXES:
+        rest = "/".join(levels[_PREFIXES[levels[0]] :])
+        raise RouteError(
+            f'"{pattern}" begins with {levels[0]}, which is no part of a topic, so it matches no message: '
+            f'write "{rest or "#"}"'
+        )
     names: set[str] = set()
     for index, level in enumerate(levels):
         capture = _CAPTURE.fullmatch(level)

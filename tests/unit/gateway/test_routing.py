@@ -209,6 +209,29 @@ def test_unusable_routes_say_why(pattern: str, topic: str, key: str, says: str) 
 
 
 @pytest.mark.parametrize(
+    ("pattern", "instead"),
+    [
+        ("$share/g/s/+/r", "s/+/r"),
+        ("$share/g/sites/{site}/#", "sites/{site}/#"),
+        ("$share/g", "#"),
+        ("$queue/s/+/r", "s/+/r"),
+        ("$exclusive/s/r", "s/r"),
+    ],
+)
+def test_a_filter_whose_beginning_is_in_no_topic_is_refused(pattern: str, instead: str) -> None:
+    with pytest.raises(RouteError) as error:
+        parse_route(pattern, "t")
+    assert str(error.value).endswith(f'so it matches no message: write "{instead}"')
+
+
+def test_a_route_may_take_a_brokers_own_topics() -> None:
+    route = parse_route("$SYS/broker/#", "t")
+    routed = route_message([route], Message("$SYS/broker/uptime", b"1", 7))
+    assert isinstance(routed, Record)
+    assert routed.topic == "t"
+
+
+@pytest.mark.parametrize(
     ("one", "other", "covering", "overlapping"),
     [
         ("a/b", "a/b", True, True),
