@@ -23,6 +23,7 @@ EXAMPLE = """examples:
 A broker may run meanwhile: what is changed holds within a second. Users log in by SCRAM-SHA-256, SCRAM-SHA-512 and
 PLAIN on listeners of SASL_SSL (or SASL_PLAINTEXT); add for a user that is there changes its password, which ends no
 connection. remove ends the user's connections. What a user may do then, edge-broker acl says.
+list shows the log-ins at the broker of the directory by the user's present password, the last one to the day.
 Of a board in a cluster it holds on all boards, once the broker of the directory runs and reaches ZooKeeper.
 The password is asked for, or is the first line of --password-file or of the standard input.
 exit status: 0 done, 1 failure, 2 bad usage
@@ -37,7 +38,7 @@ def add_users(commands: argparse._SubParsersAction[Any]) -> None:
     actions = user.add_subparsers(metavar="ACTION", required=True, dest="action")
     for name, text in (
         ("add", "add a user, or change the password of one"),
-        ("list", "list users, by which mechanisms they log in"),
+        ("list", "list users, by which mechanisms they log in, and when they first and last did"),
         ("remove", "remove a user and end its connections"),
         ("restore", "make what this board has known the users and ACLs of its cluster, whose own are lost or damaged"),
     ):

@@ -15,9 +15,11 @@ from drupelet.secret_files import first_line
 from edge_broker.access.store import open_store, wait_until_done
 from edge_broker.clock import SystemClock
 from edge_broker.errors import Refusal
-from edge_broker.output import write_json, write_table
+from edge_broker.output import time_text, write_json, write_table
 from edge_broker.security.scram import MECHANISMS, SALT_BYTES, ScramCredential, new_credential
 from edge_broker.security.state import SecurityState, check_new_user_name
+from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.log_in_times import LogInTimes, read_log_in_times, valid_times
 
 PASSWORD_BYTES_MAX = 1024
 PRINCIPAL = "User:"
@@ -95,9 +97,10 @@ def _prompted(name: str) -> str:
 
 def _list(options: argparse.Namespace) -> int:
     state = open_store(options.data_dir, make=False).state
-    columns = ("user", "mechanism", "iterations")
+    times = valid_times(read_log_in_times(Disk(), options.data_dir), state)
+    columns = ("user", "mechanism", "iterations", "first_log_in", "last_log_in")
     rows = [
-        (user, mechanism, one.iterations)
+        (user, mechanism, one.iterations, *_log_ins(times.get(user)))
         for user, credentials in sorted(state.users.items())
         for mechanism, one in sorted(credentials.items())
     ]
@@ -107,6 +110,13 @@ def _list(options: argparse.Namespace) -> int:
     else:
         write_table(columns, rows, none="no users")
     return 0
+
+
+def _log_ins(times: LogInTimes | None) -> tuple[str, str]:
+    """The first log-in, and the day of the last one; "never" without any."""
+    if times is None:
+        return "never", "never"
+    return time_text(times.first_ms), time_text(times.last_ms).partition("T")[0]
 
 
 def _remove(options: argparse.Namespace) -> int:

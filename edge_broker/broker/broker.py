@@ -15,6 +15,7 @@ from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.fetch_sessions import FetchSessions
 from edge_broker.broker.groups import Groups
+from edge_broker.broker.log_in_record import LogInRecord
 from edge_broker.broker.log_ins import LogIns
 from edge_broker.broker.rights import Rights, configured_authorizer
 from edge_broker.broker.security import Security
@@ -74,7 +75,8 @@ class Broker:
             self.rights.authorizer,
             has_super_users=bool(config.super_users),
         )
-        self.log_ins = LogIns(config, clock, self.security, self.effects)
+        record = LogInRecord(store.fs, store.data_dir, clock, self.effects)
+        self.log_ins = LogIns(config, clock, self.security, self.effects, record)
         self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}

@@ -20,6 +20,7 @@ from edge_broker.security_keys import REAUTH
 if TYPE_CHECKING:
     from edge_broker.broker.context import Session
     from edge_broker.broker.effects import Effects
+    from edge_broker.broker.log_in_record import LogInRecord
     from edge_broker.broker.security import Security
     from edge_broker.clock import Clock
     from edge_broker.config import BrokerConfig
@@ -43,7 +44,9 @@ class LogIns:
     session's end.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock, security: Security, effects: Effects) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, security: Security, effects: Effects, record: LogInRecord
+    ) -> None:
         self.succeeded: Counter[tuple[str, str]] = Counter()
         self.failed: Counter[tuple[str, str]] = Counter()
         self.expired = 0
@@ -52,6 +55,7 @@ class LogIns:
         self._clock = clock
         self._security = security
         self._effects = effects
+        self._record = record
         self._secret = clock.new_bytes(SECRET_BYTES)  # until the store has one; it has no users then
         self._iterations_of: SecurityState | None = None
         self._iterations = _iterations([])
@@ -107,6 +111,7 @@ class LogIns:
         login.complete(user, self._clock.steady_ms())
         session.principal = USER + user
         self.succeeded[session.listener, login.mechanism] += 1
+        self._record.add(user, self._security.state)
         self._effects.audit(
             event, principal=session.principal, host=session.host, mechanism=login.mechanism, listener=session.listener
         )

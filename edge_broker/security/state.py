@@ -17,6 +17,7 @@ from __future__ import annotations
 import binascii
 import json
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from edge_broker.errors import ErrorCode, Refusal
@@ -124,6 +125,14 @@ class SecurityState(NamedTuple):
                 f"{len(acls)} ACLs would be more than {ACLS_MAX}; remove some, or let a prefix stand for many names",
             )
         return self._replace(acls=acls)
+
+
+def credential_tag(credentials: Credentials) -> str:
+    """Return 16 hex digits that change with the password of a user, and when a user is made again; no secret."""
+    made = b"".join(
+        credentials[mechanism].salt + credentials[mechanism].stored_key for mechanism in sorted(credentials)
+    )
+    return sha256(made).hexdigest()[:16]
 
 
 def check_user_name(name: str) -> None:

@@ -55,7 +55,8 @@ def test_users_are_added_listed_changed_and_removed(data_dir, capsys, monkeypatc
     assert PASSWORD.encode() not in (data_dir / "security").read_bytes()
     assert user(data_dir, "list", "--json") == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
-        {"user": "gateway", "mechanism": name, "iterations": 4096} for name in MECHANISMS
+        {"user": "gateway", "mechanism": name, "iterations": 4096, "first_log_in": "never", "last_log_in": "never"}
+        for name in MECHANISMS
     ]
     typed(monkeypatch, "another\r\n")
     assert user(data_dir, "add", "gateway", "--iterations", "8192") == 0

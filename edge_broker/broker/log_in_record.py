@@ -1,0 +1,95 @@
+"""Records durably which credentials have been used, for the command `edge-broker user list` and for rotations.
+
+| log-in | write |
+|---|---|
+| the first one by a credential | one, synced by the worker `files`; the client does not wait for it |
+| a later one, a day or more after the recorded last one | one |
+| any other | none |
+
+One write is in flight at most; log-ins that come meanwhile share the next one. After a failed write the next log-in
+tries again. A crash before the write only delays the end of a rotation.
+
+Does not contain: the file (storage/log_in_times.py), who may log in (log_ins.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.errors import StorageFault
+from edge_broker.security.state import SecurityState, credential_tag
+from edge_broker.storage.log_in_times import (
+    DAY_MS,
+    LogInTimes,
+    read_log_in_times,
+    valid_times,
+    write_log_in_times,
+)
+
+if TYPE_CHECKING:
+    from edge_broker.broker.effects import Effects
+    from edge_broker.clock import Clock
+    from edge_broker.storage.filesystem import FileSystem
+
+
+class LogInRecord:
+    """The log-ins of each user by its present credentials; owned by the loop."""
+
+    def __init__(self, fs: FileSystem, data_dir: str, clock: Clock, effects: Effects) -> None:
+        self._fs = fs
+        self._data_dir = data_dir
+        self._clock = clock
+        self._effects = effects
+        self._state = SecurityState()
+        self._is_writing = False
+        self._problem = ""
+        try:
+            self._stored = read_log_in_times(fs, data_dir)
+        except StorageFault as fault:
+            self._stored = {}
+            self._note(f"the log-ins of users cannot be read, and are recorded again: {fault}")
+        self._times = dict(self._stored)
+
+    def add(self, user: str, state: SecurityState) -> None:
+        """Record that a user of `state` has logged in now."""
+        tag, now_ms = credential_tag(state.users[user]), self._clock.wall_ms()
+        known = self._times.get(user)
+        first_ms = now_ms if known is None or known.tag != tag else known.first_ms
+        self._times[user] = LogInTimes(tag, first_ms, now_ms)
+        self._state = state
+        if self._is_due(user):
+            self._write()
+
+    def _is_due(self, user: str) -> bool:
+        stored, now = self._stored.get(user), self._times[user]
+        return stored is None or stored.tag != now.tag or abs(now.last_ms - stored.last_ms) >= DAY_MS
+
+    def _write(self) -> None:
+        if self._is_writing:
+            return
+        self._is_writing = True
+        self._times = valid_times(self._times, self._state)
+        times, fs, data_dir = dict(self._times), self._fs, self._data_dir
+
+        def written(_: object) -> Outcome:
+            self._stored = times
+            self._problem = ""
+            if any(self._is_due(user) for user in self._times):
+                self._write()
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            self._note(f"the log-ins of users are not recorded, so a rotation of passwords ends later: {error}")
+            return Reply(None)
+
+        work = lambda: write_log_in_times(fs, data_dir, times)  # noqa: E731
+        self._effects.start(Do(work, written, failed, over=self._write_ended, background=True))
+
+    def _write_ended(self) -> None:
+        self._is_writing = False
+
+    def _note(self, sentence: str) -> None:
+        if sentence != self._problem:
+            self._problem = sentence
+            self._effects.note(sentence)
