@@ -14,7 +14,7 @@ from drupelet.errors import CommandFailed, ConfigurationError
 from drupelet.secret_files import first_line
 from edge_broker.access.store import open_store, wait_until_done
 from edge_broker.clock import SystemClock
-from edge_broker.errors import Refusal
+from edge_broker.errors import Refusal, StorageFault
 from edge_broker.output import time_text, write_json, write_table
 from edge_broker.security.scram import MECHANISMS, SALT_BYTES, ScramCredential, new_credential
 from edge_broker.security.state import SecurityState, check_new_user_name
@@ -97,7 +97,7 @@ def _prompted(name: str) -> str:
 
 def _list(options: argparse.Namespace) -> int:
     state = open_store(options.data_dir, make=False).state
-    times = valid_times(read_log_in_times(Disk(), options.data_dir), state)
+    times = valid_times(_times(options.data_dir), state)
     columns = ("user", "mechanism", "iterations", "first_log_in", "last_log_in")
     rows = [
         (user, mechanism, one.iterations, *_log_ins(times.get(user)))
@@ -110,6 +110,14 @@ def _list(options: argparse.Namespace) -> int:
     else:
         write_table(columns, rows, none="no users")
     return 0
+
+
+def _times(data_dir: str) -> dict[str, LogInTimes]:
+    try:
+        return read_log_in_times(Disk(), data_dir)
+    except StorageFault as fault:
+        print(f"edge-broker: the log-ins cannot be read: {fault}", file=sys.stderr)
+        return {}
 
 
 def _log_ins(times: LogInTimes | None) -> tuple[str, str]:

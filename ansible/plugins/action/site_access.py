@@ -14,6 +14,10 @@ A password is worked out, not kept: HMAC of what it is for, by `security_secret`
 run finds the same passwords, and one that is on a card tells nothing of any other. `security_rotation` of a host
 makes all of its passwords new. A host that playbooks/remove.yml has written down has none until its rotation is higher.
 
+`security_rotation` is the generation of a host's log-ins: `gateway-pi-1`, then `gateway-pi-1~2`. Each generation is a
+user of its own, so the broker can hold two until the new one was used (site_rotation.py). A client gets the newest
+generation that its broker is known to have (`generation`), so no order of plays refuses a service.
+
 Here: that, from the inventory and the defaults of roles. Nothing is asked of a host. It needs ansible-core alone.
 """
 
@@ -22,13 +26,14 @@ from __future__ import annotations
 import base64
 import hmac
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from ansible.errors import AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 
@@ -44,6 +49,7 @@ except ImportError:  # before ansible-core 2.19 every text may be a template
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 OF_ROLES = ("broker", "central", "gateway", "mirror", "spark", "security")
 LOOPBACK = re.compile(r"127\.|localhost$|::1$")
+SERVICES = ("gateway", "mirror", "spark", "verify")
 LEDGER = "__edge_ledger"
 PRODUCED = ("WRITE", "CREATE", "DESCRIBE")
 CONSUMED = ("READ", "DESCRIBE")
@@ -93,6 +99,17 @@ def literal_topics(pattern: str) -> list[str]:
     """Return the topics that a regular expression names, or * where it is more than a choice of names."""
     names = pattern.split("|")
     return names if all(re.fullmatch(r"[\w-]+", name) for name in names) else ["*"]
+
+
+def generation_of(user: str) -> tuple[str, int]:
+    """Split a user's name into the name of its first generation and the number of its own."""
+    base, _, number = user.rpartition("~")
+    return (base, int(number)) if base and re.fullmatch(r"[1-9]\d{0,6}", number) and number != "1" else (user, 1)
+
+
+def generation_name(base: str, generation: int) -> str:
+    """Return the user of a generation; the first one has no mark."""
+    return base if generation == 1 else f"{base}~{generation}"
 
 
 class Site:
@@ -167,34 +184,95 @@ class Site:
 
     # --- users ---
 
-    def password(self, host: str, user: str) -> str:
-        """Return the password of a user of a host, 32 letters and digits; AnsibleError without a secret."""
+    def password(self, host: str, user: str, generation: int = 0) -> str:
+        """Return the password of a user of a host, 32 letters and digits; AnsibleError without a secret.
+
+        `user` is its first generation's name; `generation` is the host's rotation unless it is given.
+        """
         secret = self.text(host, "security_secret")
         if len(secret) < 16:
             raise AnsibleError(
                 f"{host} has no security_secret of 16 characters or more, from which its passwords come: see README.md."
             )
-        purpose = "\0".join(("drupelet", host, user, str(self.rotation(host))))
+        purpose = "\0".join(("drupelet", host, user, str(generation or self.rotation(host))))
         return base64.b32encode(hmac.digest(secret.encode(), purpose.encode(), "sha256"))[:32].decode().lower()
 
-    def client(self, host: str, service: str, bootstrap: str) -> Client:
-        """Return how a service of a host connects to the broker at an address."""
+    def user(self, service: str, host: str) -> str:
+        """Return the user of a service of a host, of the present generation."""
+        return generation_name(f"{service}-{host}", self.rotation(host))
+
+    def client(
+        self,
+        host: str,
+        service: str,
+        bootstrap: str,
+        server_users: Collection[str] | None = None,
+        present_password: str = "",
+    ) -> Client:
+        """Return how a service of a host connects to the broker at an address.
+
+        `server_users` are the users that the broker holds, none of them where it has not said so yet, None where it
+        cannot be asked; `present_password` is the one that the service has now.
+        """
         server = self.server(host, bootstrap)
         protocol = self.protocol(server, bootstrap) if server else ""
         if not protocol:
             return Client("", "", "", server)
-        owner = server if service in ("spark", "admin") else host
-        user = "admin" if service == "admin" else f"{service}-{owner}"
-        return Client(protocol, user, self.password(owner, user), server)
+        if service == "admin":
+            return Client(protocol, "admin", self.password(server, "admin"), server)
+        owner = server if service == "spark" else host
+        base = f"{service}-{owner}"
+        user, generation = self._log_in(owner, base, server_users, present_password)
+        return Client(protocol, user, self.password(owner, base, generation), server)
+
+    def _log_in(
+        self, owner: str, base: str, server_users: Collection[str] | None, present_password: str
+    ) -> tuple[str, int]:
+        """Return the user, and the generation of its password, that a service is given.
+
+        | broker's users | the service has | it is given |
+        |---|---|---|
+        | include generations of this log-in | anything | the newest of those, above what remove.yml has ended |
+        | none told yet: an older version made them | a password of this log-in | that one, under the unmarked name |
+        | cannot be asked | a password of this log-in | that one |
+        | any other | anything | the newest |
+        """
+        newest, ended = self.rotation(owner), self._removed.get(owner, 0)
+        held = {number for name, number in map(generation_of, server_users or ()) if name == base}
+        valid = [number for number in held if ended < number <= newest]
+        if valid:
+            return generation_name(base, max(valid)), max(valid)
+        if not server_users and present_password:
+            for one in range(newest, ended, -1):
+                if self.password(owner, base, one) == present_password:
+                    return (generation_name(base, one) if server_users is None else base), one
+        return generation_name(base, newest), newest
 
     def users(self, server: str) -> dict[str, str]:
         """Return the users of a broker with their passwords."""
         users = {"admin": self.password(server, "admin")}
         for acl in self.acls(server):
-            service, _, host = acl.user.partition("-")
-            if service in ("gateway", "mirror", "spark", "verify") and host in self._hosts:
-                users[acl.user] = self.password(host, acl.user)
+            base, generation = generation_of(acl.user)
+            service, _, host = base.partition("-")
+            if service in SERVICES and host in self._hosts:
+                users[acl.user] = self.password(host, base, generation)
         return users | {user["name"]: user["password"] for user in self.value(server, "broker_users") or ()}
+
+    def owners(self, server: str) -> dict[str, list[str]]:
+        """Return which hosts have the password of each user of a broker's services, by its first generation's name."""
+        bases = {generation_of(acl.user)[0] for acl in self.acls(server)}
+        spark = [host for host in self._spark_hosts() if self._is(server, host, "spark_bootstrap")]
+        found = {}
+        for base in sorted(bases):
+            service, _, host = base.partition("-")
+            if service in SERVICES and host in self._hosts:
+                found[base] = spark if service == "spark" else [host]
+        return found
+
+    @property
+    def removed(self) -> dict[str, int]:
+        """The hosts that playbooks/remove.yml has written down, with the last generation that it has ended."""
+        return dict(self._removed)
 
     def acls(self, server: str) -> list[Acl]:
         """Return what the users of a broker may do, in the order of their names."""
@@ -207,8 +285,7 @@ class Site:
                 found += self._mirror_source(host)
             if self._is(server, host, "mirror_target"):
                 found += self._mirror_target(host)
-        spark = self.members("spark_master", "spark_worker", "spark_jobs")
-        for host in spark:
+        for host in self._spark_hosts():
             if self._is(server, host, "spark_bootstrap"):
                 found += self._spark(server, host)
         for user in self.value(server, "broker_users") or ():
@@ -216,6 +293,9 @@ class Site:
             found += acls(user["name"], "GROUP", user.get("groups") or (), ("READ",))
             found += acls(user["name"], "TOPIC", user.get("write") or (), PRODUCED)
         return sorted(set(found))
+
+    def _spark_hosts(self) -> list[str]:
+        return self.members("spark_master", "spark_worker", "spark_jobs")
 
     def _is(self, server: str, host: str, name: str) -> bool:
         return self.server(host, self.text(host, name)) == server
@@ -227,15 +307,15 @@ class Site:
         topics += [file.get("topic") or "logs" for file in self.value(host, "gateway_files")]
         topics += [self.text(host, "gateway_journal_topic")] if self.value(host, "gateway_journal") else []
         topics += ["board_health"] if self.value(host, "gateway_board") else []
-        yield from acls(f"gateway-{host}", "TOPIC", [*topics, LEDGER], PRODUCED)
+        yield from acls(self.user("gateway", host), "TOPIC", [*topics, LEDGER], PRODUCED)
 
     def _verify(self, host: str) -> Iterator[Acl]:
-        user, results = f"verify-{host}", self._settings(host)["windows_topic"]
+        user, results = self.user("verify", host), self._settings(host)["windows_topic"]
         yield from acls(user, "TOPIC", [self.text(host, "verify_topic") or "readings", results, LEDGER], CONSUMED)
         yield from acls(user, "GROUP", ["edge-verify"], ("READ",))
 
     def _mirror_source(self, host: str) -> Iterator[Acl]:
-        user, site = f"mirror-{host}", self.text(host, "mirror_site")
+        user, site = self.user("mirror", host), self.text(host, "mirror_site")
         topics = literal_topics(self.text(host, "mirror_topics"))
         yield from acls(user, "TOPIC", [*topics, LEDGER], (*CONSUMED, "DESCRIBE_CONFIGS"))
         yield from acls(user, "TOPIC", [LEDGER], ("WRITE", "CREATE"))  # Apache Kafka has none until there is a loss
@@ -245,7 +325,7 @@ class Site:
         yield from acls(user, "GROUP", [group], CONSUMED)
 
     def _mirror_target(self, host: str) -> Iterator[Acl]:
-        user, site = f"mirror-{host}", self.text(host, "mirror_site")
+        user, site = self.user("mirror", host), self.text(host, "mirror_site")
         keeps_names = (self.value(host, "mirror_settings") or {}).get("policy") == "identity" or not site
         topics = [*literal_topics(self.text(host, "mirror_topics")), LEDGER] if keeps_names else [f"{site}.*"]
         yield from acls(user, "TOPIC", topics, (*PRODUCED, "READ", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"))
@@ -254,10 +334,10 @@ class Site:
         yield from acls(user, "TRANSACTIONAL_ID", [state], ("WRITE", "DESCRIBE"))
         yield from acls(user, "CLUSTER", ["kafka-cluster"], ("DESCRIBE", "IDEMPOTENT_WRITE"))
         if host in self.groups.get("gateway", ()):
-            yield from acls(f"verify-{host}", "TOPIC", topics, CONSUMED)
+            yield from acls(self.user("verify", host), "TOPIC", topics, CONSUMED)
 
     def _spark(self, server: str, host: str) -> Iterator[Acl]:
-        user, settings = f"spark-{server}", self._settings(host)
+        user, settings = self.user("spark", server), self._settings(host)
         for setting, (_, operations) in SPARK_TOPICS.items():
             yield from acls(user, "TOPIC", [settings[setting]], operations)
         yield from acls(user, "CLUSTER", ["kafka-cluster"], ("DESCRIBE", "IDEMPOTENT_WRITE"))
@@ -316,9 +396,10 @@ def removed_hosts(folder: Path) -> str:
 class ActionModule(ActionBase):
     """What Ansible loads.
 
-    Without arguments it answers `mode`, `users` (name: password) and `acls` of this host's broker and, where there is a
-    secret, `metrics_token` of all that serves metrics on it;
-    with `service` and `bootstrap` `protocol`, `user`, `password` and `server`, how that service of this host connects.
+    Without arguments it returns `mode`, `users` (name: password), `acls` and `owners` of this host's broker, the
+    `removed` hosts and, where there is a secret, `metrics_token` of all that serves metrics on it. With `service` and
+    `bootstrap` it returns `protocol`, `user`, `password` and `server`, how that service of this host connects; it goes
+    by `server_users`, which is not known unless `server_answers`, and `present_password` (`Site.client`).
     """
 
     TRANSFERS_FILES = False
@@ -334,14 +415,25 @@ class ActionModule(ActionBase):
         site = Site(hosts, variables["groups"], removed_hosts(folder))
         site.check(host)
         if self._task.args.get("service"):
-            found = site.client(host, self._task.args["service"], str(self._task.args["bootstrap"]))
+            found = site.client(
+                host,
+                self._task.args["service"],
+                str(self._task.args["bootstrap"]),
+                self._server_users(),
+                str(self._task.args.get("present_password") or ""),
+            )
             result.update(found._asdict())
         else:
             mode = site.mode(host)
-            result.update(mode=mode, users={}, acls=[])
+            result.update(mode=mode, users={}, acls=[], owners={}, removed=site.removed)
             if mode != "none":
-                result.update(users=site.users(host), acls=[list(acl) for acl in site.acls(host)])
+                acls = [list(acl) for acl in site.acls(host)]
+                result.update(users=site.users(host), acls=acls, owners=site.owners(host))
             if site.text(host, "security_secret"):
                 result.update(metrics_token=site.password(host, "metrics"))
         result.update(changed=False)
         return result
+
+    def _server_users(self) -> list[str] | None:
+        answers = boolean(self._task.args.get("server_answers", True))
+        return list(self._task.args.get("server_users") or ()) if answers else None

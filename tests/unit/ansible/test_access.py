@@ -19,14 +19,27 @@ GATEWAY = [["gateway-pi-1", "TOPIC", "LITERAL", "readings", "WRITE"]]
 MIRROR = [["mirror-pi-1", "TOPIC", "PREFIXED", "plant-7.", "CREATE"]]
 
 
-def made(data_dir: Path, users: dict[str, str], acls: list[list[str]], known: list[str] | None = None) -> list[str]:
+def made(
+    data_dir: Path,
+    users: dict[str, str],
+    acls: list[list[str]],
+    known: list[str] | None = None,
+    kept: list[str] | None = None,
+) -> list[str]:
     """What it says of an order."""
-    order: dict[str, Any] = {"data_dir": str(data_dir), "users": users, "acls": acls, "known": known or []}
+    changed: list[str] = ordered(
+        {"data_dir": str(data_dir), "users": users, "acls": acls, "known": known or [], "kept": kept or []}
+    )["changed"]
+    return changed
+
+
+def ordered(order: dict[str, Any]) -> dict[str, Any]:
+    """What the script answers."""
     command = [sys.executable, str(SCRIPT)]
     done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=True, timeout=120)
     assert done.stderr == ""
-    changed: list[str] = json.loads(done.stdout)["changed"]
-    return changed
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def listed(command: str, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, ...]]:

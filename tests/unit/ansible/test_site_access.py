@@ -144,8 +144,82 @@ def test_a_removed_board_has_no_user_anywhere_until_its_passwords_are_new(tmp_pa
         removed.check("pi-1")
     again = made(tmp_path, board(security_rotation=2), "pi-1 1\n")
     again.check("pi-1")
-    assert set(again.users("dc-1")) == set(before.users("dc-1"))
-    assert again.users("dc-1")["mirror-pi-1"] != before.users("dc-1")["mirror-pi-1"]
+    assert set(again.users("dc-1")) == {"admin", "mirror-pi-1~2", "verify-pi-1~2"}
+    assert again.users("dc-1")["mirror-pi-1~2"] != before.users("dc-1")["mirror-pi-1"]
+
+
+TARGET = "10.0.0.9:9092"
+
+
+def given(site: site_access.Site, has: list[str] | None, present: str = "") -> tuple[str, str]:
+    """The user and password that the mirror of pi-1 is given for dc-1."""
+    client = site.client("pi-1", "mirror", TARGET, has, present)
+    return client.user, client.password
+
+
+def test_a_rotation_gives_each_service_a_user_of_its_own_with_the_same_rights(tmp_path):
+    first, second = made(tmp_path, board()), made(tmp_path, board(security_rotation=2))
+    rights = {line.replace("~2 ", " ") for line in told(second.acls("dc-1"))}
+    assert rights == told(first.acls("dc-1"))
+    assert {name.partition("~")[2] for name in second.users("dc-1")} == {"", "2"}
+    assert second.owners("dc-1") == {"mirror-pi-1": ["pi-1"], "verify-pi-1": ["pi-1"]}
+    assert given(second, ["mirror-pi-1~2"]) == ("mirror-pi-1~2", second.users("dc-1")["mirror-pi-1~2"])
+
+
+def test_a_service_keeps_its_old_log_in_until_its_broker_has_the_new_one(tmp_path):
+    """F22 from the other side: --tags mirror, or --limit, before the broker was played."""
+    first, third = made(tmp_path, board()), made(tmp_path, board(security_rotation=3))
+    old, new = first.users("dc-1")["mirror-pi-1"], third.users("dc-1")["mirror-pi-1~3"]
+    assert given(third, ["mirror-pi-1", "scada"], old) == ("mirror-pi-1", old)
+    assert given(third, ["mirror-pi-1"]) == ("mirror-pi-1", old)
+    assert given(third, ["mirror-pi-1", "mirror-pi-1~3"], old) == ("mirror-pi-1~3", new)
+    assert given(third, ["mirror-pi-1", "mirror-pi-1~2"], old)[0] == "mirror-pi-1~2"
+
+
+def test_a_broker_that_cannot_be_asked_changes_no_log_in(tmp_path):
+    first, third = made(tmp_path, board()), made(tmp_path, board(security_rotation=3))
+    old, new = first.users("dc-1")["mirror-pi-1"], third.users("dc-1")["mirror-pi-1~3"]
+    assert given(third, None, old) == ("mirror-pi-1", old)
+    assert given(third, None) == ("mirror-pi-1~3", new)
+    assert given(third, None, "a password of something else") == ("mirror-pi-1~3", new)
+
+
+def test_a_broker_of_an_older_version_knows_the_unmarked_name_with_any_rotation(tmp_path):
+    second = made(tmp_path, board(security_rotation=2))
+    now = second.users("dc-1")["mirror-pi-1~2"]
+    assert given(second, [], now) == ("mirror-pi-1", now)
+    assert given(second, []) == ("mirror-pi-1~2", now)
+
+
+def test_a_generation_that_remove_has_ended_is_given_to_nobody(tmp_path):
+    """The broker was away when its board was removed, and still lists the stolen board's user."""
+    old = made(tmp_path, board()).users("dc-1")["mirror-pi-1"]
+    second = made(tmp_path, board(security_rotation=2), "pi-1 1\n")
+    for has in (["mirror-pi-1"], None, []):
+        assert given(second, has, old)[0] == "mirror-pi-1~2"
+
+
+def test_sparks_log_in_belongs_to_every_board_that_runs_jobs(four):
+    assert four.owners("pi-3")["spark-pi-3"] == ["pi-3"]
+
+
+@pytest.mark.parametrize(
+    ("user", "base", "number"),
+    [
+        ("mirror-pi-1", "mirror-pi-1", 1),
+        ("mirror-pi-1~2", "mirror-pi-1", 2),
+        ("a~b~12", "a~b", 12),
+        ("a~1", "a~1", 1),
+        ("a~02", "a~02", 1),
+        ("a~", "a~", 1),
+        ("~2", "~2", 1),
+        ("a~²", "a~²", 1),
+    ],
+)
+def test_the_number_of_a_generation(user, base, number):
+    assert site_access.generation_of(user) == (base, number)
+    assert load("plugins/action/site_rotation.py").generation_of(user) == (base, number)
+    assert site_access.generation_name(base, number) == user
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 Run by the board's own /opt/drupelet/current/bin/python, as root; the role `broker` copies and calls it. Standard input
 is a JSON object, so that no password is in a command line: `data_dir`, `users` (name: password), `acls` (rows of user,
-type of resource, pattern, name, operation), `known` (users that were ours before). Standard output is a JSON object
-with `changed`, lines of what is another than before. Users and ACLs that are not ours stay as they are.
+type of resource, pattern, name, operation), `known` (users that were ours before), `kept` (those of them that stay
+without a password here: old log-ins whose new one was not used yet). Standard output is a JSON object with `changed`,
+lines of what is another than before. Users and ACLs that are not ours stay as they are.
+
+With `show` it changes nothing: standard output has `held`, each user with its `first_log_in` and `last_log_in`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from typing import Any
 
 from edge_broker.access.store import open_store
 from edge_broker.clock import SystemClock
+from edge_broker.errors import StorageFault
+from edge_broker.output import time_text
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import (
     ITERATIONS_MIN,
@@ -25,6 +30,19 @@ from edge_broker.security.scram import (
     new_credential,
 )
 from edge_broker.security.state import SecurityState
+from edge_broker.storage.filesystem import Disk
+
+try:
+    from edge_broker.storage.log_in_times import read_log_in_times, valid_times
+except ImportError:  # playbooks/remove.yml on a board with an older release, whose broker records no log-ins
+
+    def read_log_in_times(*_: object) -> dict[str, Any]:
+        """Return none."""
+        return {}
+
+    def valid_times(times: dict[str, Any], _: object) -> dict[str, Any]:
+        """Return them."""
+        return times
 
 
 def kept(password: str, held: Mapping[str, ScramCredential]) -> Mapping[str, ScramCredential]:
@@ -52,11 +70,11 @@ def bindings(rows: list[list[str]]) -> frozenset[AclBinding]:
 
 def wanted(state: SecurityState, order: Mapping[str, Any]) -> SecurityState:
     """The state as the order has it: of the users that are or were ours, exactly what it says."""
-    users: Mapping[str, str] = order["users"]
-    gone = set(order["known"]) - set(users)
+    users, kept_users = order["users"], set(order["kept"])
+    gone = set(order["known"]) - set(users) - kept_users
     credentials: dict[str, Mapping[str, ScramCredential]] = {name: {} for name in gone}
     credentials |= {name: kept(password, state.users.get(name, {})) for name, password in users.items()}
-    principals = {f"User:{name}" for name in gone | set(users)}
+    principals = {f"User:{name}" for name in gone | set(users) | kept_users}
     others = frozenset(acl for acl in state.acls if acl.principal not in principals)
     return state.with_users(credentials).with_acls(others | bindings(order["acls"]))
 
@@ -71,10 +89,28 @@ def difference(before: SecurityState, after: SecurityState) -> list[str]:
     ]
 
 
+def held(state: SecurityState, data_dir: str) -> dict[str, dict[str, str]]:
+    """Return each user with the times of its log-ins; without a sound file none has any, and old log-ins stay."""
+    try:
+        times = valid_times(read_log_in_times(Disk(), data_dir), state)
+    except StorageFault:  # the broker notes it, and records log-ins again
+        times = {}
+    return {
+        name: {
+            "first_log_in": time_text(times[name].first_ms) if name in times else "never",
+            "last_log_in": time_text(times[name].last_ms).partition("T")[0] if name in times else "never",
+        }
+        for name in sorted(state.users)
+    }
+
+
 def main() -> None:
     """Read the order, carry it out, say what changed."""
     order = json.load(sys.stdin)
     store = open_store(order["data_dir"], make=False)
+    if "show" in order:
+        print(json.dumps({"held": held(store.state, order["data_dir"])}))
+        return
     before = store.state
     after = store.change(lambda state: wanted(state, order))
     print(json.dumps({"changed": difference(before, after)}))

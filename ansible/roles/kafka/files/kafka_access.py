@@ -2,10 +2,13 @@
 """Makes the users and rights of Apache Kafka on this host those that the inventory says.
 
 Run as root by the role `kafka`. Standard input is a JSON object, so that no password is in a command line: `users`
-(name: password) and `acls` (rows of user, type of resource, pattern, name, operation). Standard output is a list of
+(name: password), `acls` (rows of user, type of resource, pattern, name, operation), `kept` (users of ours that stay
+without a password here: old log-ins) and `ended` (users that go, whoever made them). Standard output is a list of
 what is another than before. Users and ACLs that are not ours stay as they are; which are, and a hash of the password of
-each, is remembered in /etc/kafka/access.json. It asks with the standard library alone: Kafka's own tools would start a
-JVM for each question, and take passwords as arguments. Source: Kafka's protocol guide; RFC 5802 for SaltedPassword.
+each, is remembered in /etc/kafka/access.json. With `show` it changes nothing: standard output has `held`, the users,
+and `known`, those of ours. Kafka records no log-ins, so their times are unknown. It asks with the standard library
+alone: Kafka's own tools would start a JVM for each question, and take passwords as arguments. Source: Kafka's protocol
+guide; RFC 5802 for SaltedPassword.
 """
 
 import hashlib
@@ -230,11 +233,16 @@ def remember(users: dict[str, str]) -> None:
 def main() -> None:
     """Read the order, carry it out, say what changed."""
     order = json.load(sys.stdin)
-    users: dict[str, str] = order["users"]
     known, kafka = remembered(), Kafka()
     there = kafka.users()
+    if "show" in order:
+        print(json.dumps({"held": {name: {} for name in sorted(there)}, "known": sorted(known)}))
+        return
+    users: dict[str, str] = order["users"]
+    kept, ended = set(order["kept"]) & there, set(order["ended"])
+    known |= dict.fromkeys(ended | kept - set(known), "")
     hashes = {name: hashed(name, password) for name, password in users.items()}
-    gone = sorted((set(known) - set(users)) & there)
+    gone = sorted((set(known) - set(users) - kept) & there)
     made = {name: users[name] for name in users if name not in there or known.get(name) != hashes[name]}
     remember(known | dict.fromkeys(made, ""))  # ours from now on, whatever happens
     principals = {f"User:{name}" for name in set(known) | set(users)}
@@ -249,7 +257,7 @@ def main() -> None:
         kafka.alter_users(gone, made)
     if wanted - held:
         kafka.alter_acls(30, sorted(wanted - held))
-    remember(hashes)
+    remember({name: known[name] for name in kept} | hashes)
     changed = [f"removed: user {name}" for name in gone] + [f"user {name}" for name in sorted(made)]
     changed += [f"removed: {told(acl)}" for acl in sorted(held - wanted)]
     changed += [f"added: {told(acl)}" for acl in sorted(wanted - held)]

@@ -1,0 +1,130 @@
+"""Which old log-ins end after a rotation, and which stay: the plan, without any broker."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleError
+
+from tests.support.ansible_files import load
+
+rotation = load("plugins/action/site_rotation.py")
+Held, Order, plan = rotation.Held, rotation.Order, rotation.plan
+USED, NEVER = Held(used=True, first_log_in="2026-11-01T00:00:00.000Z"), Held(first_log_in="never")
+ACLS = [["mirror-pi-1~2", "TOPIC", "PREFIXED", "plant-7.", "WRITE"], ["admin2", "TOPIC", "LITERAL", "a", "READ"]]
+OWNERS = {"mirror-pi-1": ["pi-1"]}
+
+
+def order(users: list[str], **more: Any) -> Any:
+    return Order(users, more.pop("acls", []), more.pop("owners", OWNERS), more.pop("removed", {}), **more)
+
+
+def test_an_old_log_in_stays_with_the_rights_of_the_new_one_until_that_was_used():
+    wanted = order(["admin", "mirror-pi-1~2"], acls=ACLS)
+    first = plan(wanted, {"admin": USED, "mirror-pi-1": USED}, ["admin", "mirror-pi-1"])
+    assert (first.kept, first.ended) == (["mirror-pi-1"], [])
+    assert ["mirror-pi-1", "TOPIC", "PREFIXED", "plant-7.", "WRITE"] in first.acls
+    assert len(first.acls) == 3
+    unused = plan(wanted, {"mirror-pi-1": USED, "mirror-pi-1~2": NEVER}, ["mirror-pi-1", "mirror-pi-1~2"])
+    assert unused.kept == ["mirror-pi-1"]
+    used = plan(wanted, {"mirror-pi-1": USED, "mirror-pi-1~2": USED}, ["mirror-pi-1", "mirror-pi-1~2"])
+    assert (used.kept, used.ended, used.acls) == ([], ["mirror-pi-1"], sorted(ACLS))
+
+
+def test_what_still_holds_is_listed_by_board_and_service():
+    found = plan(order(["mirror-pi-1~2"]), {"mirror-pi-1": USED, "mirror-pi-1~2": NEVER}, ["mirror-pi-1"])
+    assert found.holding == [
+        {
+            "user": "mirror-pi-1",
+            "service": "mirror",
+            "board": "pi-1",
+            "first_log_in": USED.first_log_in,
+            "last_log_in": "unknown",
+            "ends": "in the first run after mirror-pi-1~2 has logged in",
+        }
+    ]
+
+
+def test_two_rotations_before_an_offline_board_returns_keep_three_generations():
+    wanted = order(["mirror-pi-1~3"], acls=[["mirror-pi-1~3", "TOPIC", "LITERAL", "t", "WRITE"]])
+    held = {"mirror-pi-1": USED, "mirror-pi-1~2": NEVER, "mirror-pi-1~3": NEVER}
+    found = plan(wanted, held, list(held))
+    assert found.kept == ["mirror-pi-1", "mirror-pi-1~2"]
+    assert {row[0] for row in found.acls} == set(held)
+    returned = plan(wanted, held | {"mirror-pi-1~3": USED}, list(held))
+    assert returned.ended == ["mirror-pi-1", "mirror-pi-1~2"]
+
+
+def test_one_word_ends_every_old_log_in_at_once():
+    held = {"mirror-pi-1": USED, "mirror-pi-1~2": NEVER, "gateway-pi-1": USED}
+    found = plan(order(["mirror-pi-1~2", "gateway-pi-1"], is_now=True), held, list(held))
+    assert (found.kept, found.ended) == ([], ["mirror-pi-1"])
+
+
+def test_a_removed_boards_log_ins_end_whatever_was_used():
+    held = {"mirror-pi-2": USED, "mirror-pi-2~2": NEVER, "mirror-pi-1": USED}
+    found = plan(order(["mirror-pi-1"], removed={"pi-2": 2}), held, ["mirror-pi-1"])
+    assert found.ended == ["mirror-pi-2", "mirror-pi-2~2"]
+
+
+def test_a_new_board_of_a_removed_ones_name_inherits_no_overlap():
+    """The broker was away when the board was removed: the stolen password must not hold until the new board comes."""
+    found = plan(order(["mirror-pi-1~2"], removed={"pi-1": 1}), {"mirror-pi-1": USED}, ["mirror-pi-1"])
+    assert (found.kept, found.ended) == ([], ["mirror-pi-1"])
+
+
+def test_a_log_in_that_several_boards_share_ends_by_the_word_alone():
+    shared = {"spark-pi-3": ["pi-2", "pi-3"]}
+    held = {"spark-pi-3": USED, "spark-pi-3~2": USED}
+    found = plan(order(["spark-pi-3~2"], owners=shared), held, list(held))
+    assert found.kept == ["spark-pi-3"]
+    assert found.holding[0]["ends"] == "by -e rotation=now, once pi-2, pi-3 have the new one"
+    assert plan(order(["spark-pi-3~2"], owners=shared, is_now=True), held, list(held)).ended == ["spark-pi-3"]
+
+
+def test_a_rotation_goes_up_only():
+    with pytest.raises(AnsibleError, match="security_rotation of pi-1 is 1, and the broker has mirror-pi-1~2 already"):
+        plan(order(["mirror-pi-1"]), {"mirror-pi-1": USED, "mirror-pi-1~2": NEVER}, [])
+    with pytest.raises(AnsibleError, match=r"scada is an older log-in than scada~4.*name it scada~5"):
+        plan(order(["scada"], owners={}), {"scada~4": NEVER}, [])
+
+
+def test_users_of_others_stay_and_ours_that_are_no_longer_wanted_go():
+    found = plan(order(["mirror-pi-1"]), {"ops": NEVER, "ops~2": NEVER, "gateway-pi-1": USED}, ["gateway-pi-1"])
+    assert (found.kept, found.ended) == ([], ["gateway-pi-1"])
+
+
+def test_a_run_cut_off_after_the_users_were_made_is_continued():
+    """Nobody has written down yet that they are ours: neither is lost sight of."""
+    held = {"mirror-pi-1": USED, "mirror-pi-1~2": USED}
+    assert plan(order(["mirror-pi-1~2"]), held, known=[]).ended == ["mirror-pi-1"]
+
+
+def test_broker_users_rotate_by_a_name_of_the_next_generation():
+    found = plan(order(["scada~2"], owners={}), {"scada": USED}, ["scada"])
+    assert (found.kept, found.holding[0]["board"]) == (["scada"], "unknown")
+    both = plan(order(["scada", "scada~2"], owners={}), {"scada": USED, "scada~2": USED}, ["scada", "scada~2"])
+    assert (both.kept, both.ended) == ([], [])
+
+
+def test_any_sequence_of_rotations_log_ins_and_runs_never_locks_a_board_out():
+    """A board logs in by what it was given; the broker must have it, unless the word or a removal ended it."""
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    for _ in range(300):
+        held, wanted, board = {"mirror-pi-1": USED}, 1, "mirror-pi-1"
+        for _ in range(30):
+            match chance.choice(("rotate", "play broker", "play board", "log in")):
+                case "rotate":
+                    wanted += 1
+                case "play broker":
+                    newest = f"mirror-pi-1~{wanted}" if wanted > 1 else "mirror-pi-1"
+                    found = plan(order([newest]), held, list(held))
+                    held = {user: held.get(user, NEVER) for user in (*found.kept, newest)}
+                case "play board":
+                    board = max(held, key=lambda user: rotation.generation_of(user)[1])
+                case "log in":
+                    assert board in held, f"seed {seed}: {board} is locked out of {sorted(held)}"
+                    held[board] = USED
