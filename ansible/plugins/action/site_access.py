@@ -320,7 +320,7 @@ class Site:
         yield from acls(user, "TOPIC", [*topics, LEDGER], (*CONSUMED, "DESCRIBE_CONFIGS"))
         yield from acls(user, "TOPIC", [LEDGER], ("WRITE", "CREATE"))  # Apache Kafka has none until there is a loss
         yield from acls(user, "TOPIC", ["__edge_dead_letter"], PRODUCED)
-        yield from acls(user, "TOPIC", ["__edge-mirror-.*"], CONSUMED)  # by which it recognises other mirrors' records
+        yield from acls(user, "TOPIC", ["__edge-mirror-*"], CONSUMED)  # by which it recognises other mirrors' records
         group = f"edge-mirror-{site or self.text(host, 'mirror_target')}"
         yield from acls(user, "GROUP", [group], CONSUMED)
 

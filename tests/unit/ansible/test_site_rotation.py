@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleError
 
-from tests.support.ansible_files import load
+from tests.support.ansible_files import ANSIBLE, load
 
 rotation = load("plugins/action/site_rotation.py")
 Held, Order, plan = rotation.Held, rotation.Order, rotation.plan
@@ -128,3 +129,16 @@ def test_any_sequence_of_rotations_log_ins_and_runs_never_locks_a_board_out():
                 case "log in":
                     assert board in held, f"seed {seed}: {board} is locked out of {sorted(held)}"
                     held[board] = USED
+
+
+@pytest.mark.parametrize(
+    ("role", "files"),
+    [
+        ("gateway", {"/etc/drupelet/gateway-password"}),
+        ("mirror", {"/etc/drupelet/mirror-password", "/etc/drupelet/mirror-target-password"}),
+    ],
+)
+def test_a_service_that_fails_after_a_rotation_gets_its_former_password_with_its_former_user(role, files):
+    """The configuration names the generation, so a restored one needs the password that belongs to it."""
+    tasks = yaml.safe_load((ANSIBLE / f"roles/{role}/tasks/main.yml").read_text())
+    assert files <= set(tasks[0]["vars"]["drupelet_files"])
