@@ -25,12 +25,18 @@ def play_of(tag: str) -> dict[str, Any]:
     return dict(play)
 
 
+def plays_for_all() -> list[dict[str, Any]]:
+    """The plays of provision before the brokers' that only note something."""
+    plays = yaml.safe_load((ANSIBLE / "playbooks/provision.yml").read_text())
+    return [play for play in plays if play.get("tags") == "always" and "set_fact" in str(play)]
+
+
 def batches(
-    tmp_path: Path, tag: str, answers: dict[str, str | None], failing: str = "", **variables: object
+    tmp_path: Path, tag: str, answers: dict[str, str | None], failing: str = "", lost: str = "", **variables: object
 ) -> list[str]:
     """Run a play with the order of provision's play `tag`, whose handler fails on one host; return each batch's hosts.
 
-    `answers` has the answer of each host to preflight; a host of `None` was not reached.
+    `answers` has the answer of each host to preflight; a host of `None` was not reached; `lost` failed before.
     """
     host = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
     inventory = {"all": {"hosts": dict.fromkeys(answers, host | variables)}, tag: {"hosts": dict.fromkeys(answers)}}
@@ -51,7 +57,8 @@ def batches(
         "handlers": [{"name": "Wait", "fail": {"msg": "sick"}, "when": f"inventory_hostname == '{failing}'"}],
         "tasks": [changed | {"notify": "Wait"}],
     }
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([preflight, play]))
+    base = {"hosts": "all", "gather_facts": False, "tasks": [{"fail": None, "when": f"inventory_hostname == '{lost}'"}]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([preflight, base, *plays_for_all(), play]))
     command = [str(console_script("ansible-playbook")), "-i", str(tmp_path / "hosts.yml"), str(tmp_path / "play.yml")]
     done = subprocess.run(command, cwd=ANSIBLE, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode in (0, 2), done.stdout + done.stderr
@@ -84,6 +91,10 @@ def test_a_running_board_goes_before_new_ones_wherever_it_stands_in_the_inventor
 
 def test_a_board_that_was_not_reached_is_never_the_first(tmp_path):
     assert batches(tmp_path, "broker", running(HOSTS, "broker") | {"a": None}) == ["b", "c a"]
+
+
+def test_a_board_that_failed_in_a_play_before_is_not_the_first(tmp_path):
+    assert batches(tmp_path, "broker", running(HOSTS, "broker"), lost="a") == ["b", "c"]
 
 
 def test_a_broker_is_not_taken_for_running_by_the_name_of_another_service(tmp_path):

@@ -12,7 +12,14 @@ import pytest
 from tests.support.runtimes import console_script
 
 ANSIBLE = Path(__file__).parents[3] / "ansible"
-ALWAYS = {"Preflight", "Onto the card", "Which brokers hold old log-ins", "Use the new log-ins", "Old log-ins"}
+ALWAYS = {
+    "Preflight",
+    "Boards that are still in the run",
+    "Onto the card",
+    "Which brokers hold old log-ins",
+    "Use the new log-ins",
+    "Old log-ins",
+}
 PLAYS = {
     "packages": {"Packages"},
     "base": {"The boards themselves"},
