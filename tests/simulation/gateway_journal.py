@@ -49,7 +49,7 @@ class SimulatedGateway:
     pending: deque[Event] = field(default_factory=deque)
     records: Counter[bytes] = field(default_factory=Counter)
     saved_chains: set[str] = field(default_factory=set)  # of which a position was ever saved
-    seen_chains: set[str] = field(default_factory=set)  # of which a file existed when this reader looked
+    seen_chains: set[str] = field(default_factory=set)  # of which this reader found a file
     losses: dict[tuple[object, ...], EntriesLost] = field(default_factory=dict)
 
     def start(self) -> None:
@@ -58,10 +58,6 @@ class SimulatedGateway:
             if self.saved is None:
                 self.saved = self.reader.start(at_end=False)
             self.saved_chains.update(self.saved)
-
-    def _look(self) -> None:
-        for info in (info for files in Directories(self.roots).scan().chains.values() for info in files):
-            self.seen_chains.add(info.chain)
 
     def kill(self) -> None:
         if self.reader is not None:
@@ -74,8 +70,8 @@ class SimulatedGateway:
         self.now_s += STEP_S
         if self.reader is None:
             return False
-        self._look()
         events = self.reader.next_events()
+        self.seen_chains.update(self.reader._scan.chains)
         self.pending.extend(events)
         return bool(events)
 

@@ -27,6 +27,7 @@ FOUND = {
     1959: "numbers that another kind had used in the boot before covered a loss",
     2937: "the same, of the boot after, where the chain's next file has no entries",
     3131: "a file that counted on from another id, which was forgotten, was a loss with a count",
+    4001254: "numbers of a chain that began after the last scan counted as accounted for",
     3332: "a chain in /run was forgotten before its copies in /var were read, which came twice",
 }
 """Seeds that have failed, and what was wrong."""
