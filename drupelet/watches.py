@@ -26,11 +26,15 @@ class WatchState(StrEnum):
 
 
 class Watch(NamedTuple):
-    """The state of the watch `name`; `reason` says why it is not ok, and the remedy, in one line without a period."""
+    """The state of the watch `name`; `reason` says why it is not ok, and the remedy, in one line without a period.
+
+    `is_early`: it has not had the time to hear anything, which is worth no line in the log.
+    """
 
     name: str
     state: WatchState
     reason: str = ""
+    is_early: bool = False
 
 
 def ok(name: str) -> Watch:
@@ -39,8 +43,13 @@ def ok(name: str) -> Watch:
 
 
 def unknown(name: str, reason: str) -> Watch:
-    """Return a watch that hears nothing; an empty `reason`: it is too early to say so."""
+    """Return a watch that hears nothing."""
     return Watch(name, WatchState.UNKNOWN, reason)
+
+
+def early(name: str, reason: str) -> Watch:
+    """Return a watch that has heard nothing yet; `reason` says what it waits for."""
+    return Watch(name, WatchState.UNKNOWN, reason, is_early=True)
 
 
 def health_text(watches: Iterable[Watch], notes: Iterable[str] = ()) -> str:
@@ -53,6 +62,6 @@ def unknown_text(watches: Iterable[Watch]) -> str:
     """Return the watches that hear nothing, those with the same reason together; empty where each hears."""
     names: dict[str, list[str]] = {}
     for watch in watches:
-        if watch.state is WatchState.UNKNOWN and watch.reason:
+        if watch.state is WatchState.UNKNOWN:
             names.setdefault(watch.reason, []).append(watch.name)
     return "; ".join(f"{', '.join(found)}: {reason}" for reason, found in names.items())

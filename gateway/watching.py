@@ -47,7 +47,7 @@ class Watches:
 
     def _report(self, watch: Watch) -> None:
         before = self._reported.get(watch.name, WatchState.OK)
-        if watch.state is before or (watch.state is WatchState.UNKNOWN and not watch.reason):
+        if watch.state is before or (watch.is_early):
             return
         self._reported[watch.name] = watch.state
         if watch.state is WatchState.OK:

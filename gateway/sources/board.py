@@ -14,7 +14,7 @@ from typing import Any
 
 from drupelet.errors import sentence
 from drupelet.log_tree import Log
-from drupelet.watches import Watch, WatchState, ok, unknown
+from drupelet.watches import Watch, WatchState, early, ok, unknown
 from gateway.config import BoardConfig
 from gateway.publisher import Publisher
 from gateway.records import Record
@@ -68,7 +68,7 @@ class BoardSource:
             return [unknown(WATCH, f"a reading of the board's health does not end since {hangs_s:.0f} s")]
         if self._trouble is not None:
             return [Watch(WATCH, WatchState.PROBLEM, self._trouble)]
-        return [ok(WATCH) if self._has_read else unknown(WATCH, "")]
+        return [ok(WATCH) if self._has_read else early(WATCH, "the board was not read yet")]
 
     def stop_reading(self) -> None:
         """Take no more readings."""

@@ -9,6 +9,7 @@ record with the same id.
 |---|---|
 | counter above the reported one, same run of mosquitto | the difference |
 | counter below the reported one, or a later start by the uptime | the whole counter |
+| a later start by the uptime, more than MISSED_MS after the counter was last heard | not known: a note and a log line |
 | our session is gone although we had one | unknown |
 | our session has another name than before | unknown: its queue stays in mosquitto |
 
@@ -25,7 +26,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ OVERSIZE_TOLD_EVERY_S = 10.0
 OVERSIZE_SHOWN_S = 300.0
 _OVERSIZE = re.compile(rb"Client (.{1,200}?) disconnected.{0,40} oversize packet", re.DOTALL)
 RESTART_SLACK_MS = 30_000  # clocks drift and `$SYS` is late; a restart within it is still seen by a smaller counter
+MISSED_MS = 60_000  # a reboot of the board; in that time no queue fills
+MISSED_SHOWN_S = 3_600.0
 SESSION_ORIGIN = "mqtt:session/"
 _log = Log("gateway.mosquitto")
 
@@ -76,6 +79,11 @@ def _read_saved(path: Path, saved: dict[str, Any]) -> tuple[bool, int | None, in
     raise state.StateError(
         f"{path} is damaged (not what the gateway writes): remove it, and what mosquitto dropped is counted anew"
     )
+
+
+def _heard(saved: dict[str, Any]) -> int | None:
+    heard_ms = saved.get("heard_ms")
+    return heard_ms if _is_count(heard_ms) else None
 
 
 def _count_of(payload: bytes) -> int | None:
@@ -132,6 +140,9 @@ class MosquittoWatch:
         self._saved = state.load(state_path) or {}
         saved = _read_saved(state_path, self._saved)
         self._had_session, self._started_ms, self._reported, self._pending = saved
+        self._heard_ms = _heard(self._saved)
+        self._missed = ""
+        self._missed_s = 0.0
         self._oversize = metrics.mqtt_oversize
         self._oversize_told_s = -OVERSIZE_TOLD_EVERY_S
         self._oversize_client = ""
@@ -141,6 +152,8 @@ class MosquittoWatch:
 
     def connection_lost(self) -> None:
         """Forget what `$SYS` said on the connection that has ended."""
+        if self._uptime_s is not None:
+            self._heard_ms = self._now_ms()
         self._uptime_s = self._dropped = None
         self.signals.disconnected()
 
@@ -177,7 +190,9 @@ class MosquittoWatch:
             self._compare(self._dropped)
 
     def note(self) -> str | None:
-        """Say in one line which device sends more than mosquitto takes, while it is recent."""
+        """Say in one line what mosquitto may have dropped, or which device sends too much, while that is recent."""
+        if self._missed and time.monotonic() - self._missed_s < MISSED_SHOWN_S:
+            return self._missed
         if self._oversize_s is None or time.monotonic() - self._oversize_s > OVERSIZE_SHOWN_S:
             return None
         return f'device "{self._oversize_client}" sends packets that are larger than mosquitto\'s max_packet_size'
@@ -216,12 +231,29 @@ class MosquittoWatch:
     def _uptime(self, uptime_s: int) -> None:
         now_ms = self._now_ms()
         if self._uptime_s is None and is_restart(self._started_ms, uptime_s, now_ms):
+            self._miss(now_ms - uptime_s * 1000)
             self._reported = 0
             self._started_ms = None
         if self._started_ms is None:
             self._started_ms = now_ms - uptime_s * 1000
             self._changed.set()
         self._uptime_s = uptime_s
+        self._heard_ms = now_ms
+
+    def _miss(self, started_ms: int) -> None:
+        """Note that mosquitto was started again, and nobody heard its counter before that."""
+        heard_ms = self._heard_ms
+        if not self.signals.wants_drops or (heard_ms is not None and started_ms - heard_ms <= MISSED_MS):
+            return
+        since = (
+            "the gateway last heard it" if heard_ms is None else time.strftime("%FT%TZ", time.gmtime(heard_ms / 1000))
+        )
+        self._missed = (
+            "mosquitto was started again while the gateway did not hear it: how many messages it dropped between "
+            f"{since} and that start is not known; devices' own sequence numbers tell"
+        )
+        self._missed_s = time.monotonic()
+        _log.warning("drops_not_heard", reason=self._missed)
 
     def _compare(self, dropped: int) -> None:
         lost = dropped_since(self._reported, dropped)
@@ -238,13 +270,16 @@ class MosquittoWatch:
         self._changed.set()
 
     async def run(self) -> None:
-        """Report and save until cancelled."""
-        while True:
-            await self._save()
-            while self._pending:
-                await self._report(self._pending[0])
-            await self._changed.wait()
-            self._changed.clear()
+        """Report and save until cancelled; then save when mosquitto was heard last, which no write says before."""
+        try:
+            while True:
+                await self._save()
+                while self._pending:
+                    await self._report(self._pending[0])
+                await self._changed.wait()
+                self._changed.clear()
+        finally:
+            await self._save(self._now_ms() if self._uptime_s is not None else self._heard_ms)
 
     async def _report(self, loss: Loss) -> None:
         written = asyncio.Event()
@@ -253,18 +288,20 @@ class MosquittoWatch:
         self._pending.remove(loss)
         await self._save()
 
-    async def _save(self) -> None:
-        content = {
+    async def _save(self, heard_ms: int | None = None) -> None:
+        content: dict[str, Any] = {
             "session": self._had_session,
             "started_ms": self._started_ms,
             "dropped": self._reported,
             "pending": [asdict(loss) for loss in self._pending],
         }
+        if heard_ms is not None:
+            content["heard_ms"] = heard_ms
         if content == self._saved:
             self.noted.set()
             return
         try:
-            await asyncio.to_thread(state.save, self._path, content)
+            await _whole(asyncio.to_thread(state.save, self._path, content))
         except OSError as error:  # a full disk must not end the gateway; a crash now would repeat or forget a report
             self.trouble = f"what mosquitto dropped cannot be noted in {self._path} ({reason(error)})"
             _log.error("state_unsaved", path=self._path, error=error)
@@ -272,3 +309,13 @@ class MosquittoWatch:
             self.trouble = None
             self._saved = content
             self.noted.set()
+
+
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for a thread to its end even when cancelled: two that write one file would write into one another."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

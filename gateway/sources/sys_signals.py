@@ -5,7 +5,7 @@ mosquitto publishes `$SYS` as retained messages, so a subscriber receives each v
 
 | watch `mqtt_drops` | state |
 |---|---|
-| not subscribed, or for less than FIRST_S | unknown, without a reason yet: the count is cumulative |
+| not subscribed, or for less than FIRST_S | unknown, too early for a log line: the count is cumulative |
 | mosquitto refuses the subscription, or ends the connection for it | unknown |
 | no uptime, or no count of drops, in FIRST_S since SUBACK | unknown: an ACL, `sys_interval 0`, or no mosquitto |
 | no uptime for INTERVALS_MAX intervals and FIRST_S | unknown: `$SYS` has fallen silent |
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from drupelet.watches import Watch, ok, unknown
+from drupelet.watches import Watch, early, ok, unknown
 
 DROPPED_TOPIC = "$SYS/broker/publish/messages/dropped"
 UPTIME_TOPIC = "$SYS/broker/uptime"
@@ -64,6 +64,11 @@ class SysSignals:
         self._notices = 0
         self._load: tuple[float, int] | None = None  # connections per minute, and the uptime then
         self._is_deaf = False
+
+    @property
+    def wants_drops(self) -> bool:
+        """Whether the configuration wants the watch of drops."""
+        return DROPS in self._wanted
 
     def disconnected(self) -> None:
         """Forget what the ended connection has brought."""
@@ -123,11 +128,11 @@ class SysSignals:
             remedy = self._remedy(name, refused[0])
             return unknown(name, f"mosquitto at {self._peer} refuses {refused[0]} ({refused[1]}): {remedy}")
         if self._subscribed_s is None:
-            return unknown(name, "")
+            return early(name, f"no subscription to $SYS of mosquitto at {self._peer} yet")
         missing = [topic for topic in needed if topic not in self._heard and topic != LOG_TOPIC]
         silent_s = now_s - self._last_s
         if missing and now_s - self._subscribed_s < FIRST_S:
-            return unknown(name, "")
+            return early(name, f"nothing heard yet of mosquitto at {self._peer}, which has {FIRST_S:.0f} s for it")
         if missing:
             return unknown(name, f"mosquitto at {self._peer} sends no {missing[0]}: {self._remedy(name, missing[0])}")
         if silent_s > INTERVALS_MAX * self._interval_s + FIRST_S:

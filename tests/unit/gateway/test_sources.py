@@ -250,6 +250,46 @@ async def test_drops_are_reported_once_over_restarts_of_both(tmp_path: Path) -> 
     assert {loss.topic for loss in mosquitto.reported} == {f"mqtt:{DROPPED_TOPIC}"}
 
 
+@pytest.mark.parametrize(
+    ("is_stopped", "away_ms", "noted"), [(True, 50_000, False), (True, 3_600_000, True), (False, 50_000, True)]
+)
+async def test_a_mosquitto_that_starts_again_while_nobody_hears_it_is_noted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_stopped: bool, away_ms: int, noted: bool
+) -> None:
+    """It counts from 0 again: what it dropped between the last word and its end is in no counter any more."""
+    mosquitto = Mosquitto(tmp_path)
+    mosquitto.connect(0, session=False)
+    await mosquitto.settle()
+    if not is_stopped:  # a kill saves nothing
+        content = load_state(mosquitto.path) or {}
+        content.pop("heard_ms")
+        state.save(mosquitto.path, content)
+    mosquitto.new_watch()
+    mosquitto.now_ms += away_ms
+    mosquitto.started_ms = mosquitto.now_ms - 1_000
+    mosquitto.connect(0)
+    assert ("is not known" in str(mosquitto.watch.note())) is noted
+    assert ("drops_not_heard" in caplog.text) is noted
+    await mosquitto.settle()
+    mosquitto.new_watch()
+    mosquitto.now_ms += 5_000
+    mosquitto.connect(0)
+    assert mosquitto.watch.note() is None
+    assert mosquitto.reported == [], "nothing is known to be lost"
+
+
+async def test_a_mosquitto_that_starts_again_under_a_gateway_that_hears_it_is_no_note(tmp_path: Path) -> None:
+    mosquitto = Mosquitto(tmp_path)
+    mosquitto.connect(0, session=False)
+    mosquitto.now_ms += 3_600_000
+    mosquitto.watch.received(UPTIME_TOPIC, b"3600 seconds")
+    mosquitto.watch.connection_lost()
+    mosquitto.now_ms += 40_000
+    mosquitto.started_ms = mosquitto.now_ms
+    mosquitto.connect(0)
+    assert mosquitto.watch.note() is None
+
+
 async def test_a_report_cut_short_by_a_crash_is_repeated_with_the_same_id(tmp_path: Path) -> None:
     mosquitto = Mosquitto(tmp_path)
     mosquitto.connect(5, session=False)

@@ -73,7 +73,11 @@ def test_unknown_until_it_is_heard_and_named_after_a_while() -> None:
     mosquitto = Mosquitto()
     assert mosquitto.states() == ["unknown", "unknown"]
     mosquitto.subscribe()
-    assert (mosquitto.states(), health_text(mosquitto.signals.watches(mosquitto.now_s))) == (["unknown"] * 2, "ok")
+    assert mosquitto.states() == ["unknown"] * 2
+    assert health_text(mosquitto.signals.watches(mosquitto.now_s)) == (
+        "unknown: mqtt_drops, mqtt_oversize: nothing heard yet of mosquitto at h:1, which has 5 s for it"
+    )
+    assert all(watch.is_early for watch in mosquitto.signals.watches(mosquitto.now_s)), "no line in the log yet"
     mosquitto.now_s += FIRST_S
     assert health_text(mosquitto.signals.watches(mosquitto.now_s)) == (
         "unknown: mqtt_drops, mqtt_oversize: mosquitto at h:1 sends no $SYS/broker/uptime: let this user read $SYS/#, "
