@@ -267,7 +267,7 @@ def _dropped(broker, site) -> int:
 
 
 def test_health_names_what_is_wrong(broker, site):
-    assert site.health() == (200, "ok\n")
+    wait_until(lambda: site.health() == (200, "ok\n"), 20, "every watch has heard something")
     site.mosquitto.stop()
     _status, text = wait_until(lambda: (found := site.health())[0] == 503 and found, 10, "health tells")
     assert f"mosquitto at 127.0.0.1:{site.mosquitto.port}" in text

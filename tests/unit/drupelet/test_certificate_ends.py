@@ -60,7 +60,8 @@ def test_gateway_and_mirror_say_it(tmp_path: Path, days: int) -> None:
     ca = Authority(tmp_path / "ca", days=days).certificate
     text = (
         'state_dir = "s"\nclock_trusted = "true"\n'  # whether this machine's clock is set must not decide
-        '[kafka]\nbootstrap_servers = "h:1"\nsecurity_protocol = "SSL"\nssl_ca_file = "{}"\n[[files]]\npath = "app.log"\n'
+        '[kafka]\nbootstrap_servers = "h:1"\nsecurity_protocol = "SSL"\nssl_ca_file = "{}"\n'
+        '[[files]]\npath = "app.log"\n'
     )
     gateway = Gateway(parse_config(tmp_path / "g.toml", text.format(ca)))
     told = {"source": "a:1", "target": "b:2", "topics": "x", "site": "s", "target_ssl_ca_file": str(ca)}
