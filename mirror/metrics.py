@@ -30,6 +30,9 @@ class Metrics:
         self.records = self._counter("records", "Records acknowledged by the target", partition)
         self.bytes = self._counter("bytes", "Records acknowledged by the target, before compression", partition)
         self.sent = self._counter("sent_bytes", "Bytes of the batches acknowledged by the target, as they were sent")
+        self.passed_over = self._counter(
+            "passed_over_records", "Records that were not sent, as they came from the target", partition
+        )
         self.duplicates = self._counter(
             "duplicate_records", "Records that are now at the target more than once, at most"
         )

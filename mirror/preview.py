@@ -63,7 +63,7 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
     positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions}
     screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000)
-    verdicts = await _verdicts(screen, chosen, positions)
+    verdicts = await _verdicts(screen, known, chosen, positions)
     found = [
         _judged(_planned(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
         for name, topic in chosen.items()
@@ -96,16 +96,20 @@ async def from_target(source: Source, target: Target, config: Config) -> dict[st
     chosen = {name: known[name] for name in config.selection.of(known)}
     await target.topics([])
     screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000)
-    verdicts = await _verdicts(screen, chosen)
+    verdicts = await _verdicts(screen, known, chosen)
     if screen.is_blind:
         raise SourceError(UNSEEN)
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None and verdict.reason}
 
 
 async def _verdicts(
-    screen: Screen, chosen: Mapping[str, Topic], positions: Mapping[TopicPartition, int] | None = None
+    screen: Screen,
+    known: Mapping[str, Topic],
+    chosen: Mapping[str, Topic],
+    positions: Mapping[TopicPartition, int] | None = None,
 ) -> dict[str, TopicVerdict | None]:
     await screen.look()
+    await screen.note_mirrormaker(known)
     await screen.refresh()
     screen.check_readable()
     read_from: dict[str, dict[int, int]] = {name: {} for name in chosen}

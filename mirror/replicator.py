@@ -52,7 +52,7 @@ from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets
 from mirror.positions import Positions
 from mirror.progress import Progress
-from mirror.provenance import BLIND, MERGED, UNKNOWN_SINCE, TopicVerdict, carries, is_sent
+from mirror.provenance import BLIND, MERGED, UNKNOWN_SINCE, TopicVerdict, carries, is_sent, same_cluster
 from mirror.reading import WAIT_ALL_S, Answer, Place
 from mirror.report import Report
 from mirror.resuming import Resumed
@@ -346,6 +346,9 @@ class Replicator:
     async def _discover(self) -> bool:
         """Bring the lanes in line with the source's topics, read those that stand; return whether all of them do."""
         found = await self.source.topics()
+        if self.source.cluster_id is not None and self.source.cluster_id == self.target.cluster_id:
+            self.refuse(same_cluster(self.source.cluster_id))  # its servers are of more clusters than one
+            raise SourceError(self.refusal)
         names = self.config.selection.of(found)
         self._note_near_miss(self.config.selection.near_miss(found))
         # By plain tuples, as in reading.py: they equal a TopicPartition, and most are known already.
@@ -635,9 +638,9 @@ class Replicator:
 
     def _judge_lanes(self) -> None:
         """Judge the topics that are read, where the claims have changed; raises OriginsChangedError."""
-        if self._screen.claims.version == self._judged_version:
+        if self._screen.version == self._judged_version:
             return
-        self._judged_version = self._screen.claims.version
+        self._judged_version = self._screen.version
         topics: dict[str, list[Lane]] = {}
         for lane in self._lanes.values():
             topics.setdefault(lane.partition.topic, []).append(lane)
@@ -661,8 +664,11 @@ class Replicator:
     def _take(self, lane: Lane, found: Piece | Skipped) -> None:
         if isinstance(found, Piece) and not lane.writers.passes_over:
             lane.put(found, asyncio.get_running_loop().time())
-        else:
-            lane.read_offset = found.end_offset
+            return
+        if isinstance(found, Piece):
+            labels = lane.partition.topic, str(lane.partition.partition)
+            self.metrics.passed_over.labels(*labels).inc(found.end_offset - found.first_offset)
+        lane.read_offset = found.end_offset
 
     async def _cross(self, lane: Lane, seen: int) -> None:
         """Settle the offsets that no batch of the log covers, by the rule in plan.py."""

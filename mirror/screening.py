@@ -7,6 +7,7 @@
 | passed over, or refused | held, until the claims have changed or the topic was made again |
 | of a writer whose fate the target's cluster id decides, while the target was never reached | left |
 | any, while a state topic cannot be read | held, with a sentence: nothing tells what came from the target |
+| that MirrorMaker 2 may have brought from the target (mirrormaker.py) | refused |
 | while state topics may not be seen at all (`is_blind`) | held likewise, but for what the release before has mirrored |
 
 Does not contain: partition streams, offsets, log lines.
@@ -15,6 +16,7 @@ Does not contain: partition streams, offsets, log lines.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -23,6 +25,7 @@ from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.claims_reading import ClaimsReader
 from mirror.errors import SourceError, TargetError
+from mirror.mirrormaker import alias_of, aliases, is_read, refusal
 from mirror.provenance import RIGHTS, UNSEEN, Claims, Fate, Origin, Target, TopicVerdict
 from mirror.source import Source
 from mirror.state_records import is_state_topic
@@ -58,6 +61,10 @@ class Screen:
         self._held: dict[str, _Held] = {}
         self._ended_at, self._duration_s = -REJUDGED_S, 0.0
         self._looked_at = -REJUDGED_S
+        self._is_target_read: bool | None = None  # by MirrorMaker 2; None: the target was not asked yet
+        self._asked_about: frozenset[str] = frozenset()  # topics that MirrorMaker 2 brought, when the target was asked
+        self._brought: frozenset[str] = frozenset()  # aliases whose topics may have come from the target
+        self._brought_version = 0
         self.has_asked_target = False
         """Whether the target has answered."""
         self._ids_version = -1  # of the claims, when the target's topics were asked for
@@ -66,6 +73,11 @@ class Screen:
     def claims(self) -> Claims:
         """All that was read."""
         return self._reader.claims
+
+    @property
+    def version(self) -> int:
+        """Grows whenever what a verdict depends on has changed."""
+        return self.claims.version + self._brought_version
 
     @property
     def unreadable(self) -> str:
@@ -92,8 +104,9 @@ class Screen:
         now = asyncio.get_running_loop().time()
         if self.is_blind or (new and now - self._looked_at >= REJUDGED_S):
             await self.look()
+        await self.note_mirrormaker(found)
         if not (self._reader.has_mirrors or any(map(is_state_topic, found))):
-            return dict(new), {}
+            return {tp: topic for tp, topic in new.items() if not self._is_held(tp.topic, topic)}, {}
         is_due = now - self._ended_at >= REJUDGED_S
         wanted = {tp: topic for tp, topic in new.items() if is_due or not self._is_held(tp.topic, topic)}
         if not wanted:
@@ -120,6 +133,20 @@ class Screen:
         if was_blind and not self.is_blind:
             self._held.clear()
 
+    async def note_mirrormaker(self, found: Iterable[str]) -> None:
+        """Note, by all topics of the source, what MirrorMaker 2 brings there; ask the target whether it reads that."""
+        names = list(found)
+        here = aliases(names)
+        theirs = frozenset(name for name in names if alias_of(name, here) is not None) if here else frozenset()
+        if theirs - self._asked_about:
+            with contextlib.suppress(TargetError):  # it is away, and these topics wait for it
+                self._is_target_read = is_read(await self._ends.target.topics())
+                self._asked_about = theirs
+        brought = frozenset() if self._is_target_read is False and theirs <= self._asked_about else here
+        if brought != self._brought:
+            self._brought = brought
+            self._brought_version += 1
+
     async def _has_records(self, partition: TopicPartition, end: int) -> bool:
         """Return whether a log holds more than the markers of fences, which come before the head of their writer."""
         offset = 0
@@ -131,10 +158,14 @@ class Screen:
         return end > MARKERS_MAX
 
     def _is_held(self, name: str, topic: Topic) -> bool:
-        return self._held.get(name) == _Held(topic.topic_id, self.claims.version)
+        return self._held.get(name) == _Held(topic.topic_id, self.version)
 
     def judge(self, name: str, topic_id: str | None, read_from: Mapping[int, int]) -> TopicVerdict | None:
         """Return what becomes of a topic that is read from these offsets; None where its cluster has no id."""
+        alias = alias_of(name, self._brought)
+        if alias is not None and not self.claims.of_topic(name):
+            self.hold(name, topic_id, refusal(alias))
+            return self.reasons[name]
         source, target = self._ends.source.cluster_id, self._target
         if source is None:
             return None
@@ -142,7 +173,7 @@ class Screen:
         if verdict.kind == "sent":
             self._held.pop(name, None)
         else:
-            self._held[name] = _Held(topic_id, self.claims.version)
+            self._held[name] = _Held(topic_id, self.version)
         if verdict.reason:
             self.reasons[name] = verdict
         else:
@@ -155,7 +186,7 @@ class Screen:
 
     def hold(self, name: str, topic_id: str | None, reason: str) -> None:
         """Leave out a topic that was admitted, until the claims have changed."""
-        self._held[name] = _Held(topic_id, self.claims.version)
+        self._held[name] = _Held(topic_id, self.version)
         self.reasons[name] = TopicVerdict("refused", Origin(frozenset()), reason=reason)
 
     def notes(self) -> list[str]:

@@ -10,14 +10,28 @@ import json
 import shutil
 import subprocess
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.support import runtimes
+from tests.support.listeners import listener_settings
 from tests.support.mirror_loops import found, mirrors, topics, wait_still, write_down
-from tests.support.mirror_road import FAST, EdgeMirror, bounds, create_topic, delete_topic, partition_count, produce
+from tests.support.mirror_road import (
+    FAST,
+    EdgeMirror,
+    bounds,
+    create_topic,
+    delete_topic,
+    partition_count,
+    produce,
+    read_all,
+)
 from tests.support.processes import ApacheKafka, EdgeBroker, free_port, wait_until
 from tests.support.waiting import CALL_S
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def command(source, target, name, *more):
@@ -76,6 +90,47 @@ def test_a_cloned_card_is_refused_until_it_has_an_empty_data_directory(tmp_path)
         assert command(*sides, "check", "--connect").returncode == 0
 
 
+def test_one_cluster_by_a_second_listener_is_refused(tmp_path):
+    ports = {"CLIENT": free_port(), "OTHER": free_port()}
+    settings = listener_settings({"CLIENT": "PLAINTEXT", "OTHER": "PLAINTEXT"}, ports)
+    with EdgeBroker(tmp_path, name="one", port=ports["CLIENT"], settings=settings) as broker:
+        create_topic(broker.bootstrap, "t", 1)
+        produce(broker.bootstrap, "t", 0, 20)
+        other = f"127.0.0.1:{ports['OTHER']}"
+        assert_refused(broker.bootstrap, other, EdgeMirror(tmp_path / "m", broker.bootstrap, other, settings=FAST))
+        assert bounds(broker.bootstrap, "t")[1] == 20
+
+
+def test_a_cloned_card_with_a_node_id_of_its_own_is_refused(tmp_path):
+    with EdgeBroker(tmp_path, name="one") as first:
+        create_topic(first.bootstrap, "t", 1)
+    shutil.copytree(first.data_dir, tmp_path / "clone")
+    clone = EdgeBroker(tmp_path, name="two", data_dir=tmp_path / "clone", settings={"broker.id": 2})
+    with first, clone as second:
+        sides = first.bootstrap, second.bootstrap
+        assert_refused(*sides, EdgeMirror(tmp_path / "m", *sides, settings=FAST))
+
+
+def test_a_source_whose_servers_are_of_both_clusters_ends_once_it_is_the_target(tmp_path):
+    """As long as the first server answers, all is well; the other one is the target by another name."""
+    with EdgeBroker(tmp_path, name="one") as first, EdgeBroker(tmp_path, name="two") as second:
+        for broker in (first, second):
+            create_topic(broker.bootstrap, "t", 1)
+        produce(first.bootstrap, "t", 0, 20)
+        target = second.bootstrap.replace("127.0.0.1", "localhost")
+        source = f"{first.bootstrap},{second.bootstrap}"
+        mirror = EdgeMirror(tmp_path / "m", source, target, topics="t", settings={**FAST, "ledger": False})
+        mirror.start()
+        try:
+            wait_until(lambda: found(second.bootstrap, "t") == list(range(20)), 20, "t is mirrored")
+            first.stop()
+            wait_until(lambda: not mirror.running, 30, "the mirror ends")
+            assert "cluster id" in mirror.log_path.read_text()
+        finally:
+            mirror.kill()
+        assert found(second.bootstrap, "t") == list(range(20))
+
+
 @pytest.fixture
 def broker_class(request):
     return {"edge": EdgeBroker, "kafka": ApacheKafka}[request.config.getoption("--broker")]
@@ -115,6 +170,8 @@ def test_identity_both_ways_carries_each_record_once(a, b, tmp_path):
         wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
         assert "t: sent without the records that came from the target" in running["down"].get("/health")[1]
         assert all(mirror.get("/health")[0] == 200 for mirror in running.values())
+        passed_over = running["down"].metric("edge_mirror_passed_over_records_total")
+        assert passed_over == running["up"].metric("edge_mirror_records_total") > 20
     assert found(a, "t") == found(b, "t") == [*range(20), *range(100, 110)]
     with mirrors(tmp_path, both(a, b), topics="t"):  # and after a restart
         produce(a, "t", 20, 25)
@@ -274,6 +331,58 @@ def test_a_deleted_state_topic_makes_no_loop(a, b, tmp_path):
     with mirrors(tmp_path, both(a, b), {"ledger": False, "policy": "identity"}, topics="t", site=SITES):
         wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
     assert found(a, "t") == found(b, "t") == list(range(20))
+
+
+def leave_as_the_last_release(bootstrap, state_topic):
+    """Write a mirror's heads once more without their origins, as the release before left them."""
+    golden = json.loads((GOLDEN / "mirror_state_752fe42.json").read_text())
+    keys = json.loads(golden[-1][1]).keys()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for record in read_all(bootstrap, state_topic):
+        if record.key.startswith(b"head:"):
+            head = {key: value for key, value in json.loads(record.value).items() if key in keys}
+            assert head.keys() == keys
+            producer.produce(state_topic, json.dumps(head), record.key)
+    assert producer.flush(CALL_S) == 0
+
+
+def test_what_a_mirror_of_the_last_release_left_is_passed_over(a, b, tmp_path):
+    for bootstrap in (a, b):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    options = {"topics": "t", "site": SITES}
+    settings = {"ledger": False, "policy": "identity"}
+    with mirrors(tmp_path, {"up": (a, b)}, settings, **options):
+        wait_still([(a, "t", b, "t")])
+    leave_as_the_last_release(b, "__edge-mirror-up-state")
+    with mirrors(tmp_path, {"down": (b, a)}, settings, **options):
+        wait_still([(b, "t", a, "t")])
+    assert found(a, "t") == list(range(20))
+    with mirrors(tmp_path, both(a, b), settings, **options):  # up is of this release again
+        wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
+    assert found(a, "t") == found(b, "t") == list(range(20))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_state_topic_that_is_deleted_while_mirrors_run_makes_no_loop(a, b, tmp_path, restarts):
+    """The mirror that keeps it goes on, also where a new producer begins; the other one knows what it has read."""
+    for bootstrap in (a, b):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    there_and_back = [(a, "t", b, "t"), (b, "t", a, "t")]
+    with mirrors(tmp_path, both(a, b), {"ledger": False, "policy": "identity"}, topics="t", site=SITES) as running:
+        wait_still(there_and_back)
+        delete_topic(b, "__edge-mirror-up-state")
+        produce(a, "t", 20, 25)
+        produce(b, "t", 100, 105)
+        wait_still(there_and_back)
+        if restarts:
+            running["up"].stop()
+            running["up"].start()
+            produce(a, "t", 25, 30)
+            wait_still(there_and_back)
+    expected = [*range(30 if restarts else 25), *range(100, 105)]
+    assert found(a, "t") == found(b, "t") == expected
 
 
 def test_a_topic_that_is_deleted_and_made_again_goes_if_it_is_a_users(a, b, tmp_path):

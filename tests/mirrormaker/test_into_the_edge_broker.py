@@ -10,49 +10,20 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.support import runtimes
 from tests.support.kafka_reading import create_topic, read_topic
-from tests.support.processes import JVM_STOP_STATUSES, ApacheKafka, EdgeBroker, Process
+from tests.support.mirrormaker import mirrormaker
+from tests.support.processes import ApacheKafka, EdgeBroker
 from tests.support.waiting import CALL_S, wait_until
 
 TOPIC, MIRRORED = "readings", "central.readings"
 RECORDS = 500  # in each of two partitions
 SYNC_S = 120
-# One replica, as there is one broker on each side, and shorter intervals; everything else is as it comes.
-ONE_REPLICA = (
-    "replication",
-    "checkpoints.topic.replication",
-    "heartbeats.topic.replication",
-    "offset-syncs.topic.replication",
-    "offset.storage.replication",
-    "status.storage.replication",
-    "config.storage.replication",
-)
-OFTEN = ("refresh.topics", "sync.topic.configs", "emit.checkpoints", "sync.group.offsets")
 
 
 @pytest.fixture
 def sides(tmp_path: Path) -> Iterator[tuple[ApacheKafka, EdgeBroker]]:
     with ApacheKafka(tmp_path) as kafka, EdgeBroker(tmp_path) as edge:
         yield kafka, edge
-
-
-def mirrormaker(directory: Path, kafka: ApacheKafka, edge: EdgeBroker) -> Process:
-    """MirrorMaker 2 from one to the other."""
-    properties = directory / "mirrormaker.properties"
-    lines = [
-        "clusters = central, site",
-        f"central.bootstrap.servers = {kafka.bootstrap}",
-        f"site.bootstrap.servers = {edge.bootstrap}",
-        "central->site.enabled = true",
-        "central->site.sync.group.offsets.enabled = true",
-        *(f"{name}.factor = 1" for name in ONE_REPLICA),
-        *(f"{name}.interval.seconds = 2" for name in OFTEN),
-    ]
-    properties.write_text("\n".join(lines))
-    classpath = f"{runtimes.kafka_jars()}/*:{runtimes.mirrormaker_jars()}/*"
-    command = [runtimes.java(), "-Xmx512m", "-cp", classpath, "org.apache.kafka.connect.mirror.MirrorMaker", properties]
-    return Process("mirrormaker", command, directory, stop_statuses=JVM_STOP_STATUSES)
 
 
 def fill(bootstrap: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from mirror.provenance import (
 )
 from mirror.state_records import Head, Reading, Topics, claim_of, head_record, is_state_topic
 
+GOLDEN = Path(__file__).parents[2] / "golden"
 A, B, C = "cluster-a", "cluster-b", "cluster-c"
 STATE = "__edge-mirror-site-state"
 
@@ -149,6 +151,21 @@ def test_what_is_no_head_makes_no_claim(key, value):
 def test_a_newer_versions_head_makes_a_claim():
     value = json.dumps({"version": 99, "producer_id": 7, "target": "t", "target_id": "id", "source_id": "s"}).encode()
     assert claim_of(STATE, b"head:t:0", value) == (("t", 0), claim(None))
+
+
+def test_the_state_topic_of_the_last_release_makes_claims():
+    """Its records are as the mirror of 752fe42 wrote them, from `t` at one cluster to `t` at another."""
+    made = Claims()
+    records = json.loads((GOLDEN / "mirror_state_752fe42.json").read_text())
+    for key, value in records:
+        claimed = claim_of(STATE, key.encode(), value.encode())
+        if claimed is not None:
+            made.take(*claimed)
+    source_id, topic_id = (json.loads(records[-1][1])[key] for key in ("source_id", "target_id"))
+    assert made.names_unknown_clusters
+    assert made.fate_of("t", 0, 1, Target(A, {source_id})) == "passed_over"
+    assert made.fate_of("t", 0, 1, Target(A, {"another"})) == "sent"
+    assert made.verdict("t", topic_id, B, Target(A, {source_id}), {}).passed_over == {1}
 
 
 def test_names_of_state_topics():
