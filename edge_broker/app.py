@@ -117,6 +117,8 @@ async def _serve(options: Options) -> int:
         )
     except ConfigurationError:
         server.refuse()
+        for worker in workers.values():
+            worker.close()
         store.close()
         raise
     broker.listeners = {listener.name: listener for listener in bound}

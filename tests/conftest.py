@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import signal
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from tests.support import processes, root
 from tests.support.doctor import Seen, seen_by_doctor
 from tests.support.waiting import PATIENCE
+
+pytest_plugins = ["tests.support.as_found"]
 
 # How long one example takes, and how fast they are made, says something of the machine and nothing of the code.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -93,7 +94,7 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(autouse=True)
-def _doctor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _doctor(request: pytest.FixtureRequest, _as_found: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every data directory that a test leaves is sound, but for what its mark `leaves` says."""
     with seen_by_doctor(monkeypatch) as found:
         yield
@@ -105,23 +106,6 @@ def _doctor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     assert not unexpected, "the doctor finds:\n" + "\n".join(unexpected[:5])
     for text in [] if hasattr(request.node, "callspec") else expected:  # of several cases each has its own
         assert any(re.search(text, finding) for finding in found.findings), f"the doctor finds nothing like {text!r}"
-
-
-@pytest.fixture(autouse=True)
-def _levels_of_loggers() -> Iterator[None]:
-    """A command that ran in this process sets up logging for its own; the next test hears every library again."""
-    before = _levels()
-    yield
-    for name, level in _levels().items():
-        if level != before.get(name, logging.NOTSET):
-            logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
-
-
-def _levels() -> dict[str, int]:
-    loggers = logging.root.manager.loggerDict.items()
-    return {"root": logging.root.level} | {
-        name: logger.level for name, logger in loggers if isinstance(logger, logging.Logger)
-    }
 
 
 @pytest.fixture(autouse=True, scope="session")

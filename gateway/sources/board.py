@@ -45,8 +45,6 @@ class BoardSource:
         self._config = config
         self._publisher = publisher
         self._read_health = read_health or _read_health
-        # One thread of its own: the CPU's load is measured since the same thread's last reading
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="board")
         self._trouble: str | None = None
         self._asked_s: float | None = None  # since when a reading is under way
         self._has_read = False
@@ -78,16 +76,21 @@ class BoardSource:
         """Read every interval; while there is no room no reading is taken, so none is lost."""
         due_s = time.monotonic()
         self.ready.set()
-        while not self._stopping:
-            await self._publisher.room()
-            await self._read_once()
-            due_s = max(due_s + self._config.interval_ms / 1000, time.monotonic())
-            await asyncio.sleep(due_s - time.monotonic())
+        # One thread of its own: the CPU's load is measured since the same thread's last reading
+        thread = ThreadPoolExecutor(1, thread_name_prefix="board")
+        try:
+            while not self._stopping:
+                await self._publisher.room()
+                await self._read_once(thread)
+                due_s = max(due_s + self._config.interval_ms / 1000, time.monotonic())
+                await asyncio.sleep(due_s - time.monotonic())
+        finally:
+            thread.shutdown(wait=False)  # a reading that hangs must not hang the gateway
 
-    async def _read_once(self) -> None:
+    async def _read_once(self, thread: ThreadPoolExecutor) -> None:
         self._asked_s = time.monotonic()
         try:
-            health = await asyncio.get_running_loop().run_in_executor(self._thread, self._read_health)
+            health = await asyncio.get_running_loop().run_in_executor(thread, self._read_health)
         except OSError as error:
             self._trouble = f"the board's health cannot be read ({sentence(error)})"
             _log.warning("health_unreadable", error=error)

@@ -19,7 +19,7 @@ from tests.differential.judging import Judge
 from tests.differential.known import KNOWN
 from tests.differential.session import CASES, CLOSED, Case, Session
 from tests.differential.wire import ClosedError
-from tests.support import runtimes
+from tests.support import left_over, runtimes
 from tests.support.processes import ApacheKafka, EdgeBroker
 from tests.support.waiting import CALL_S
 
@@ -42,6 +42,7 @@ class Brokers:
             else:
                 jars = runtimes.old_kafka_jars() if name == "kafka-3.9.2" else None
                 process = ApacheKafka(self._directory, name=name, settings=SETTINGS, jars=jars)
+            left_over.share(process)
             self._stack.enter_context(process)
             self._started[name] = process.bootstrap
         return self._started[name]

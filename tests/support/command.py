@@ -1,17 +1,44 @@
-"""`edge-broker` as a person runs it, in this process: its status and what it wrote.
+"""Commands as a person runs them, in this process: `edge-broker` with its status and what it wrote, any other's main.
 
 Must never come in: processes (processes.py), what a command should say.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pytest
 
 from edge_broker.cli import main
+from tests.support import hygiene
+
+_Main = TypeVar("_Main", bound=Callable[..., int])
+
+
+@contextmanager
+def as_command() -> Iterator[None]:
+    """Set back what a command sets for its process: logging, signals, garbage collection."""
+    before = hygiene.settings()
+    try:
+        yield
+    finally:
+        deque(hygiene.restored(before), maxlen=0)
+
+
+def in_process(command: _Main) -> _Main:
+    """Return a command's main() that sets back what it sets for its process."""
+
+    @functools.wraps(command)
+    def run(*arguments: object, **options: object) -> int:
+        with as_command():
+            return command(*arguments, **options)
+
+    return cast(_Main, run)
 
 
 class Ran(NamedTuple):

@@ -89,6 +89,11 @@ class _Watchdog:
             self._child.wait()
             self._child = None
 
+    @property
+    def child(self) -> subprocess.Popen[bytes] | None:
+        """The helper process, once one is started."""
+        return self._child
+
 
 _watchdog = _Watchdog()
 _live: dict[int, Process] = {}
@@ -98,6 +103,11 @@ def resident_mb(pid: int) -> float:
     """Resident memory of a process in MiB; FileNotFoundError, ProcessLookupError: it has ended."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def watchdog() -> subprocess.Popen[bytes] | None:
+    """Return the process that kills what is left when this one dies; it lasts as long as the test run."""
+    return _watchdog.child
 
 
 def live() -> list[Process]:

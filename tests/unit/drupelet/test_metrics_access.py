@@ -11,6 +11,7 @@ from drupelet.errors import ConfigurationError
 from drupelet.metrics_access import MetricsAccess, access_from, check_metrics
 from gateway.cli import main as gateway
 from mirror.cli import main as mirror
+from tests.support.command import in_process
 
 LAN = "0.0.0.0:9404"
 GATEWAY = f'metrics = "{LAN}"\nstate_dir = "s"\n{{more}}\n[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[board]\n'
@@ -26,7 +27,7 @@ def told(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureF
     def run(more: str, command: str, status: int = 2) -> str:
         file = tmp_path / f"{name}.toml"
         file.write_text(text.format(more=more))
-        assert main([command, "--config", str(file)]) == status
+        assert in_process(main)([command, "--config", str(file)]) == status
         return capsys.readouterr().err
 
     return run

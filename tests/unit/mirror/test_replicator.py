@@ -534,9 +534,23 @@ class Killed(Run):
             await self.replicator._sender.close()
 
 
+@pytest.fixture
+async def killed():
+    """Make runs that are killed; what they left in flight ends with the test."""
+    runs = []
+
+    def one(*arguments, **options):
+        runs.append(Killed(*arguments, **options))
+        return runs[-1]
+
+    yield one
+    for run in runs:
+        await run.replicator._sender.close()
+
+
 @pytest.mark.parametrize("fences", [True, False])
 @pytest.mark.parametrize("seed", range(10))
-async def test_kills_and_failures_in_any_order_lose_nothing_and_double_nothing(seed, fences):
+async def test_kills_and_failures_in_any_order_lose_nothing_and_double_nothing(killed, seed, fences):
     chance = random.Random(seed)
     target = MemoryTarget(fail=lambda: chance.choice(CHANCES))
     target.fences = fences
@@ -544,7 +558,7 @@ async def test_kills_and_failures_in_any_order_lose_nothing_and_double_nothing(s
     source = MemorySource([record(o) for o in range(400) if o not in gaps], policy="compact", epochs=[(0, 1), (170, 2)])
     config = replace(CONFIG, batch_bytes_max=600)
     for _ in range(6):
-        run = Killed(source, target, config=config)
+        run = killed(source, target, config=config)
         far = len(target.log) + chance.randrange(60)
         await run.until(lambda at=far: len(target.log) > at)
         if chance.random() < 0.3:
@@ -692,10 +706,10 @@ async def test_a_transactional_id_that_could_not_be_kept_known_is_no_trouble_onc
     await run.until(well_again)
 
 
-async def test_what_was_deleted_before_it_was_mirrored_is_in_the_ledger_where_the_target_was_made_anew_too():
+async def test_what_was_deleted_before_it_was_mirrored_is_in_the_ledger_where_the_target_was_made_anew_too(killed):
     source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
     target.fail = lambda: "lost" if target.requests else None
-    await Killed(source, target).until(lambda: target.requests > 0)
+    await killed(source, target).until(lambda: target.requests > 0)
     assert target.got == []
     source.group.clear()
     source.log, source.start = source.log[30:], 30
@@ -1044,7 +1058,7 @@ async def test_a_topic_made_anew_is_begun_once_though_the_state_is_lost_and_it_i
     await mirrored(source, target, 100)
     target.state.clear()
     source.topic_id, source.log, source.end = "b", [], 0
-    await Killed(source, target).until(lambda: target.state and source.group[TP].topic_id == "b")
+    await killed(source, target).until(lambda: target.state and source.group[TP].topic_id == "b")
     source.log, source.end = [other(o) for o in range(300)], 300
     run = Run(source, target)
     await run.until_safe(300)

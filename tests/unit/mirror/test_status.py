@@ -11,8 +11,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from mirror import cli
+from tests.support.command import in_process
 from tests.support.ports import free_port
 from tests.unit.mirror.test_report import PARTITIONS, report
+
+main = in_process(cli.main)
 
 WELL = report(PARTITIONS[:1])
 
@@ -53,8 +56,8 @@ def serving(body: str, code: int = 200, token: str = "") -> Iterator[str]:
 )
 def test_the_exit_status_says_how_it_stands(told, options, status, capsys):
     with serving(told.as_json()) as at:
-        assert cli.main(["status", "--metrics", at, *options]) == status
-        assert cli.main(["status", "--metrics", at, "--json", *options]) == status
+        assert main(["status", "--metrics", at, *options]) == status
+        assert main(["status", "--metrics", at, "--json", *options]) == status
     said, line = capsys.readouterr().out.rsplit("\n", 2)[:2]
     assert "edge-mirror-lab, runs for" in said
     assert json.loads(line)["running"] is True
@@ -63,17 +66,17 @@ def test_the_exit_status_says_how_it_stands(told, options, status, capsys):
 
 def test_nobody_there_is_status_3_and_asks_the_source_where_one_is_known(capsys):
     at = f"127.0.0.1:{free_port()}"
-    assert cli.main(["status", "--metrics", at]) == 3
+    assert main(["status", "--metrics", at]) == 3
     assert capsys.readouterr().err == f"Nobody answers at {at} (connection refused): the mirror does not run.\n"
     source = f"127.0.0.1:{free_port()}"
-    assert cli.main(["status", "--metrics", at, "--source", source, "--site", "s"]) == 1
+    assert main(["status", "--metrics", at, "--source", source, "--site", "s"]) == 1
     assert f"the source does not answer: {source} refuses the connection" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("body", "code"), [("try /metrics or /health", 404), ("no JSON", 200), ("[]", 200)])
 def test_what_is_no_mirror_of_ours_is_told(body, code, capsys):
     with serving(body, code) as at:
-        assert cli.main(["status", "--metrics", at]) == 1
+        assert main(["status", "--metrics", at]) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"The mirror at {at} is of another version (")
     assert said.count("\n") == 1
@@ -83,12 +86,12 @@ def test_a_token_is_shown_and_its_lack_is_told(tmp_path, capsys):
     (tmp_path / "token").write_text("secret\n")
     (tmp_path / "token").chmod(0o600)
     with serving(WELL.as_json(), token="secret") as at:
-        assert cli.main(["status", "--metrics", at]) == 1
+        assert main(["status", "--metrics", at]) == 1
         assert "wants a token: set metrics_token_file" in capsys.readouterr().err
         (tmp_path / "mirror.toml").write_text(f'metrics = "{at}"\nmetrics_token_file = "token"\n')
-        assert cli.main(["status", "--config", str(tmp_path / "mirror.toml")]) == 0
+        assert main(["status", "--config", str(tmp_path / "mirror.toml")]) == 0
 
 
 def test_neither_the_mirror_nor_a_source_is_bad_usage(capsys):
-    assert cli.main(["status"]) == 2
+    assert main(["status"]) == 2
     assert "source is not set" in capsys.readouterr().err

@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 from drupelet.errors import CommandFailed, ConfigurationError
-from spark import catalogue, checkpoint, preflight, session, waiting
-from spark.cli import main
+from spark import catalogue, checkpoint, cli, preflight, session, waiting
 from spark.config import BOUNDS, SETTABLE, Settings
 from spark.jobs import JOBS
+from tests.support.command import in_process
 from tests.support.ports import free_port
+
+main = in_process(cli.main)
 
 
 @pytest.mark.parametrize(

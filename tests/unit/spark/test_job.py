@@ -18,13 +18,15 @@ from typing import Any
 import pytest
 
 from drupelet.errors import ConfigurationError
-from spark import jars, java, progress, run, standalone
-from spark.cli import main
+from spark import cli, jars, java, progress, run, standalone
 from spark.config import SETTABLE, Settings, with_assignments
 from spark.failures import chain, root
 from spark.jobs import JOBS
 from spark.session import session_options
+from tests.support.command import in_process
 from tests.support.notify_socket import NotifySocket
+
+main = in_process(cli.main)
 
 
 def test_settings_are_converted_and_passed_on() -> None:

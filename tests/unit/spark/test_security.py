@@ -8,11 +8,14 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from drupelet.installation import built_s
-from spark import notify
-from spark.cli import main, wait_for_clock
+from spark import cli, notify
+from spark.cli import wait_for_clock
 from spark.config import Settings
 from spark.security import client_options, connector_options, security_of, waits_for_clock
 from spark.sinks import kafka_options
+from tests.support.command import in_process
+
+main = in_process(cli.main)
 
 PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 

@@ -24,6 +24,7 @@ from spark import schemas, sinks, transforms
 from spark.config import Settings
 from spark.jobs import windows
 from spark.session import start_session, stop_session
+from tests.support.command import as_command
 
 RECORDS = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, \
 headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -34,9 +35,10 @@ WINDOW_MS = 10_000
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
-    started = start_session(Settings(master="local[1]", spark={"spark.sql.shuffle.partitions": "1"}), "transforms")
-    yield started
-    stop_session(started)
+    with as_command():  # starting a session sets up logging
+        started = start_session(Settings(master="local[1]", spark={"spark.sql.shuffle.partitions": "1"}), "transforms")
+        yield started
+        stop_session(started)
 
 
 def at(time_ms: int) -> datetime:

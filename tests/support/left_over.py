@@ -1,0 +1,150 @@
+"""Threads, children and descriptors of this process that a test started or opened, and did not end.
+
+Read from `threading` and /proc/self alone, so that a look costs less than a millisecond.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+from weakref import WeakSet
+
+from tests.support import ports, processes
+
+GRACE_S = 10.0  # for a thread or a child that was told to end; spent only on one that does not
+POLL_S = 0.002
+STANDARD = 2  # the highest descriptor of standard streams
+LISTENING = "0A"  # the state of a socket in /proc/net/tcp
+
+_One = TypeVar("_One")
+
+# Threads that outlive the test that starts them: the start of a name, and the reason.
+LASTING_THREADS: Mapping[str, str] = {}
+
+
+class Started(NamedTuple):
+    """The threads, children and descriptors that exist."""
+
+    threads: frozenset[threading.Thread]
+    children: frozenset[int]
+    descriptors: frozenset[tuple[str, str]]
+    """Each with the object that it refers to, so that a number that is used again is another descriptor."""
+
+
+# Processes that fixtures of several tests own: those that ran when a test began. A test may start one of them again.
+_shared: WeakSet[processes.Process] = WeakSet()
+
+
+def share(process: processes.Process) -> None:
+    """Declare that a fixture of several tests owns a process that one of these tests starts."""
+    _shared.add(process)
+
+
+def started() -> Started:
+    """Return the threads, children and descriptors that exist now."""
+    _shared.update(processes.live())
+    return Started(frozenset(threading.enumerate()), frozenset(_children()), frozenset(_descriptors()))
+
+
+def left_over(before: Started) -> Iterator[str]:
+    """Yield a sentence for each thread, child and descriptor that did not exist before; kill and reap the children."""
+    for thread in _after_grace(lambda: _threads(before)):
+        yield f"thread {thread.name!r} still runs; join it before the test ends"
+    for pid in _after_grace(lambda: set(_children()) - before.children - _lasting_children()):
+        yield f"child {pid} ({_command(pid)}) {_end(pid)}; stop it and wait for it before the test ends"
+    found = _open_since(before)
+    if found:
+        gc.collect()  # a client that a cycle holds closes its sockets when it is collected
+        found = _open_since(before)
+    for number, target in sorted(found):
+        yield f"descriptor {number} ({_described(target)}) is still open; close it before the test ends"
+
+
+def _after_grace(look: Callable[[], set[_One]]) -> list[_One]:
+    end = time.monotonic() + GRACE_S
+    while (found := look()) and time.monotonic() < end:
+        time.sleep(POLL_S)
+    return sorted(found, key=str)
+
+
+def _threads(before: Started) -> set[threading.Thread]:
+    new = set(threading.enumerate()) - before.threads
+    return {one for one in new if one.is_alive() and not one.name.startswith(tuple(LASTING_THREADS))}
+
+
+def _lasting_children() -> set[int]:
+    """Return the shared processes, the watchdog of processes.py, and multiprocessing's resource tracker."""
+    watchdog, tracker = processes.watchdog(), getattr(resource_tracker._resource_tracker, "_pid", None)
+    helpers = {pid for pid in (None if watchdog is None else watchdog.pid, tracker) if pid is not None}
+    return helpers | {process.pid for process in processes.live() if process in _shared}
+
+
+def _lasting_descriptors() -> set[int]:
+    """Return the descriptors of the whole run: the claims of ports, and the pipes to the helpers."""
+    watchdog, tracker = processes.watchdog(), getattr(resource_tracker._resource_tracker, "_fd", None)
+    pipe = watchdog.stdin.fileno() if watchdog is not None and watchdog.stdin is not None else None
+    return {*ports.descriptors(), *(number for number in (pipe, tracker) if number is not None)}
+
+
+def _children() -> Iterator[int]:
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
+            yield from map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    except FileNotFoundError:
+        return "ended"
+
+
+def _end(pid: int) -> str:
+    """Kill and reap a child; return how it was found."""
+    for process in processes.live():
+        if process.pid == pid:
+            how = "still runs" if process.running else "ended and is not stopped"
+            process.kill()
+            return how
+    with suppress(ChildProcessError):
+        if os.waitpid(pid, os.WNOHANG) != (0, 0):
+            return "ended and nothing waited for it"
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return "still runs"
+
+
+def _descriptors() -> Iterator[tuple[str, str]]:
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of the listing itself
+            yield number, os.readlink(f"/proc/self/fd/{number}")
+
+
+def _open_since(before: Started) -> set[tuple[str, str]]:
+    new = set(_descriptors()) - before.descriptors
+    new = {one for one in new if int(one[0]) > STANDARD}  # pytest redirects these for each phase of a test
+    if new:
+        lasting = _lasting_descriptors()
+        new = {one for one in new if int(one[0]) not in lasting}
+    return new
+
+
+def _described(target: str) -> str:
+    """Say of a socket where it listens, of others to what they refer."""
+    if target.startswith("socket:["):
+        inode = target[8:-1]
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[9] == inode:
+                    port = int(fields[1].rpartition(":")[2], 16)
+                    return f"a socket that {'listens on' if fields[3] == LISTENING else 'is bound to'} TCP port {port}"
+    return target
