@@ -36,7 +36,7 @@ SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ans
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh tests/benchmarks/in_root.sh
 
-.PHONY: help demo cluster test test-all test-root test-loaded unit crash simulate simulate-mirror simulate-journal cluster-simulate fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
+.PHONY: help demo cluster test test-all test-root test-loaded unit crash simulate simulate-mirror simulate-journal cluster-simulate simulate-files fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -91,6 +91,9 @@ cluster-simulate: $(VENV)/.installed-test  ## a cluster of brokers over a model 
 simulate-journal: $(VENV)/.installed-test  ## journals of up to four machines rotated, deleted and copied under a gateway that is killed: 2,000 schedules; SEED=: from that one on
 	$(PYTHON) -m tests.simulation.gateway_journal $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+simulate-files: $(VENV)/.installed-test  ## rotations, stops and disagreeing clocks against the reader of log files, 20,000 schedules from a new seed on; SEED=: that one alone
+	$(PYTHON) -m tests.simulation.gateway_files --schedules 20000 $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 fuzz-walker: $(VENV)/.installed-test  ## the compiled walker of records under sanitizers, against the Python one (SECONDS=120, SEED=)
 	$(PYTHON) -m tests.property.walker_fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -132,6 +135,7 @@ night:  ## what takes too long for each change, for hours (root): abuse whole, s
 	$(MAKE) simulate-mirror HOURS=1
 	$(MAKE) simulate-journal ARGS='--schedules 50000'
 	$(MAKE) cluster-simulate HOURS=1
+	$(MAKE) simulate-files
 	$(MAKE) cluster-rounds ROUNDS=100
 	$(MAKE) molecule
 	$(MAKE) disk-full SECONDS=300

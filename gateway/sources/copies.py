@@ -47,8 +47,10 @@ def holds_place(entry: Entry, place: Place, *, in_whole: bool = True) -> bool:
 
 def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
     """Whether `copy` holds what `file`, read up to `place`, holds or held, as far as the copy has been made."""
-    if place.head_bytes and copy.size >= place.position and holds_place(copy, place):
+    if place.head_bytes and holds_place(copy, place):
         return True
+    if is_compressed(copy.path):
+        return False
     with opened(copy) as other:
         if other is None:
             return False

@@ -33,6 +33,7 @@ from gateway.sources.places import HEAD_BYTES_MAX, OLDER_MAX, FamilyState, Place
 from gateway.sources.rotation import Entry, in_order, is_compressed, number_of, source_of
 
 HELD_MAX = 16
+ANY_TIME = -1
 WHOLE_LOOK_S = 5.0  # a finished file that grows does not change its directory
 LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change that follows
 MISSED_LOOKS_MIN = 2  # a name may be missed while it is renamed
@@ -57,6 +58,11 @@ class FamilyFile:
     def unread_bytes(self) -> int:
         """Bytes that were seen and not read."""
         return 0 if self.is_finished else max(0, self.size - self.place.position)
+
+    @property
+    def last_modified_ns(self) -> int:
+        """When the file was written to last, as far as that can be known."""
+        return self.modified_ns if self.opened is None else self.opened.status().st_mtime_ns
 
     def close(self) -> None:
         """Let the file go."""
@@ -158,12 +164,11 @@ class Family:
         status = file.opened.status()
         file.place = Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns)
         if copy is None:
-            unread = file.size - place.position
-            self.lost.append(Lost(place, unread if unread > 0 else None, "the file was truncated"))
+            self.lost.append(Lost(place, None, "the file was truncated"))
         else:
             moved = FamilyFile(replace(place, inode=copy.inode), copy.size, copy.device, Path(copy.path))
             moved.modified_ns, moved.was_finished = copy.modified_ns, True  # a copy does not grow
-            self.files.insert(at, moved)
+            self.files.insert(self._before_newer_copies(copy, at), moved)
             self._open(moved)
         file.size = status.st_size
         self.changes += 1
@@ -226,7 +231,7 @@ class Family:
         self.changes += 1
 
     def _compare(self, entries: dict[tuple[int, int], Entry]) -> None:
-        before = [file for file in self.files if file.path is not None]
+        before = [file for file in self.files if file.device is not None]
         ranks = {entry.id: rank for rank, entry in enumerate(in_order(entries.values(), str(self.path)))}
         strangers = dict(entries)
         for file in self.files:
@@ -240,10 +245,14 @@ class Family:
                 self._found(file, entry)
         ordered = in_order(strangers.values(), str(self.path), counts_upwards=self._counts_upwards(strangers.values()))
         ordered = [entry for entry in ordered if not is_being_compressed(entry, entries.values())]
-        self._adopt_copies(ordered)
+        for file in self.files:
+            if file.opened is not None and not file.place.head_bytes:
+                _note_head(file)  # by it a copy is known
+        copied = self._adopt_copies(ordered)
         unknown = [entry for entry in ordered if not self._is_copy(entry)]
-        rotated = any(entry.path != str(self.path) for entry in unknown)
-        if rotated and before and all(file.path is None for file in before):
+        unseen = [entry for entry in ordered if not entry.size or entry in unknown]
+        rotated = any(entry.path != str(self.path) and can_read(Path(entry.path)) for entry in unseen)
+        if rotated and before and all(file.path is None and file not in copied for file in self.files):
             self.lost.append(Lost(before[-1].place, None, "all files seen before are gone, and others may have been"))
         self._note_unreadable(unknown)
         for entry in unknown:
@@ -291,14 +300,12 @@ class Family:
     def _find(self, file: FamilyFile, entries: dict[tuple[int, int], Entry]) -> Entry | None:
         if file.device is not None:
             entry = entries.get((file.device, file.place.inode))
+            found = [] if entry is None else [entry]
             if entry is None or file.opened is not None:
                 return entry
-            is_same = (entry.size, entry.modified_ns) == (file.size, file.modified_ns)
-            return entry if is_same or holds_place(entry, file.place, in_whole=not is_compressed(entry.path)) else None
-        found = [entry for entry in entries.values() if entry.inode == file.place.inode]
-        return next(
-            (entry for entry in found if holds_place(entry, file.place, in_whole=not is_compressed(entry.path))), None
-        )
+        else:
+            found = [entry for entry in entries.values() if entry.inode == file.place.inode]
+        return next((entry for entry in found if _is_at(entry, file)), None)
 
     def _found(self, file: FamilyFile, entry: Entry) -> None:
         path = Path(entry.path)
@@ -317,8 +324,9 @@ class Family:
 
     # Copies
 
-    def _adopt_copies(self, strangers: list[Entry]) -> None:
-        """Let copies of files that exist no more take their places over; those are no strangers then."""
+    def _adopt_copies(self, strangers: list[Entry]) -> list[FamilyFile]:
+        """Let copies of files that exist no more take their places over; return these files."""
+        copied = []
         for file in self.files:
             if file.path is not None or not file.place.head_bytes:
                 continue
@@ -326,6 +334,7 @@ class Family:
             if copy is None:
                 continue
             strangers.remove(copy)
+            copied.append(file)
             if file.opened is not None:
                 continue  # the copy is looked at again once the open file has been read
             is_read = file.is_finished and file.device is not None
@@ -338,6 +347,7 @@ class Family:
                 file.is_finished = copy.size <= file.place.position
             file.was_finished = True  # a copy does not grow
             self.changes += 1
+        return copied
 
     def _may_be(self, entry: Entry, file: FamilyFile) -> bool:
         return entry.path != str(self.path) and holds_place(entry, file.place)
@@ -352,11 +362,21 @@ class Family:
         return live is not None and live.opened is not None and is_copy(entry, live.opened, live.place)
 
     def _copy_of_truncated(self, file: FamilyFile, last: bytes, read_bytes: int) -> Entry | None:
-        place, known = file.place, {_id(one) for one in self.files}
+        place, known = file.place, {_id(one) for one in self.files if one.path is not None}
         entries = [entry for entry in self._entries() if entry.id not in known and entry.path != str(self.path)]
         entries = [entry for entry in entries if not is_being_compressed(entry, entries)]
         newest_first = reversed(in_order(entries, str(self.path)) if place.head_bytes else [])
         return next((entry for entry in newest_first if was_copied(entry, place, last, read_bytes)), None)
+
+    def _before_newer_copies(self, copy: Entry, at: int) -> int:
+        """Return where a copy belongs among those of later truncations, which were found before it."""
+        named = [Entry(str(file.path), *_id(file), file.size, file.modified_ns) for file in self.files if file.path]
+        ranks = {entry.id: rank for rank, entry in enumerate(in_order([copy, *named], str(self.path)))}
+        while at and not (earlier := self.files[at - 1]).place.position and earlier.path is not None:
+            if ranks[_id(earlier)] < ranks[copy.id]:
+                break
+            at -= 1
+        return at
 
     # New files, and gone ones
 
@@ -388,14 +408,25 @@ class Family:
         assert state is not None
         if state.is_whole and len(state.older) < OLDER_MAX:
             return newest
-        higher = [at for at, one in enumerate(self.files) if ranks.get(_id(one), -1) > ranks[entry.id]]
+        higher = [at for at, one in enumerate(self.files) if one.path and ranks[_id(one)] > ranks[entry.id]]
         return min([*higher, newest])
 
     def _note_unreadable(self, strangers: list[Entry]) -> None:
         """Note as lost each file that was never seen but in a compressed form that is not read."""
-        unreadable = [entry for entry in strangers if not can_read(Path(entry.path))]
-        vanished = sum(file.path is None for file in self.files)
-        for entry in unreadable[vanished:]:
+        gone = [file for file in self.files if file.path is None]
+        vanished = [file.last_modified_ns if file.device is not None else ANY_TIME for file in gone]
+        for entry in strangers:
+            if can_read(Path(entry.path)):
+                continue
+            if entry.modified_ns in vanished:  # compressors keep the time of change
+                vanished.remove(entry.modified_ns)
+                continue
+            if ANY_TIME in vanished:  # written to while nothing was seen of it
+                vanished.remove(ANY_TIME)
+                continue
+            if entry.path.endswith(".zip") and vanished:  # Java's do not
+                vanished.pop()
+                continue
             place = Place(entry.inode, 0, 0, 0, entry.modified_ns)
             self.lost.append(Lost(place, None, f"{entry.path} is compressed in a format that is not read"))
 
@@ -417,11 +448,20 @@ class Family:
                 continue
             if not file.is_finished and not self._is_succeeded(file):
                 continue  # it may be between two names, and nothing else waits
-            if file.unread_bytes or (file.may_grow and not file.is_finished):
-                unread = None if file.may_grow or is_compressed(str(file.path)) else file.unread_bytes
+            holds_more = file.unread_bytes or file.may_grow or file.place.head_bytes
+            if holds_more and not file.is_finished and not self._is_among_new(file):
+                unread = None if file.may_grow else file.unread_bytes or None
                 self.lost.append(Lost(file.place, unread, "the file was removed before its end was read"))
             self.files.remove(file)
             self.changes += 1
+
+    def _is_among_new(self, file: FamilyFile) -> bool:
+        """Whether a file that was last seen empty exists under a name that does not tell it, as compressed ones do.
+
+        Tools delete the oldest files first: where an older one exists, so does this one.
+        """
+        older = self.files[: self.files.index(file)]
+        return not file.place.head_bytes and not file.size and any(one.path is not None for one in older)
 
     def _is_succeeded(self, file: FamilyFile) -> bool:
         return any(one.path is not None for one in self.files[self.files.index(file) + 1 :])
@@ -455,12 +495,22 @@ class Family:
             _note_head(file)
 
 
+def _is_at(entry: Entry, file: FamilyFile) -> bool:
+    """Whether the file with the right inode is that file: a file that is removed leaves its inode to the next one."""
+    compressed = is_compressed(entry.path)
+    if entry.modified_ns == file.modified_ns and (compressed or entry.size == file.size):
+        return True
+    if file.is_finished and not file.place.head_bytes:
+        return False  # nothing tells it from another file
+    return holds_place(entry, file.place, in_whole=not compressed)
+
+
 def _id(file: FamilyFile) -> tuple[int, int]:
     return -1 if file.device is None else file.device, file.place.inode
 
 
 def _from_seen(seen: Seen, *, is_finished: bool = False) -> FamilyFile:
-    return FamilyFile(seen.place, seen.size, is_finished=is_finished)
+    return FamilyFile(seen.place, seen.size, modified_ns=seen.place.modified_ns, is_finished=is_finished)
 
 
 def _from_entry(entry: Entry) -> FamilyFile:

@@ -8,7 +8,7 @@ alone; such a state is taken over, and versions of that time read the place of a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 HEAD_BYTES_MAX = 256
@@ -56,9 +56,9 @@ class FamilyState:
 
 def to_json(state: FamilyState) -> dict[str, Any]:
     """Return what the state is saved as."""
-    content: dict[str, Any] = {"place": asdict(state.place), "size": state.size}
+    content: dict[str, Any] = {"place": _fields(state.place), "size": state.size}
     for name, seen in (("older", state.older[-OLDER_MAX:]), ("newer", state.newer)):
-        content[name] = [{**asdict(one.place), "size": one.size} for one in seen]
+        content[name] = [{**_fields(one.place), "size": one.size} for one in seen]
     return content
 
 
@@ -67,6 +67,10 @@ def from_json(content: Mapping[str, Any]) -> FamilyState:
     is_whole = "newer" in content
     older, newer = (tuple(_seen(one) for one in content.get(name, [])) for name in ("older", "newer"))
     return FamilyState(_place(content["place"]), older, newer, _number(content.get("size", 0)), is_whole)
+
+
+def _fields(place: Place) -> dict[str, int]:
+    return {name: getattr(place, name) for name in Place.__slots__}
 
 
 def _seen(content: Mapping[str, Any]) -> Seen:

@@ -200,6 +200,8 @@ class Tail:
 
     def _is_intact(self, file: FamilyFile, start: int) -> bool:
         assert file.opened is not None
+        if len(self._head) < file.place.head_bytes:
+            self._head = file.opened.read(file.place.head_bytes, 0)
         if file.opened.status().st_size < start or file.opened.read(len(self._head), 0) != self._head:
             return False
         if zlib.crc32(self._head[: file.place.head_bytes]) != file.place.head_crc32:
