@@ -29,7 +29,6 @@ UNPROVEN = (
     "tests/fault",
     "tests/simulation",
     "tests/unit/ansible",
-    "tests/unit/gateway",
 )
 
 _STARTED = pytest.StashKey[left_over.Started]()
