@@ -1,0 +1,46 @@
+"""NULs that no program wrote: holes after copytruncate, and blocks that a power cut emptied.
+
+Invariants: the line after them is read, and they are counted; NULs that belong to a line stay.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tests.unit.gateway.test_rotations import line_texts, lost_bytes
+from tests.unit.gateway.test_tail import append, follow, read_all, texts
+
+
+def test_the_line_after_the_hole_that_copytruncate_leaves_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    with log.open("wb", buffering=0) as writer:  # no O_APPEND
+        writer.write(b"1\n" * 4_000)
+        tail = follow(log)
+        assert len(texts(read_all(tail))) == 4_000
+        shutil.copy(log, tmp_path / "app.log.1")
+        os.truncate(log, 0)
+        writer.write(b"after the hole\n")
+    items = read_all(tail)
+    assert (line_texts(items), lost_bytes(items)) == ([b"after the hole"], [])
+    assert tail.nul_bytes == 8_000
+
+
+def test_a_block_that_a_power_cut_emptied_is_skipped_and_few_nuls_are_not(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_bytes(b"1\n")
+    tail = follow(log)
+    append(log, b"\0" * 5_000 + b"2\n" + b"\0\0three\n")
+    assert texts(read_all(tail)) == [b"1", b"2", b"\0\0three"]
+    assert tail.nul_bytes == 5_000
+
+
+def test_a_hole_larger_than_a_read_costs_no_memory(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    with log.open("wb") as writer:
+        writer.seek(1 << 30)
+        writer.write(b"far\n")
+    tail = follow(log)
+    assert texts(read_all(tail)) == [b"far"]
+    assert tail.nul_bytes == 1 << 30
