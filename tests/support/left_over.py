@@ -48,6 +48,15 @@ def share(process: processes.Process) -> None:
     _shared.add(process)
 
 
+# TCP ports whose connections belong to a fixture of several tests, at either end.
+_shared_ports: set[int] = set()
+
+
+def share_connections(*tcp_ports: int) -> None:
+    """Declare that a fixture of several tests owns all connections from and to these ports."""
+    _shared_ports.update(tcp_ports)
+
+
 def started() -> Started:
     """Return the threads, children and descriptors that exist now."""
     _shared.update(processes.live())
@@ -133,18 +142,39 @@ def _open_since(before: Started) -> set[tuple[str, str]]:
     new = {one for one in new if int(one[0]) > STANDARD}  # pytest redirects these for each phase of a test
     if new:
         lasting = _lasting_descriptors()
-        new = {one for one in new if int(one[0]) not in lasting}
+        new = {one for one in new if int(one[0]) not in lasting and not _is_shared(one[1])}
     return new
 
 
-def _described(target: str) -> str:
-    """Say of a socket where it listens, of others to what they refer."""
+def _is_shared(target: str) -> bool:
+    found = _tcp_socket(target) if _shared_ports else None
+    return found is not None and not _shared_ports.isdisjoint((found.port, found.remote_port))
+
+
+class _TcpSocket(NamedTuple):
+    """A TCP socket of this process."""
+
+    port: int
+    remote_port: int
+    listens: bool
+
+
+def _tcp_socket(target: str) -> _TcpSocket | None:
+    """Return the TCP socket to which a descriptor refers; None where it refers to something else."""
     if target.startswith("socket:["):
         inode = target[8:-1]
         for table in ("tcp", "tcp6"):
             for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
                 fields = line.split()
                 if fields[9] == inode:
-                    port = int(fields[1].rpartition(":")[2], 16)
-                    return f"a socket that {'listens on' if fields[3] == LISTENING else 'is bound to'} TCP port {port}"
-    return target
+                    local, remote = (int(end.rpartition(":")[2], 16) for end in fields[1:3])
+                    return _TcpSocket(local, remote, fields[3] == LISTENING)
+    return None
+
+
+def _described(target: str) -> str:
+    """Say of a socket where it listens, of others to what they refer."""
+    found = _tcp_socket(target)
+    if found is None:
+        return target
+    return f"a socket that {'listens on' if found.listens else 'is bound to'} TCP port {found.port}"

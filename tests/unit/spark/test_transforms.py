@@ -24,6 +24,7 @@ from spark import schemas, sinks, transforms
 from spark.config import Settings
 from spark.jobs import windows
 from spark.session import start_session, stop_session
+from tests.support import left_over
 from tests.support.command import as_command
 
 RECORDS = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, \
@@ -37,6 +38,12 @@ WINDOW_MS = 10_000
 def session() -> Iterator[SparkSession]:
     with as_command():  # starting a session sets up logging
         started = start_session(Settings(master="local[1]", spark={"spark.sql.shuffle.partitions": "1"}), "transforms")
+        context = started.sparkContext
+        assert context._gateway is not None
+        assert context._accumulatorServer is not None
+        left_over.share_connections(  # opened by the test that needs the first or a further one
+            context._gateway.gateway_parameters.port, context._accumulatorServer.server_address[1]
+        )
         yield started
         stop_session(started)
 
