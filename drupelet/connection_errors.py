@@ -29,6 +29,8 @@ _BY_VERIFY_CODE = {
     62: "has a certificate for another name: use the name that it holds, or renew it with this one",
     64: "has a certificate without this address: use the name that it holds, or renew it with the address",
 }
+# Classes of ssl, which is not loaded for this: OpenSSL gives no reason with them where the peer just closes.
+_ENDED_IN_TLS = ("SSLZeroReturnError", "SSLEOFError")
 HUNG_UP_IN_TLS = "hung up during the TLS handshake: does it speak TLS on that port?"
 NOT_FOUND = "has a name that is not found: mend it, or the host's DNS"
 WANTS_CERTIFICATE = "wants a client certificate: name one in ssl_cert_file and ssl_key_file"
@@ -60,6 +62,8 @@ def explained(error: BaseException) -> str:
     reason = getattr(error, "reason", None)  # of ssl.SSLError
     if isinstance(reason, str):
         return _tls(reason)
+    if any(kind.__name__ in _ENDED_IN_TLS for kind in type(error).__mro__):
+        return HUNG_UP_IN_TLS
     if isinstance(error, OSError) and error.errno in _BY_NUMBER:
         return _BY_NUMBER[error.errno]
     return f"cannot be connected to ({sentence(error)})"

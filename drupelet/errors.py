@@ -91,6 +91,8 @@ def reason(error: OSError) -> str:
 
     What libraries make of it is left out. Numbers below 0 are those of name look-ups, which have words of their own.
     """
+    if said := _of_tls(error):
+        return said
     number = error.errno if isinstance(error.errno, int) else 0
     text = os.strerror(number) if number > 0 else _cleaned(str(error.strerror or "")) or _without_system(error)
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
@@ -99,13 +101,21 @@ def reason(error: OSError) -> str:
 def _of_system(error: BaseException) -> str:
     if not isinstance(error, OSError):
         return ""
-    why = getattr(error, "reason", None)  # of ssl.SSLError
-    if isinstance(why, str) and why:
-        return f"TLS fails: {why.lower().replace('_', ' ')}"
+    if said := _of_tls(error):
+        return said
     if not isinstance(error.errno, int) or not (error.errno > 0 or error.strerror):
         return ""
     name = error.filename if isinstance(error.filename, (str, os.PathLike)) else None
     return reason(error) if name is None else f"{os.fspath(name)!s}: {reason(error)}"
+
+
+def _of_tls(error: OSError) -> str:
+    """Return the sentence for an ssl.SSLError: its numbers are OpenSSL's, not the system's; some have no reason."""
+    if all(kind.__name__ != "SSLError" for kind in type(error).__mro__):
+        return ""
+    why = getattr(error, "reason", None)
+    text = why.lower().replace("_", " ") if isinstance(why, str) else _cleaned(str(error.strerror or ""))
+    return f"TLS fails: {text}" if text else "TLS fails"
 
 
 def _without_system(error: OSError) -> str:

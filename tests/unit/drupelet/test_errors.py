@@ -21,8 +21,8 @@ import aiokafka.errors
 import paho.mqtt.client
 import pytest
 
-from drupelet.connection_errors import explained
-from drupelet.errors import SENTENCE_CHARACTERS_MAX, sentence
+from drupelet.connection_errors import HUNG_UP_IN_TLS, explained
+from drupelet.errors import SENTENCE_CHARACTERS_MAX, reason, sentence
 
 MODULES: tuple[ModuleType, ...] = (aiokafka.errors, paho.mqtt.client, builtins, ssl, socket, asyncio)
 ARGUMENTS: tuple[tuple[object, ...], ...] = (
@@ -79,6 +79,15 @@ def test_every_error_is_a_sentence(kind: type[BaseException]) -> None:
             "Connect call failed ::1:1, more",
         ),
         (socket.gaierror(-2, "Name or service not known"), "name or service not known"),
+        (  # 6 and 8 are OpenSSL's numbers; the system's words for these are of devices and formats
+            ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF) (_ssl.c:992)"),
+            "TLS fails: TLS/SSL connection has been closed (EOF)",
+        ),
+        (
+            ssl.SSLEOFError(8, "EOF occurred in violation of protocol (_ssl.c:992)"),
+            "TLS fails: EOF occurred in violation of protocol",
+        ),
+        (ssl.SSLWantReadError(2), "TLS fails"),
         (TimeoutError(), "no answer came in time"),
         (KeyError("offset"), "a key is missing: 'offset'"),
         (ValueError("invalid literal for int() with base 10: 'x'"), "invalid literal for int() with base 10: 'x'"),
@@ -87,6 +96,16 @@ def test_every_error_is_a_sentence(kind: type[BaseException]) -> None:
 )
 def test_what_an_error_says(error: BaseException, text: str) -> None:
     assert sentence(error) == text
+
+
+def test_a_reason_within_a_sentence_takes_no_number_of_tls_for_the_systems() -> None:
+    assert reason(ssl.SSLZeroReturnError(6, "closed (EOF)")) == "TLS fails: closed (EOF)"
+    assert reason(OSError(errno.ENXIO, "x")) == "no such device or address"
+
+
+@pytest.mark.parametrize("error", [ssl.SSLZeroReturnError(6, "closed (EOF)"), ssl.SSLEOFError(8, "EOF occurred")])
+def test_a_peer_that_closes_during_the_handshake_has_a_remedy(error: ssl.SSLError) -> None:
+    assert explained(error) == HUNG_UP_IN_TLS
 
 
 def test_an_error_that_fails_to_print_itself_is_named_in_words() -> None:

@@ -1052,7 +1052,9 @@ async def test_what_expires_of_a_topic_made_anew_that_the_group_knows_and_the_st
     assert [entry["id"] for _, entry, _ in run.ledger.written] == ["source_offset_out_of_range:readings:0:0-49"]
 
 
-async def test_a_topic_made_anew_is_begun_once_though_the_state_is_lost_and_it_is_killed_before_the_first_record():
+async def test_a_topic_made_anew_is_begun_once_though_the_state_is_lost_and_it_is_killed_before_the_first_record(
+    killed,
+):
     source = MemorySource([record(o) for o in range(100)], epochs=[(0, 4)], topic_id="a")
     target = MemoryTarget()
     await mirrored(source, target, 100)
