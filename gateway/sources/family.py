@@ -110,10 +110,12 @@ class Family:
         self._whole_looks_due = 0
         self._whole_look_s = 0.0
         self._taken_over = state
+        self._read_last: FamilyFile | None = None  # of an earlier run; a copy may take its place over
         if state is not None:
             older = [_from_seen(seen, is_finished=not seen.unread_bytes) for seen in state.older]
             newer = [_from_seen(seen) for seen in state.newer]
-            self.files = [*older, FamilyFile(state.place, max(state.size, state.place.position)), *newer]
+            self._read_last = FamilyFile(state.place, max(state.size, state.place.position))
+            self.files = [*older, self._read_last, *newer]
             for file in self.files[:-1]:
                 file.may_grow = False
 
@@ -437,8 +439,8 @@ class Family:
             return False
         if state.is_whole:
             return at == 0 and len(state.older) >= OLDER_MAX
-        current = next(one for one in self.files if one.place.inode == state.place.inode)
-        if current.path is None:
+        current = self._read_last
+        if current is None or current.path is None:
             return entry.modified_ns <= state.place.modified_ns
         return at <= self.files.index(current)
 
