@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.sources.places import FamilyState, Gone, Item, Line, from_json, to_json
@@ -38,9 +38,9 @@ class Broken(AssertionError):
 class Program:
     """What writes lines and has its file rotated; its clock may jump."""
 
-    def __init__(self, chance: random.Random, directory: Path) -> None:
+    def __init__(self, chance: random.Random, directory: Path, tools: Sequence[type[RotatingTool]] = TOOLS) -> None:
         self.chance = chance
-        self.tool: RotatingTool = chance.choice(TOOLS)(chance, directory)
+        self.tool: RotatingTool = chance.choice(tools)(chance, directory)
         self.written: dict[bytes, None] = {}
         self._clock_s = 1_795_000_000.0
         self._partial = b""
