@@ -1,11 +1,12 @@
 """SYNC: whether two files hold the same lines: a file under another name, a copy, a compressed copy.
 
-A file is told by its first bytes (`Place.head_*`) and by being long enough; a copy that is still being made, by its
-beginning and its end. Copies are made by copytruncate, gzip and people; see logrotate(8).
+A file is told by its first bytes (`Place.head_*`) and by those before the place (`Place.last_*`); a copy that is still
+being made, by its beginning and its end. Copies are made by copytruncate, gzip and people; see logrotate(8).
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,18 +32,22 @@ def opened(entry: Entry) -> Iterator[OpenFile | None]:
         file.close()
 
 
-def holds_place(entry: Entry, place: Place, *, in_whole: bool = True) -> bool:
-    """Whether the file begins as the one of `place` did, and, `in_whole`, has all that was read of it."""
-    if not in_whole and not place.head_bytes:
-        return True
+def holds_place(entry: Entry, place: Place) -> bool:
+    """Whether the file begins as the one of `place` did, and has all that was read of it."""
     with opened(entry) as file:
         if file is None:
             return False
         try:
             begins = file.begins_with(place.head_bytes, place.head_crc32)
-            return begins and (not in_whole or file.holds(place.position))
+            return begins and file.holds(place.position) and _has_last(file, place)
         except (OSError, UnreadableError):
             return False
+
+
+def _has_last(file: OpenFile, place: Place) -> bool:
+    """Whether the bytes before the place are those that were read; NULs are what a power cut leaves of them."""
+    last = file.read(place.last_bytes, place.position - place.last_bytes)
+    return zlib.crc32(last) == place.last_crc32 or not last.strip(b"\0")
 
 
 def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:

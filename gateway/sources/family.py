@@ -22,13 +22,23 @@ import glob
 import os
 import stat
 import time
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gateway.sources.copies import holds_place, is_being_compressed, is_copy, last_line_start, opened, was_copied
-from gateway.sources.open_file import OpenFile, UnreadableError, can_read
+from gateway.sources.copies import holds_place, is_being_compressed, is_copy, last_line_start, was_copied
+from gateway.sources.family_file import (
+    FamilyFile,
+    count_as_read,
+    from_entry,
+    from_seen,
+    id_of,
+    is_at,
+    note_head,
+    note_head_of,
+    note_last,
+)
+from gateway.sources.open_file import OpenFile, can_read
 from gateway.sources.places import HEAD_BYTES_MAX, OLDER_MAX, FamilyState, Place, Seen
 from gateway.sources.rotation import Entry, in_order, is_compressed, number_of, source_of
 
@@ -37,38 +47,6 @@ ANY_TIME = -1
 WHOLE_LOOK_S = 5.0  # a finished file that grows does not change its directory
 LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change that follows
 MISSED_LOOKS_MIN = 2  # a name may be missed while it is renamed
-
-
-@dataclass(slots=True, eq=False)
-class FamilyFile:
-    """One file: how far it is read, what was last seen of it, and the file itself while it is held open."""
-
-    place: Place
-    size: int
-    device: int | None = None  # None: of an earlier run, and not found yet
-    path: Path | None = None
-    modified_ns: int = 0
-    opened: OpenFile | None = None
-    is_finished: bool = False
-    was_finished: bool = False  # it grew again: what comes late is waited for once only
-    missed_looks: int = 0
-    may_grow: bool = True  # when last seen it was the path, which is written to
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes that were seen and not read."""
-        return 0 if self.is_finished else max(0, self.size - self.place.position)
-
-    @property
-    def last_modified_ns(self) -> int:
-        """When the file was written to last, as far as that can be known."""
-        return self.modified_ns if self.opened is None else self.opened.status().st_mtime_ns
-
-    def close(self) -> None:
-        """Let the file go."""
-        if self.opened is not None:
-            self.opened.close()
-            self.opened = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +90,8 @@ class Family:
         self._taken_over = state
         self._read_last: FamilyFile | None = None  # of an earlier run; a copy may take its place over
         if state is not None:
-            older = [_from_seen(seen, is_finished=not seen.unread_bytes) for seen in state.older]
-            newer = [_from_seen(seen) for seen in state.newer]
+            older = [from_seen(seen, is_finished=not seen.unread_bytes) for seen in state.older]
+            newer = [from_seen(seen) for seen in state.newer]
             self._read_last = FamilyFile(state.place, max(state.size, state.place.position))
             self.files = [*older, self._read_last, *newer]
             for file in self.files[:-1]:
@@ -218,7 +196,7 @@ class Family:
         if all(entry.path != str(self.path) for entry in entries.values()):
             return
         for entry in in_order(entries.values(), str(self.path)):
-            file = _from_entry(entry)
+            file = from_entry(entry)
             self.files.append(file)
             if entry.path == str(self.path):
                 self._open(file)
@@ -228,8 +206,9 @@ class Family:
                     return
                 if self._start_at_end:
                     file.place = replace(file.place, position=last_line_start(file.opened))
+                    note_last(file)
             else:
-                _count_as_read(file)
+                count_as_read(file)
         self.changes += 1
 
     def _compare(self, entries: dict[tuple[int, int], Entry]) -> None:
@@ -249,7 +228,7 @@ class Family:
         ordered = [entry for entry in ordered if not is_being_compressed(entry, entries.values())]
         for file in self.files:
             if file.opened is not None and not file.place.head_bytes:
-                _note_head(file)  # by it a copy is known
+                note_head(file)  # by it a copy is known
         copied = self._adopt_copies(ordered)
         unknown = [entry for entry in ordered if not self._is_copy(entry)]
         unseen = [entry for entry in ordered if not entry.size or entry in unknown]
@@ -307,7 +286,7 @@ class Family:
                 return entry
         else:
             found = [entry for entry in entries.values() if entry.inode == file.place.inode]
-        return next((entry for entry in found if _is_at(entry, file)), None)
+        return next((entry for entry in found if is_at(entry, file)), None)
 
     def _found(self, file: FamilyFile, entry: Entry) -> None:
         path = Path(entry.path)
@@ -319,7 +298,7 @@ class Family:
             return
         has_grown, file.size = entry.size > file.size, entry.size
         if has_grown and file.opened is None and file.place.head_bytes < HEAD_BYTES_MAX and not file.is_finished:
-            _note_head_of(file)
+            note_head_of(file)
         if file.is_finished and file.size > file.place.position:
             file.is_finished, file.was_finished = False, True
             self.changes += 1
@@ -364,7 +343,7 @@ class Family:
         return live is not None and live.opened is not None and is_copy(entry, live.opened, live.place)
 
     def _copy_of_truncated(self, file: FamilyFile, last: bytes, read_bytes: int) -> Entry | None:
-        place, known = file.place, {_id(one) for one in self.files if one.path is not None}
+        place, known = file.place, {id_of(one) for one in self.files if one.path is not None}
         entries = [entry for entry in self._entries() if entry.id not in known and entry.path != str(self.path)]
         entries = [entry for entry in entries if not is_being_compressed(entry, entries)]
         newest_first = reversed(in_order(entries, str(self.path)) if place.head_bytes else [])
@@ -372,10 +351,10 @@ class Family:
 
     def _before_newer_copies(self, copy: Entry, at: int) -> int:
         """Return where a copy belongs among those of later truncations, which were found before it."""
-        named = [Entry(str(file.path), *_id(file), file.size, file.modified_ns) for file in self.files if file.path]
+        named = [Entry(str(file.path), *id_of(file), file.size, file.modified_ns) for file in self.files if file.path]
         ranks = {entry.id: rank for rank, entry in enumerate(in_order([copy, *named], str(self.path)))}
         while at and not (earlier := self.files[at - 1]).place.position and earlier.path is not None:
-            if ranks[_id(earlier)] < ranks[copy.id]:
+            if ranks[id_of(earlier)] < ranks[copy.id]:
                 break
             at -= 1
         return at
@@ -392,15 +371,15 @@ class Family:
 
     def _add(self, entry: Entry, ranks: dict[tuple[int, int], int]) -> None:
         """Add a file that was not there before, so that it is newer than all known ones but a path that stays."""
-        file = _from_entry(entry)
+        file = from_entry(entry)
         file.may_grow = file.path == self.path
         at = len(self.files) - (bool(self.files) and self.files[-1].path == self.path)
         if self._taken_over is not None:
             at = self._place_by_rank(entry, ranks, at)
         if not can_read(Path(entry.path)) or self._was_read_before(entry, at):
-            _count_as_read(file)
+            count_as_read(file)
         else:
-            _note_head_of(file)
+            note_head_of(file)
         self.files.insert(at, file)
         self.changes += 1
 
@@ -410,7 +389,7 @@ class Family:
         assert state is not None
         if state.is_whole and len(state.older) < OLDER_MAX:
             return newest
-        higher = [at for at, one in enumerate(self.files) if one.path and ranks[_id(one)] > ranks[entry.id]]
+        higher = [at for at, one in enumerate(self.files) if one.path and ranks[id_of(one)] > ranks[entry.id]]
         return min([*higher, newest])
 
     def _note_unreadable(self, strangers: list[Entry]) -> None:
@@ -494,65 +473,7 @@ class Family:
             return
         file.opened = found
         if not file.place.head_bytes:
-            _note_head(file)
-
-
-def _is_at(entry: Entry, file: FamilyFile) -> bool:
-    """Whether the file with the right inode is that file: a file that is removed leaves its inode to the next one."""
-    compressed = is_compressed(entry.path)
-    if entry.modified_ns == file.modified_ns and (compressed or entry.size == file.size):
-        return True
-    if file.is_finished and not file.place.head_bytes:
-        return False  # nothing tells it from another file
-    return holds_place(entry, file.place, in_whole=not compressed)
-
-
-def _id(file: FamilyFile) -> tuple[int, int]:
-    return -1 if file.device is None else file.device, file.place.inode
-
-
-def _from_seen(seen: Seen, *, is_finished: bool = False) -> FamilyFile:
-    return FamilyFile(seen.place, seen.size, modified_ns=seen.place.modified_ns, is_finished=is_finished)
-
-
-def _from_entry(entry: Entry) -> FamilyFile:
-    size = 0 if is_compressed(entry.path) else entry.size
-    file = FamilyFile(Place(entry.inode, 0, 0, 0, entry.modified_ns), size, entry.device, Path(entry.path))
-    file.modified_ns = entry.modified_ns
-    return file
-
-
-def _count_as_read(file: FamilyFile) -> None:
-    file.place = replace(file.place, position=file.size)
-    file.is_finished = True
-    if file.path is not None and not is_compressed(file.path.name):
-        try:
-            file.opened = OpenFile(file.path)
-            _note_head(file)
-        except OSError:
-            pass  # its inode alone tells it then
-        finally:
-            file.close()
-
-
-def _note_head_of(file: FamilyFile) -> None:
-    """Note how a file begins that may not be held open: its inode may be given to another file."""
-    assert file.path is not None
-    entry = Entry(str(file.path), *_id(file), file.size, file.modified_ns)
-    with opened(entry) as found:
-        if found is not None and (found.device, found.inode) == _id(file):
-            file.opened = found
-            _note_head(file)
-            file.opened = None
-
-
-def _note_head(file: FamilyFile) -> None:
-    assert file.opened is not None
-    try:
-        head = file.opened.read(HEAD_BYTES_MAX, 0)
-    except (OSError, UnreadableError):
-        return
-    file.place = replace(file.place, head_bytes=len(head), head_crc32=zlib.crc32(head))
+            note_head(file)
 
 
 def _entry(path: str) -> Entry | None:

@@ -20,6 +20,16 @@ class Piece:
     length: int
     size: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether `text` has all of the line."""
+        return self.text is not None and len(self.text) == self.length
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of a whole line as the file has them."""
+        return (self.text or b"") + b"\n" * (self.size - self.length)
+
 
 class LineSplitter:
     """Splits what `feed` brings; what it has not given out yet begins at the position that the caller knows."""

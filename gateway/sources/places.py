@@ -12,15 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 HEAD_BYTES_MAX = 256
+LAST_BYTES_MAX = 256
 OLDER_MAX = 50  # in a saved state; older files than these are told by their order
+
+_PLACE = ("inode", "position", "head_bytes", "head_crc32", "modified_ns")
+_LAST = ("last_bytes", "last_crc32")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where reading of a file stands: everything before `position` was taken; `head_*` tell the file from another.
+    """Where reading of a file stands: everything before `position` was taken; the checksums tell it from another file.
 
-    The head is as much of the file's first HEAD_BYTES_MAX bytes as was there, whether taken or not. `modified_ns` is
-    the file's change time when that was read.
+    The head is as much of the file's first HEAD_BYTES_MAX bytes as was there, whether taken or not. The last bytes are
+    those before `position`, as far as they are known. `modified_ns` is the file's change time when the head was read.
     """
 
     inode: int
@@ -28,6 +32,8 @@ class Place:
     head_bytes: int
     head_crc32: int
     modified_ns: int
+    last_bytes: int = 0
+    last_crc32: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +62,10 @@ class FamilyState:
 
 def to_json(state: FamilyState) -> dict[str, Any]:
     """Return what the state is saved as."""
-    content: dict[str, Any] = {"place": _fields(state.place), "size": state.size}
+    content: dict[str, Any] = {"place": _fields(state.place, _PLACE), "size": state.size}
+    content |= _fields(state.place, _LAST)
     for name, seen in (("older", state.older[-OLDER_MAX:]), ("newer", state.newer)):
-        content[name] = [{**_fields(one.place), "size": one.size} for one in seen]
+        content[name] = [{**_fields(one.place, (*_PLACE, *_LAST)), "size": one.size} for one in seen]
     return content
 
 
@@ -66,20 +73,21 @@ def from_json(content: Mapping[str, Any]) -> FamilyState:
     """Return a saved state; raises KeyError, TypeError or ValueError for anything else."""
     is_whole = "newer" in content
     older, newer = (tuple(_seen(one) for one in content.get(name, [])) for name in ("older", "newer"))
-    return FamilyState(_place(content["place"]), older, newer, _number(content.get("size", 0)), is_whole)
+    place = _place(content["place"], content)
+    return FamilyState(place, older, newer, _number(content.get("size", 0)), is_whole)
 
 
-def _fields(place: Place) -> dict[str, int]:
-    return {name: getattr(place, name) for name in Place.__slots__}
+def _fields(place: Place, names: tuple[str, ...]) -> dict[str, int]:
+    return {name: getattr(place, name) for name in names}
 
 
 def _seen(content: Mapping[str, Any]) -> Seen:
-    fields = dict(content)
-    return Seen(size=_number(fields.pop("size")), place=_place(fields))
+    return Seen(_place(content, content), _number(content["size"]))
 
 
-def _place(content: Mapping[str, Any]) -> Place:
-    return Place(**{name: _number(value) for name, value in content.items()})
+def _place(content: Mapping[str, Any], last: Mapping[str, Any]) -> Place:
+    fields = {name: _number(content[name]) for name in _PLACE}
+    return Place(**fields, **{name: _number(last.get(name, 0)) for name in _LAST})
 
 
 def _number(value: object) -> int:

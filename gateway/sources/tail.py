@@ -23,13 +23,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.sources.family import Family, FamilyFile, Lost
+from gateway.sources.family import Family, Lost
+from gateway.sources.family_file import FamilyFile
 from gateway.sources.line_splitter import LineSplitter, Piece
 from gateway.sources.open_file import OpenFile, UnreadableError
-from gateway.sources.places import HEAD_BYTES_MAX, FamilyState, Gone, Item, Line, Place, Seen, TooLong
+from gateway.sources.places import HEAD_BYTES_MAX, LAST_BYTES_MAX, FamilyState, Gone, Item, Line, Place, Seen, TooLong
 
 CHUNK_BYTES = 65_536
-LAST_BYTES = 256  # before the place that reading has come to: checked against truncation
 
 
 class Tail:
@@ -56,7 +56,8 @@ class Tail:
         self._splitter = LineSplitter(line_bytes_max)
         self._current: FamilyFile | None = None
         self._head = b""  # the current file's first bytes, as far as they have been read
-        self._last = b""  # the bytes before the place that reading has come to
+        self._last = b""  # the bytes before the place that reading has come to: checked against truncation
+        self._taken = b""  # the bytes before the file's place, as far as they are known
         self._quiet_polls = 0
         self._older: tuple[Seen, ...] = ()
         self._newer: tuple[Seen, ...] = ()
@@ -154,10 +155,11 @@ class Tail:
         try:
             self._head = file.opened.read(HEAD_BYTES_MAX, 0)
             if not file.opened.is_compressed and file.opened.begins_with(file.place.head_bytes, file.place.head_crc32):
-                start = max(0, position - LAST_BYTES)
+                start = max(0, position - LAST_BYTES_MAX)
                 self._last = file.opened.read(position - start, start)
         except UnreadableError:
             self._head = b""
+        self._taken = self._last
         self._note_others()
 
     def _note_others(self) -> None:
@@ -211,17 +213,27 @@ class Tail:
     def _take(self, file: FamilyFile, chunk: bytes, start: int, items: list[Item]) -> None:
         assert file.opened is not None
         self._quiet_polls = 0
-        self._last = (self._last + chunk)[-LAST_BYTES:]
+        self._last = (self._last + chunk)[-LAST_BYTES_MAX:]
         if len(self._head) < HEAD_BYTES_MAX and not file.opened.is_compressed:
             self._head = file.opened.read(min(start + len(chunk), HEAD_BYTES_MAX), 0)
-        place, modified_ns = file.place, file.opened.status().st_mtime_ns
-        file.place = Place(place.inode, place.position, len(self._head), zlib.crc32(self._head), modified_ns)
+        file.place = replace(
+            file.place,
+            head_bytes=len(self._head),
+            head_crc32=zlib.crc32(self._head),
+            modified_ns=file.opened.status().st_mtime_ns,
+        )
         self._emit(file, self._splitter.feed(chunk), items)
 
     def _emit(self, file: FamilyFile, pieces: list[Piece], items: list[Item]) -> None:
         for piece in pieces:
             before = file.place
-            file.place = replace(before, position=before.position + piece.size)
+            self._taken = (self._taken + piece.content)[-LAST_BYTES_MAX:] if piece.is_whole else b""
+            file.place = replace(
+                before,
+                position=before.position + piece.size,
+                last_bytes=len(self._taken),
+                last_crc32=zlib.crc32(self._taken),
+            )
             after = self._state = FamilyState(file.place, self._older, self._newer, file.size)
             if piece.text is None:
                 self.nul_bytes += piece.length

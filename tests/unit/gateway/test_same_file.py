@@ -1,0 +1,138 @@
+"""Another file with the inode and the beginning of a followed one: its lines are read, and what is lost is reported.
+
+A program that writes the same header into each file, as CSV loggers do, gives all of them the same first 256 bytes. An
+inode comes back with the next file, and stays where a program truncates its file. `_last` tells such files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gateway.sources.places import Gone, Line, from_json, to_json
+from tests.unit.gateway.test_rotations import line_texts, lost_bytes, rotate, saved
+from tests.unit.gateway.test_tail import append, follow, read_all, texts
+
+HEADER = b"#" * 90 + b"\n"
+HEADERS = 3 * HEADER  # more than HEAD_BYTES_MAX
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "app.log"
+
+
+def rows(first: int, count: int) -> bytes:
+    return b"".join(b"row %d\n" % number for number in range(first, first + count))
+
+
+def row_texts(first: int, count: int) -> list[bytes]:
+    return rows(first, count).splitlines()
+
+
+def test_a_longer_file_with_the_inode_of_one_that_was_removed_while_stopped_is_another_file(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 3))
+    state = saved(read_all(follow(log)))
+    log.write_bytes(HEADERS + rows(10, 9))
+    items = read_all(follow(log, state))
+    assert lost_bytes(items) == [None]
+    assert line_texts(items) == HEADERS.splitlines() + row_texts(10, 9)
+
+
+def test_a_longer_file_with_the_inode_of_a_rotated_one_that_was_read_is_another_file(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 3))
+    tail = follow(log)
+    first = read_all(tail)
+    rotate(log, 9)
+    append(log, HEADERS + rows(3, 1))
+    first += read_all(tail)
+    assert len(first) == 2 * 3 + 4
+    log.with_name("app.log.1").write_bytes(HEADERS + rows(10, 9))
+    tail._family._signature = None
+    items = read_all(tail)
+    assert line_texts(items) == HEADERS.splitlines() + row_texts(10, 9)
+
+
+def test_a_copy_with_the_same_header_is_not_the_copy_of_what_was_read(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 3))
+    state = saved(read_all(follow(log)))
+    shutil.copy(log, log.with_name("app.log.1"))
+    log.write_bytes(HEADERS + rows(10, 9))
+    log.with_name("app.log.1").unlink()
+    shutil.copy(log, log.with_name("app.log.1"))
+    log.write_bytes(rows(20, 1))
+    items = read_all(follow(log, state))
+    assert lost_bytes(items) == [None]
+    assert line_texts(items) == [*HEADERS.splitlines(), *row_texts(10, 9), *row_texts(20, 1)]
+
+
+def test_a_compressed_file_with_the_same_header_is_not_that_which_was_read(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 3))
+    state = saved(read_all(follow(log)))
+    log.unlink()
+    log.with_name("app.log.1.gz").write_bytes(gzip.compress(HEADERS + rows(10, 9)))
+    log.write_bytes(rows(20, 1))
+    items = read_all(follow(log, state))
+    assert lost_bytes(items) == [None]
+    assert line_texts(items) == [*HEADERS.splitlines(), *row_texts(10, 9), *row_texts(20, 1)]
+
+
+def test_a_file_of_which_nothing_was_read_since_the_start_at_its_end_is_told_too(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 3))
+    tail = follow(log, start_at_end=True)
+    assert read_all(tail) == []
+    assert tail.state is not None
+    state = from_json(to_json(tail.state))
+    log.write_bytes(HEADERS + rows(10, 9))
+    items = read_all(follow(log, state))
+    assert lost_bytes(items) == [None]
+    assert line_texts(items) == HEADERS.splitlines() + row_texts(10, 9)
+
+
+def test_a_rotated_file_that_counted_as_read_is_told_too(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 3))
+    rotate(log, 9)
+    append(log, rows(3, 1))
+    state = saved(read_all(follow(log)))
+    log.with_name("app.log.1").write_bytes(HEADERS + rows(10, 9))
+    assert line_texts(read_all(follow(log, state))) == HEADERS.splitlines() + row_texts(10, 9)
+
+
+@pytest.mark.parametrize("content", [rows(0, 3), HEADERS + rows(0, 3), b"x" * 500 + b"\n", b"\0" * 600 + b"row 0\n"])
+def test_the_same_file_that_grew_is_read_on(log: Path, content: bytes) -> None:
+    log.write_bytes(content)
+    state = saved(read_all(follow(log)))
+    append(log, rows(5, 2))
+    rotate(log, 9)
+    append(log, rows(7, 1))
+    assert texts(read_all(follow(log, state))) == row_texts(5, 3)
+
+
+def test_a_power_cut_that_emptied_the_last_block_leaves_the_same_file(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 200))
+    state = saved(read_all(follow(log)))
+    with log.open("r+b") as file:
+        file.seek(512)
+        file.write(bytes(log.stat().st_size - 512))
+    append(log, rows(200, 1))
+    assert texts(read_all(follow(log, state))) == row_texts(200, 1)
+
+
+def test_a_state_without_the_last_bytes_is_taken_by_its_beginning(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 3))
+    content = to_json(saved(read_all(follow(log))))
+    del content["last_bytes"], content["last_crc32"]
+    append(log, rows(3, 1))
+    assert texts(read_all(follow(log, from_json(content)))) == row_texts(3, 1)
+
+
+def test_a_stop_between_any_two_lines_keeps_what_tells_the_file(log: Path) -> None:
+    log.write_bytes(HEADERS + rows(0, 3))
+    for item in read_all(follow(log)):
+        assert isinstance(item, Line)
+        later = read_all(follow(log, from_json(to_json(item.after))))
+        assert not [one for one in later if isinstance(one, Gone)]
+        assert len(later) == HEADERS.count(b"\n") + 3 - (log.read_bytes()[: item.after.place.position].count(b"\n"))
