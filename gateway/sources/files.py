@@ -94,7 +94,7 @@ class FileSource:
             config.path,
             saved_family(state_dir, config.path),
             line_bytes_max=config.line_bytes_max,
-            quiet_polls_max=config.rotate_wait_ms // config.poll_interval_ms,
+            quiet_s=config.rotate_wait_ms / 1000,
             start_at_end=config.start == "end",
             rotated=None if config.rotated is None else str(config.rotated),
             is_alone=is_followed is None,

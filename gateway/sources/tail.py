@@ -7,7 +7,7 @@ Which files exist is `family`'s business. Blocking: call it in a thread, one at 
 | holds more | its lines are taken |
 | ends, and is the newest | its last line without a newline is waited for |
 | ends, and two newer files exist | it is finished: the program has gone on |
-| ends, and one newer file exists | finished after `quiet_polls_max` reads without growth: it may be written still |
+| ends, and one newer file exists | finished after `quiet_s` without growth: it may be written still |
 | does not begin or end with the bytes that were read | truncated: go on in its copy, or report what is lost |
 
 A finished file's last line is complete as it stands. Lines longer than `line_bytes_max` become `TooLong`: counted, and
@@ -18,6 +18,7 @@ Source: logrotate(8).
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,7 +42,8 @@ class Tail:
         state: FamilyState | None,
         *,
         line_bytes_max: int,
-        quiet_polls_max: int,
+        quiet_s: float,
+        clock: Callable[[], float] = time.monotonic,
         start_at_end: bool = False,
         rotated: str | None = None,
         is_alone: bool = True,
@@ -52,13 +54,14 @@ class Tail:
         )
         self._state = state
         self._line_bytes_max = line_bytes_max
-        self._quiet_polls_max = quiet_polls_max
+        self._quiet_s = quiet_s
+        self._clock = clock
         self._splitter = LineSplitter(line_bytes_max)
         self._current: FamilyFile | None = None
         self._head = b""  # the current file's first bytes, as far as they have been read
         self._last = b""  # the bytes before the place that reading has come to: checked against truncation
         self._taken = b""  # the bytes before the file's place, as far as they are known
-        self._quiet_polls = 0
+        self._quiet_since_s: float | None = None  # the first read that found the file's end
         self._older: tuple[Seen, ...] = ()
         self._newer: tuple[Seen, ...] = ()
         self._changes = -1
@@ -150,7 +153,7 @@ class Tail:
         self._current = file
         position = file.place.position
         self._splitter.start(position)
-        self._quiet_polls = 0
+        self._quiet_since_s = None
         self._last = b""
         try:
             self._head = file.opened.read(HEAD_BYTES_MAX, 0)
@@ -212,7 +215,7 @@ class Tail:
 
     def _take(self, file: FamilyFile, chunk: bytes, start: int, items: list[Item]) -> None:
         assert file.opened is not None
-        self._quiet_polls = 0
+        self._quiet_since_s = None
         self._last = (self._last + chunk)[-LAST_BYTES_MAX:]
         if len(self._head) < HEAD_BYTES_MAX and not file.opened.is_compressed:
             self._head = file.opened.read(min(start + len(chunk), HEAD_BYTES_MAX), 0)
@@ -252,8 +255,10 @@ class Tail:
             return False
         if file.was_finished and not self._splitter.held_bytes:
             return True
-        self._quiet_polls += 1
-        return self._quiet_polls > self._quiet_polls_max
+        now_s = self._clock()
+        if self._quiet_since_s is None:
+            self._quiet_since_s = now_s
+        return now_s - self._quiet_since_s >= self._quiet_s
 
     def _unreadable(self, file: FamilyFile, error: UnreadableError) -> None:
         self._family.lost.append(Lost(file.place, None, str(error)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from itertools import count
 from pathlib import Path
 
 from hypothesis import settings
@@ -21,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gateway.sources.places import FamilyState, Line
 from gateway.sources.tail import Tail
 
-QUIET_POLLS_MAX = 1
+QUIET_S = 1  # the clock counts the reads that find nothing
 
 
 class TailModel(RuleBasedStateMachine):
@@ -43,7 +44,7 @@ class TailModel(RuleBasedStateMachine):
         self.crashes = 0
 
     def _tail(self) -> Tail:
-        return Tail(self.path, self.saved, line_bytes_max=1_000, quiet_polls_max=QUIET_POLLS_MAX)
+        return Tail(self.path, self.saved, line_bytes_max=1_000, quiet_s=QUIET_S, clock=count().__next__)
 
     @initialize(renames=st.booleans())
     def start(self, renames: bool) -> None:

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 from gateway.sources.places import FamilyState, Gone, Item, Line, from_json, to_json
@@ -26,7 +27,7 @@ from tests.simulation.rotating_tools import TOOLS, RotatingTool
 
 STEPS_MAX = 30
 LINE_BYTES_MAX = 1_000
-QUIET_POLLS_MAX = 1
+QUIET_S = 1  # the clock counts the reads that find nothing
 QUIET_READS = 8  # more than a file is waited for, or missed
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
@@ -107,7 +108,8 @@ class Reader:
             self._tool.path,
             self._saved,
             line_bytes_max=LINE_BYTES_MAX,
-            quiet_polls_max=QUIET_POLLS_MAX,
+            quiet_s=QUIET_S,
+            clock=count().__next__,
             rotated=None if rotated is None else str(rotated),
         )
 

@@ -329,3 +329,20 @@ async def test_the_states_of_an_upgrade_name_all_files_and_the_place_is_as_befor
     assert saved is not None
     assert set(saved["place"]) == {"inode", "position", "head_bytes", "head_crc32", "modified_ns"}
     assert [older["inode"] for older in saved["older"]] == [(tmp_path / "app.log.1").stat().st_ino]
+
+
+async def test_a_poll_interval_longer_than_the_wait_after_a_rotation_waits_once(tmp_path: Path) -> None:
+    log, late = tmp_path / "app.log", tmp_path / "app.log.1"
+    log.write_text("one\npar")
+    (file,) = config(tmp_path, '[[files]]\npath = "app.log"\npoll_interval_ms = 1000\nrotate_wait_ms = 900\n').files
+    publisher = FakePublisher()
+    source = FileSource(file, publisher.as_publisher(), tmp_path / "state", Metrics())
+    async with running_task(source.run()):
+        await until(lambda: len(publisher.records) == 1)
+        log.rename(late)
+        log.write_text("two\n")
+        await until(lambda: log.stat().st_ino in source.inodes)
+        with late.open("a") as writer:
+            writer.write("tial\n")
+        await until(lambda: len(publisher.records) == 3)
+    assert [record.value for record, _ in publisher.records] == [b"one", b"partial", b"two"]

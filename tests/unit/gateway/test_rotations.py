@@ -11,6 +11,7 @@ import bz2
 import gzip
 import os
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_files_that_are_deleted_unread_were_opened_in_time(log: Path) -> None:
 
 def test_a_file_with_two_newer_ones_is_not_waited_for(log: Path) -> None:
     log.write_bytes(b"0\n")
-    tail = Tail(log, None, line_bytes_max=100, quiet_polls_max=1_000_000)
+    tail = Tail(log, None, line_bytes_max=100, quiet_s=1_000_000)
     tail.read()
     for number in range(1, 6):
         rotate(log, 10)
@@ -157,7 +158,7 @@ def test_rotated_files_in_another_directory_are_found_by_the_pattern(log: Path) 
     old.mkdir()
 
     def tail(state: FamilyState | None) -> Tail:
-        return Tail(log, state, line_bytes_max=100, quiet_polls_max=2, rotated=str(old / "*"))
+        return Tail(log, state, line_bytes_max=100, quiet_s=2, clock=count().__next__, rotated=str(old / "*"))
 
     log.write_bytes(b"1\n")
     state = saved(read_all(tail(None)))
@@ -264,7 +265,7 @@ def test_a_state_of_an_earlier_version_is_taken_over(log: Path) -> None:
 def test_files_with_the_same_beginning_are_told_apart_by_their_inodes(log: Path) -> None:
     header = b"#" * 300 + b"\n"
     log.write_bytes(header + b"1\n")
-    tail = Tail(log, None, line_bytes_max=1_000, quiet_polls_max=1)
+    tail = Tail(log, None, line_bytes_max=1_000, quiet_s=1, clock=count().__next__)
     items = read_all(tail)
     for number in (2, 3):
         rotate(log, 9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ LINE_BYTES_MAX = 100
 
 
 def follow(path: Path, state: FamilyState | None = None, *, start_at_end: bool = False) -> Tail:
-    return Tail(path, state, line_bytes_max=LINE_BYTES_MAX, quiet_polls_max=2, start_at_end=start_at_end)
+    clock = count().__next__  # a second for each read that finds nothing
+    return Tail(path, state, line_bytes_max=LINE_BYTES_MAX, quiet_s=2, clock=clock, start_at_end=start_at_end)
 
 
 def read_all(tail: Tail) -> list[Item]:
@@ -195,3 +197,37 @@ def test_rotated_files_are_caught_up_while_the_next_file_is_yet_to_be_made(log: 
     assert texts(read_all(tail)) == [b"2"]
     log.write_bytes(b"3\n")
     assert texts(read_all(tail)) == [b"3"]
+
+
+def test_a_rotated_file_is_waited_for_by_the_clock_however_often_it_is_read(log: Path) -> None:
+    now_s = 0.0
+    log.write_bytes(b"one\n")
+    tail = Tail(log, None, line_bytes_max=LINE_BYTES_MAX, quiet_s=2, clock=lambda: now_s)
+    assert texts(read_all(tail)) == [b"one"]
+    log.rename(log.with_name("app.log.1"))
+    log.write_bytes(b"two\n")
+    assert read_all(tail) == []
+    now_s = 1.9
+    assert read_all(tail) == []
+    now_s = 2.0
+    assert texts(read_all(tail)) == [b"two"]
+
+
+def test_growth_begins_the_wait_again(log: Path) -> None:
+    now_s = 0.0
+    log.write_bytes(b"one\n")
+    tail = Tail(log, None, line_bytes_max=LINE_BYTES_MAX, quiet_s=2, clock=lambda: now_s)
+    read_all(tail)
+    log.rename(log.with_name("app.log.1"))
+    log.write_bytes(b"four\n")
+    read_all(tail)
+    now_s = 1.5
+    append(log.with_name("app.log.1"), b"two\n")
+    assert texts(read_all(tail)) == [b"two"]
+    now_s = 3.0
+    append(log.with_name("app.log.1"), b"three\n")
+    assert texts(read_all(tail)) == [b"three"]
+    now_s = 4.9
+    assert read_all(tail) == []
+    now_s = 5.0
+    assert texts(read_all(tail)) == [b"four"]
