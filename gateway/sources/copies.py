@@ -6,7 +6,6 @@ being made, by its beginning and its end. Copies are made by copytruncate, gzip 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,21 +32,14 @@ def opened(entry: Entry) -> Iterator[OpenFile | None]:
 
 
 def holds_place(entry: Entry, place: Place) -> bool:
-    """Whether the file begins as the one of `place` did, and has all that was read of it."""
+    """Whether the file begins as the one of `place` did, and has all that was read of it; False where it has gone."""
     with opened(entry) as file:
         if file is None:
             return False
         try:
-            begins = file.begins_with(place.head_bytes, place.head_crc32)
-            return begins and file.holds(place.position) and _has_last(file, place)
+            return file.holds_place(place)
         except (OSError, UnreadableError):
             return False
-
-
-def _has_last(file: OpenFile, place: Place) -> bool:
-    """Whether the bytes before the place are those that were read; NULs are what a power cut leaves of them."""
-    last = file.read(place.last_bytes, place.position - place.last_bytes)
-    return zlib.crc32(last) == place.last_crc32 or not last.strip(b"\0")
 
 
 def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
@@ -70,14 +62,11 @@ def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
             return False
 
 
-def was_copied(copy: Entry, place: Place, last: bytes, read_bytes: int) -> bool:
-    """Whether `copy` begins as the file of `place` did and has the `last` bytes that were read of it, too."""
-    with opened(copy) as file:
-        if file is None:
-            return False
+def has_size(entry: Entry, size: int) -> bool:
+    """Whether the file's content has at least `size` bytes."""
+    with opened(entry) as file:
         try:
-            begins = file.begins_with(place.head_bytes, place.head_crc32) and file.holds(read_bytes)
-            return begins and file.read(len(last), read_bytes - len(last)) == last
+            return file is not None and file.holds(size)
         except (OSError, UnreadableError):
             return False
 

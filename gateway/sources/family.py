@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gateway.sources.copies import holds_place, is_being_compressed, is_copy, last_line_start, was_copied
+from gateway.sources.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start
 from gateway.sources.family_file import (
     FamilyFile,
     count_as_read,
@@ -107,6 +107,10 @@ class Family:
         """The file that was written last."""
         return self.files[-1] if self.files else None
 
+    def has(self, file: FamilyFile) -> bool:
+        """Whether the file still belongs to the family."""
+        return file in self.files
+
     def newer_than(self, file: FamilyFile) -> int:
         """Return how many files were written after it."""
         return len(self.files) - 1 - self.files.index(file)
@@ -135,23 +139,12 @@ class Family:
         file.close()
         self.changes += 1
 
-    def restart(self, file: FamilyFile, *, last: bytes, read_bytes: int) -> None:
-        """Note that the open file was truncated: its content is in a copy, or lost; it is read from its beginning."""
-        place = file.place
-        assert file.opened is not None
-        copy = self._copy_of_truncated(file, last, read_bytes)
-        at = self.files.index(file)
-        status = file.opened.status()
-        file.place = Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns)
-        if copy is None:
-            self.lost.append(Lost(place, None, "the file was truncated"))
-        else:
-            moved = FamilyFile(replace(place, inode=copy.inode), copy.size, copy.device, Path(copy.path))
-            moved.modified_ns, moved.was_finished = copy.modified_ns, True  # a copy does not grow
-            self.files.insert(self._before_newer_copies(copy, at), moved)
-            self._open(moved)
-        file.size = status.st_size
-        self.changes += 1
+    def restart(self, file: FamilyFile, read_bytes: int) -> None:
+        """Note that the open file, read up to `read_bytes`, was truncated: it goes on in the copy of its content.
+
+        The path is another file of the family from now on. Where there is no copy, `file` leaves the family as lost.
+        """
+        self._move_to_copy(file, list(self._entries()), read_bytes)
 
     def is_at(self, path: Path) -> bool:
         """Whether one of the files has that name now. Raises OSError."""
@@ -176,6 +169,8 @@ class Family:
         for file in self.files:
             if file.opened is not None and not file.opened.is_compressed:
                 file.size = file.opened.status().st_size
+                if file.size and not file.place.head_bytes:
+                    note_head(file)  # by it a copy is known
 
     def _present_signature(self) -> object:
         try:
@@ -212,7 +207,11 @@ class Family:
         self.changes += 1
 
     def _compare(self, entries: dict[tuple[int, int], Entry]) -> None:
+        for file in list(self.files):
+            if file.may_grow and not _is_intact(file):  # before newer copies are added
+                self._move_to_copy(file, entries.values(), file.size)
         before = [file for file in self.files if file.device is not None]
+        empty = [file for file in self.files if not file.size and not file.place.head_bytes]
         ranks = {entry.id: rank for rank, entry in enumerate(in_order(entries.values(), str(self.path)))}
         strangers = dict(entries)
         for file in self.files:
@@ -224,7 +223,9 @@ class Family:
             else:
                 del strangers[entry.id]
                 self._found(file, entry)
-        ordered = in_order(strangers.values(), str(self.path), counts_upwards=self._counts_upwards(strangers.values()))
+        ordered = in_order(
+            strangers.values(), str(self.path), counts_upwards=self._counts_upwards(strangers.values(), empty)
+        )
         ordered = [entry for entry in ordered if not is_being_compressed(entry, entries.values())]
         for file in self.files:
             if file.opened is not None and not file.place.head_bytes:
@@ -237,7 +238,7 @@ class Family:
             self.lost.append(Lost(before[-1].place, None, "all files seen before are gone, and others may have been"))
         self._note_unreadable(unknown)
         for entry in unknown:
-            self._add(entry, ranks)
+            self._add(entry, ranks, empty)
         self._drop_gone()
         self._taken_over = None
 
@@ -342,38 +343,58 @@ class Family:
         live = next((file for file in self.files if file.path == self.path), None)
         return live is not None and live.opened is not None and is_copy(entry, live.opened, live.place)
 
-    def _copy_of_truncated(self, file: FamilyFile, last: bytes, read_bytes: int) -> Entry | None:
-        place, known = file.place, {id_of(one) for one in self.files if one.path is not None}
-        entries = [entry for entry in self._entries() if entry.id not in known and entry.path != str(self.path)]
-        entries = [entry for entry in entries if not is_being_compressed(entry, entries)]
-        newest_first = reversed(in_order(entries, str(self.path)) if place.head_bytes else [])
-        return next((entry for entry in newest_first if was_copied(entry, place, last, read_bytes)), None)
+    def _move_to_copy(self, file: FamilyFile, entries: Collection[Entry], size: int) -> None:
+        assert file.opened is not None
+        at, status = self.files.index(file), file.opened.status()
+        truncated = FamilyFile(
+            Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns), status.st_size, file.device, file.path
+        )
+        truncated.opened, truncated.modified_ns, truncated.may_grow = file.opened, status.st_mtime_ns, file.may_grow
+        file.opened = None
+        copy = self._copy_of_truncated(file, entries, size)
+        if copy is None:
+            self.lost.append(Lost(file.place, None, "the file was truncated"))
+            self.files[at] = truncated
+        else:
+            file.place = replace(file.place, inode=copy.inode)
+            file.device, file.path, file.missed_looks = copy.device, Path(copy.path), 0
+            file.size, file.modified_ns = copy.size, copy.modified_ns
+            file.may_grow, file.was_finished = False, True  # a copy does not grow
+            self.files.insert(at + 1, truncated)
+            self._open(file)
+        self.changes += 1
 
-    def _before_newer_copies(self, copy: Entry, at: int) -> int:
-        """Return where a copy belongs among those of later truncations, which were found before it."""
-        named = [Entry(str(file.path), *id_of(file), file.size, file.modified_ns) for file in self.files if file.path]
-        ranks = {entry.id: rank for rank, entry in enumerate(in_order([copy, *named], str(self.path)))}
-        while at and not (earlier := self.files[at - 1]).place.position and earlier.path is not None:
-            if ranks[id_of(earlier)] < ranks[copy.id]:
-                break
-            at -= 1
-        return at
+    def _copy_of_truncated(self, file: FamilyFile, entries: Collection[Entry], size: int) -> Entry | None:
+        """Return the newest new file that has all that was read or seen of the truncated one."""
+        known = {id_of(one) for one in self.files if one.path is not None}
+        new = [entry for entry in entries if entry.id not in known and not is_being_compressed(entry, entries)]
+        copies = (entry for entry in reversed(in_order(new, str(self.path))) if self._may_be(entry, file))
+        return next((entry for entry in copies if file.place.head_bytes and has_size(entry, size)), None)
 
     # New files, and gone ones
 
-    def _counts_upwards(self, strangers: Collection[Entry]) -> bool | None:
-        """Whether new files have higher numbers than the newest known one; None where no numbers tell."""
+    def _counts_upwards(self, strangers: Collection[Entry], empty: Collection[FamilyFile]) -> bool | None:
+        """Whether new files have higher numbers than the newest known one; None where no numbers tell.
+
+        A file that was last seen `empty` tells nothing: copies of it are older than what it holds now.
+        """
         own = str(self.path)
-        rotated = [file.path for file in self.files if file.path is not None and file.path != self.path]
+        known = (file.path for file in self.files if file not in empty)
+        rotated = [path for path in known if path is not None and path != self.path]
         anchor = number_of(str(rotated[-1]), own) if rotated else None
         numbers = [number for entry in strangers if (number := number_of(entry.path, own)) is not None]
-        return None if anchor is None or not numbers else max(numbers) > anchor
+        return None if anchor is None or not numbers else min(numbers) > anchor
 
-    def _add(self, entry: Entry, ranks: dict[tuple[int, int], int]) -> None:
-        """Add a file that was not there before, so that it is newer than all known ones but a path that stays."""
+    def _add(self, entry: Entry, ranks: dict[tuple[int, int], int], empty: Collection[FamilyFile]) -> None:
+        """Add a file that was not there before, so that it is newer than all known ones but a path that stays.
+
+        A known file that was last seen `empty` may hold what was written after a copy of it was made.
+        """
         file = from_entry(entry)
         file.may_grow = file.path == self.path
         at = len(self.files) - (bool(self.files) and self.files[-1].path == self.path)
+        while at and (known := self.files[at - 1]) in empty and self._is_numbered_older(entry, known, ranks):
+            at -= 1
         if self._taken_over is not None:
             at = self._place_by_rank(entry, ranks, at)
         if not can_read(Path(entry.path)) or self._was_read_before(entry, at):
@@ -382,6 +403,11 @@ class Family:
             note_head_of(file)
         self.files.insert(at, file)
         self.changes += 1
+
+    def _is_numbered_older(self, entry: Entry, file: FamilyFile, ranks: dict[tuple[int, int], int]) -> bool:
+        paths = [entry.path, str(file.path)]
+        has_numbers = all(number_of(path, str(self.path)) is not None for path in paths)
+        return has_numbers and file.path is not None and ranks[entry.id] < ranks[id_of(file)]
 
     def _place_by_rank(self, entry: Entry, ranks: dict[tuple[int, int], int], newest: int) -> int:
         """Return where a file belongs that an earlier run may have read, though its state does not name it."""
@@ -485,6 +511,13 @@ def _entry(path: str) -> Entry | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _is_intact(file: FamilyFile) -> bool:
+    """Whether an open file still has what was read and seen of it, so that it was not truncated."""
+    if file.opened is None or file.opened.is_compressed:
+        return True
+    return file.opened.status().st_size >= file.size and file.opened.holds_place(file.place)
 
 
 def _refuse_irregular(path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gateway.sources.matches import kind_of
+from gateway.sources.places import Place
 from gateway.sources.rotation import is_compressed
 
 _READERS: dict[str, Callable[[BinaryIO], Any]] = {
@@ -80,6 +81,16 @@ class OpenFile:
         """Whether the first `head_bytes` of the content have that checksum. Raises OSError and UnreadableError."""
         head = self.read(head_bytes, 0) if head_bytes else b""
         return len(head) == head_bytes and zlib.crc32(head) == head_crc32
+
+    def holds_place(self, place: Place) -> bool:
+        """Whether the content begins as the file of `place` did, and has all that was read of it.
+
+        NULs where the last bytes were are what a power cut leaves of them. Raises OSError and UnreadableError.
+        """
+        if not self.begins_with(place.head_bytes, place.head_crc32) or not self.holds(place.position):
+            return False
+        last = self.read(place.last_bytes, place.position - place.last_bytes)
+        return zlib.crc32(last) == place.last_crc32 or not last.strip(b"\0")
 
     def data_start(self, position: int) -> int:
         """Return where data begins from `position` on: past a hole that was never written. Raises OSError."""

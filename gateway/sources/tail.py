@@ -79,6 +79,8 @@ class Tail:
         """Return what is new, at most about CHUNK_BYTES of it; empty when there is nothing. Raises OSError."""
         is_new = self._state is None
         self._family.look()
+        if self._current is not None and not self._family.has(self._current):
+            self._current = None  # it was truncated, and has no copy
         items: list[Item] = [*self._lost_items()]
         file = self._family.next_to_read()
         if file is not None and file is not self._current:
@@ -185,8 +187,7 @@ class Tail:
             return
         # Checked after reading, so that the check covers the bytes just read
         if not file.opened.is_compressed and not self._is_intact(file, start):
-            self._family.restart(file, last=self._last, read_bytes=start)
-            self._current = None
+            self._family.restart(file, start)
         elif chunk:
             self._take(file, chunk, start, items)
         elif self._is_finished(file):

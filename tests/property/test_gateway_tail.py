@@ -1,5 +1,7 @@
 """The file tail against a model of writers, rotations, truncations, acknowledgements and crashes.
 
+Rotations by renaming and by copytruncate mix, as on a host whose logrotate was configured in another way.
+
 Invariants:
 - every line that was written is delivered, verbatim, and nothing that was not;
 - first deliveries are in the order of writing;
@@ -46,9 +48,8 @@ class TailModel(RuleBasedStateMachine):
     def _tail(self) -> Tail:
         return Tail(self.path, self.saved, line_bytes_max=1_000, quiet_s=QUIET_S, clock=count().__next__)
 
-    @initialize(renames=st.booleans())
-    def start(self, renames: bool) -> None:
-        self.renames = renames  # a host rotates a file in one way
+    @initialize()
+    def start(self) -> None:
         self.tail = self._tail()
         assert self.tail.read() == []
         self.saved = self.tail.state
@@ -84,7 +85,7 @@ class TailModel(RuleBasedStateMachine):
             if older.exists():
                 older.rename(self.directory / f"app.log.{number + 1}")
 
-    @precondition(lambda self: self.renames and self.path.exists())
+    @precondition(lambda self: self.path.exists())
     @rule(create=st.booleans())
     def rotate_by_renaming(self, create: bool) -> None:
         self._end_of_file()
@@ -92,7 +93,7 @@ class TailModel(RuleBasedStateMachine):
         if create:  # else with the next line
             self.path.touch()
 
-    @precondition(lambda self: not self.renames and self.path.exists())
+    @precondition(lambda self: self.path.exists())
     @rule()
     def rotate_by_copying_and_truncating(self) -> None:
         self._end_of_file()

@@ -272,3 +272,64 @@ def test_files_with_the_same_beginning_are_told_apart_by_their_inodes(log: Path)
         append(log, header + b"%d\n" % number)
     items += read_all(tail)
     assert [text for text in texts(items) if len(text) < 10] == [b"1", b"2", b"3"]
+
+
+def copy_and_truncate(log: Path) -> None:
+    for number in range(8, 0, -1):
+        if (older := log.with_name(f"app.log.{number}")).exists():
+            older.rename(log.with_name(f"app.log.{number + 1}"))
+    shutil.copyfile(log, log.with_name("app.log.1"))
+    os.truncate(log, 0)
+
+
+@pytest.mark.parametrize("seen", [b"", b"1", b"1\n", b"0\n1"])
+def test_copies_of_two_truncations_between_two_looks_come_in_the_order_of_writing(log: Path, seen: bytes) -> None:
+    log.write_bytes(seen)
+    tail = follow(log)
+    tail.read()
+    tail.read()
+    append(log, b"1+\n")
+    copy_and_truncate(log)
+    append(log, b"2\n")
+    copy_and_truncate(log)
+    append(log, b"3\n")
+    read = [text for item in read_all(tail) for text in line_texts([item])]
+    assert read[-3:] == [*(seen + b"1+\n").splitlines()[-1:], b"2", b"3"]
+
+
+def test_truncations_while_an_older_file_is_read_come_in_the_order_of_writing(log: Path) -> None:
+    log.write_bytes(b"0\n" * 40_000)
+    tail = follow(log)
+    tail.read()
+    assert texts(tail.read())[-1] == b"0"
+    rotate(log, 9)
+    append(log, b"1\n")
+    tail.look()
+    for number in (2, 3, 4):
+        copy_and_truncate(log)
+        append(log, b"%d\n" % number)
+    assert list(dict.fromkeys(texts(read_all(tail)))) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_file_that_was_renamed_after_copies_of_it_comes_after_the_copies(log: Path) -> None:
+    log.touch()
+    tail = follow(log)
+    tail.read()
+    for number in (1, 2):
+        append(log, b"%d\n" % number)
+        copy_and_truncate(log)
+    append(log, b"3\n")
+    rotate(log, 9, create=False)
+    assert texts(read_all(tail)) == [b"1", b"2", b"3"]
+    log.write_bytes(b"4\n")
+    assert texts(read_all(tail)) == [b"4"]
+
+
+def test_a_copy_and_a_renaming_between_two_looks_are_no_loss(log: Path) -> None:
+    log.write_bytes(b"1")
+    tail = follow(log)
+    tail.read()
+    copy_and_truncate(log)
+    rotate(log, 9, create=False)
+    log.write_bytes(b"2\n")
+    assert texts(read_all(tail)) == [b"1", b"2"]
