@@ -68,11 +68,14 @@ def lets_in(broker: SecuredEdge, user: str, number: int) -> bool:
         return False
 
 
+def wait_let_in(broker: SecuredEdge, user: str, number: int) -> None:
+    """The broker rereads its users within a second."""
+    wait_until(lambda: lets_in(broker, user, number), CALL_S, f"{user} is let in")
+
+
 def use(broker: SecuredEdge, play: Play, user: str, number: int) -> None:
     """Log in, as the service does when it is started again, and wait until the broker has recorded that."""
-    wait_until(
-        lambda: lets_in(broker, user, number), CALL_S, f"{user} is let in"
-    )  # the broker rereads users within a second
+    wait_let_in(broker, user, number)
     wait_until(lambda: play.held()[user]["first_log_in"] != "never", CALL_S, f"the log-in of {user} is recorded")
 
 
@@ -102,6 +105,7 @@ def test_the_old_log_in_has_the_same_rights_and_loses_them_with_its_end(broker):
     played(play, site())
     played(play, site(gateway=2))
     topics = MetadataRequest(topics=None)
+    wait_let_in(broker, "gateway-pi-1", 1)
     with logged_in(broker, "gateway-pi-1", 1) as old:
         assert old.ask(3, 4, topics).brokers
         use(broker, play, "gateway-pi-1~2", 2)
