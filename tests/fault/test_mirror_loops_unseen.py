@@ -10,7 +10,9 @@ import subprocess
 import pytest
 from confluent_kafka import Producer
 
+from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support import runtimes
+from tests.support.login_client import LoginClient
 from tests.support.mirror_loops import found, mirrors, wait_still
 from tests.support.mirror_road import create_topic, delete_topic, produce
 from tests.support.processes import wait_until
@@ -23,6 +25,7 @@ SECURED = {
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
 }
+TOPIC_AUTHORIZATION_FAILED = 29
 UNSEEN = "may not see the state topics of other mirrors"
 
 
@@ -32,7 +35,17 @@ def acl(broker, action, *words):
 
 
 def hide(broker):
+    """Take the right, and wait until that holds: the broker rereads its file within a second."""
     acl(broker, "add", "--deny", f"User:{USER}", "--operation", "describe", "--topic", "__edge-mirror-", "--prefixed")
+    wait_until(lambda: is_hidden(broker), CALL_S, "the ACL holds")
+
+
+def is_hidden(broker):
+    topics = [MetadataRequestTopic(name="__edge-mirror-of-nobody-state")]
+    wanted = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    with LoginClient(broker.login_port) as client:
+        client.log_in("SCRAM-SHA-512", USER, PASSWORD)
+        return client.ask(3, 4, wanted).topics[0].error_code == TOPIC_AUTHORIZATION_FAILED
 
 
 def show(broker):
