@@ -29,6 +29,7 @@ import time
 from typing import NamedTuple, Protocol
 
 from drupelet.installation import built_s
+from drupelet.kernel_clock import is_synchronised
 
 BOOT_TIMES_TOPIC = "boot_times"
 BOOT_TIMES_CONFIG = {"cleanup.policy": "compact"}
@@ -38,7 +39,6 @@ VERSION = 1
 EPOCH_MS_MAX = 1 << 53
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 TIMESYNC_MARK = "/run/systemd/timesync/synchronized"
-STATUS_UNSYNCHRONISED = 0x0040  # STA_UNSYNC in linux/timex.h
 
 
 class BootMoment(NamedTuple):
@@ -109,25 +109,10 @@ class KernelBootClock:
 
 def kernel_synchronised() -> bool | None:
     """Whether the kernel holds the clock as synchronised; None where it refuses the question."""
-    import ctypes  # noqa: PLC0415 - only where the clock is in question
-
-    class Timex(ctypes.Structure):
-        """The head of struct timex, and room for its rest."""
-
-        _fields_ = (
-            ("modes", ctypes.c_uint),
-            ("offset", ctypes.c_long),
-            ("freq", ctypes.c_long),
-            ("maxerror", ctypes.c_long),
-            ("esterror", ctypes.c_long),
-            ("status", ctypes.c_int),
-            ("rest", ctypes.c_byte * 256),
-        )
-
-    timex = Timex()  # modes 0: read only, no rights needed
-    if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) < 0:
+    try:
+        return is_synchronised()
+    except OSError:
         return None
-    return not timex.status & STATUS_UNSYNCHRONISED
 
 
 def _boot_id(path: str) -> str:

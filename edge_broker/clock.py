@@ -12,7 +12,7 @@ import time
 import uuid
 from typing import NamedTuple, Protocol
 
-from edge_broker import libc
+from drupelet import kernel_clock
 
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
@@ -101,7 +101,7 @@ class SystemClock:
         """All clocks now, after asking anew whether the wall clock is right; a system that does not tell is not."""
         if self._choice != "false":
             try:
-                self._verified = libc.clock_is_synchronised()
+                self._verified = kernel_clock.is_synchronised()
             except OSError:
                 self._verified = False
             self._trusted = self._verified or self._choice == "true"

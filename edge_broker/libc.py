@@ -1,7 +1,7 @@
 """The few system calls that Python's os module has not got.
 
-Lives here: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2), statx(2) and adjtimex(2), through ctypes, loaded at
-the first use. Must never come in: policy, and memory (drupelet.heap). They raise OSError as the system does, and let
+Lives here: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2) and statx(2), through ctypes, loaded at the first
+use. Must never come in: policy, and memory (drupelet.heap). They raise OSError as the system does, and let
 other threads run meanwhile.
 """
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 FALLOC_FL_KEEP_SIZE = 1
 SYNC_FILE_RANGE_WRITE = 2
-STA_UNSYNC = 0x40
 AT_FDCWD = -100
 STATX_MNT_ID_UNIQUE = 0x4000
 STATX_MNT_ID_POSITION = 144
@@ -88,25 +87,3 @@ def reserve(descriptor: int, position: int, size: int) -> None:
     long = ctypes.c_int64
     name = "fallocate64" if hasattr(_libc(), "fallocate64") else "fallocate"
     _check(getattr(_libc(), name)(descriptor, FALLOC_FL_KEEP_SIZE, long(position), long(size)))
-
-
-def clock_is_synchronised() -> bool:
-    """True when a time service keeps the wall clock right, as far as it told the kernel (STA_UNSYNC is clear)."""
-    import ctypes  # noqa: PLC0415
-
-    class Timex(ctypes.Structure):
-        """The head of struct timex, and room for its rest."""
-
-        _fields_ = (
-            ("modes", ctypes.c_uint),
-            ("offset", ctypes.c_long),
-            ("freq", ctypes.c_long),
-            ("maxerror", ctypes.c_long),
-            ("esterror", ctypes.c_long),
-            ("status", ctypes.c_int),
-            ("rest", ctypes.c_byte * 256),
-        )
-
-    timex = Timex()
-    _check(_libc().adjtimex(ctypes.byref(timex)))
-    return not timex.status & STA_UNSYNC

@@ -211,7 +211,7 @@ def test_the_systems_clocks() -> None:
 def test_a_clock_that_the_configuration_trusts_is_verified_by_a_time_service_alone(
     kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_broker.clock.libc.clock_is_synchronised", lambda: kept)
+    monkeypatch.setattr("edge_broker.clock.kernel_clock.is_synchronised", lambda: kept)
     assert SystemClock("true").look()[-2:] == (True, kept)
     assert SystemClock("auto").look()[-2:] == (kept, kept)
     assert SystemClock("false").look()[-2:] == (False, False)
@@ -226,14 +226,14 @@ def test_where_the_boot_id_may_not_be_read_each_start_counts_as_a_boot(tmp_path)
 @pytest.mark.parametrize("told", [True, False])
 def test_an_automatic_clock_asks_the_kernel(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SystemClock("auto")
-    monkeypatch.setattr("edge_broker.clock.libc.clock_is_synchronised", lambda: told)
+    monkeypatch.setattr("edge_broker.clock.kernel_clock.is_synchronised", lambda: told)
     assert clock.look().trusted is told
     assert clock.reading().trusted is told
 
     def refused() -> bool:
         raise PermissionError
 
-    monkeypatch.setattr("edge_broker.clock.libc.clock_is_synchronised", refused)
+    monkeypatch.setattr("edge_broker.clock.kernel_clock.is_synchronised", refused)
     assert not clock.look().trusted
 
 
