@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.ansible_files import ANSIBLE
+from tests.support.http_answers import answering
 from tests.support.runtimes import console_script
 
 # Answers as `edge-broker cluster status`: not well as often as the file `short` has lines, then well.
@@ -40,13 +40,8 @@ class Healthy(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Healthy)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(Healthy) as address:
+        yield address
 
 
 def wait(folder: Path, address: str, short: int, **more: Any) -> tuple[int, str, list[str]]:

@@ -6,15 +6,15 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.ansible_files import load
+from tests.support.http_answers import answering
 from tests.support.runtimes import console_script
 
 ANSIBLE = Path(__file__).parents[3] / "ansible"
@@ -41,13 +41,8 @@ class Health(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Health)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(Health) as address:
+        yield address
 
 
 def wait(tmp_path: Path, address: str, **more: object) -> subprocess.CompletedProcess[str]:
