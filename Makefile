@@ -223,7 +223,7 @@ install-cluster:
 	@$(SETUP) jars zookeeper-jars
 
 install-test:
-	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat zsh man-db mtools e2fsprogs dosfstools fdisk fuse3 libfaketime mmdebstrap openssh-client iproute2 systemd-journal-remote
+	@$(SETUP) packages venv java mosquitto mosquitto-clients kcat zsh man-db mtools e2fsprogs dosfstools fdisk fuse3 libfaketime mmdebstrap openssh-client iproute2 systemd-journal-remote rsyslog
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-test $(VENV)/.installed-ansible
 	@$(VENV)/bin/edge-spark jars >/dev/null
 	@$(SETUP) jars

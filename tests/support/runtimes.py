@@ -65,6 +65,11 @@ def mosquitto_pub() -> Path:
     return _program("mosquitto_pub", "mosquitto-clients")
 
 
+def rsyslogd() -> Path:
+    """Return rsyslogd, whose imfile follows files as the gateway does."""
+    return _program("rsyslogd", "rsyslog")
+
+
 def kcat() -> Path:
     """Return kcat, the librdkafka command line."""
     return _program("kcat", "kcat")
@@ -163,6 +168,7 @@ RUNTIMES: dict[str, Callable[[], Path]] = {
     "java": java,
     "mosquitto": mosquitto,
     "mosquitto-clients": mosquitto_pub,
+    "rsyslog": rsyslogd,
     "kcat": kcat,
     "zsh": zsh,
     "man-db": man,

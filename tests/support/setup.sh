@@ -2,7 +2,8 @@
 # Sets up what the Makefile's targets need. Three commands:
 #   setup.sh packages NAME ...     programs that pip cannot install: venv java mosquitto mosquitto-clients kcat zsh man-db, for
 #                                  images mtools e2fsprogs dosfstools fdisk, for a disk of the tests fuse3, for a clock of
-#                                  the tests libfaketime, for journals systemd-journal-remote, and for test hosts
+#                                  the tests libfaketime, for journals systemd-journal-remote, for log files
+#                                  rsyslog, and for test hosts
 #                                  mmdebstrap systemd-container openssh-client iproute2, for an emulated
 #                                  board qemu-system-arm qemu-user-static
 #   setup.sh python VENV EXTRA     a virtual environment with this checkout, editable, and one of its extras
