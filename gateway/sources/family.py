@@ -5,6 +5,7 @@ A file is its device and inode, checked by its first bytes, whatever its name. E
 | found | then |
 |---|---|
 | a known file, under any name | it keeps its place; one that grew after its end was read is read on |
+| an open file without what was read of it | it was truncated: it goes on in its copy, and the path is a new file |
 | a new file | opened at once if it holds something unread, as an open file outlives its last name |
 | a copy of a known file that exists | left alone: it is read once, whichever of the two is truncated or removed |
 | a copy of a known file that does not, compressed or not | takes that file's place over |
@@ -12,7 +13,8 @@ A file is its device and inode, checked by its first bytes, whatever its name. E
 | nothing of a file that is not | lost, once two looks have missed it and a newer file exists |
 | nothing of all known files, and new rotated ones | files between may have come and gone: a loss of unknown size |
 
-At most HELD_MAX files are held open. Files that exist when a path is first seen count as read, but for the path itself.
+At most HELD_MAX files are held open to be read, and FINISHED_HELD_MAX that are read. Files that exist when a path is
+first seen count as read, but for the path itself.
 Reading is the business of `tail`. Sources: logrotate(8), inotify-free polling as in rename(2) and open(2).
 """
 
@@ -43,6 +45,7 @@ from gateway.sources.places import HEAD_BYTES_MAX, OLDER_MAX, FamilyState, Place
 from gateway.sources.rotation import Entry, in_order, is_compressed, number_of, source_of
 
 HELD_MAX = 16
+FINISHED_HELD_MAX = 2  # of files that are read, and that a program may still write to
 ANY_TIME = -1
 WHOLE_LOOK_S = 5.0  # a finished file that grows does not change its directory
 LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change that follows
@@ -134,9 +137,12 @@ class Family:
         return FamilyState(place, older, newer, size=current.size)
 
     def finish(self, file: FamilyFile) -> None:
-        """Note that the file's end has been read, and let it go."""
+        """Note that the file's end has been read; the newest of such files stay open for what is written late."""
         file.is_finished = True
-        file.close()
+        held = [one for one in self.files if one.is_finished and one.opened is not None]
+        for one in held:
+            if one.path is None or is_compressed(str(one.path)) or one not in held[-FINISHED_HELD_MAX:]:
+                one.close()
         self.changes += 1
 
     def restart(self, file: FamilyFile, read_bytes: int) -> None:
@@ -171,6 +177,15 @@ class Family:
                 file.size = file.opened.status().st_size
                 if file.size and not file.place.head_bytes:
                     note_head(file)  # by it a copy is known
+                self._note_late_lines(file)
+
+    def _note_late_lines(self, file: FamilyFile) -> None:
+        if file.is_finished and file.size > file.place.position:
+            if _is_intact(file):
+                file.is_finished, file.was_finished = False, True
+                self.changes += 1
+            else:
+                self._whole_looks_due += 1
 
     def _present_signature(self) -> object:
         try:
@@ -208,7 +223,7 @@ class Family:
 
     def _compare(self, entries: dict[tuple[int, int], Entry]) -> None:
         for file in list(self.files):
-            if file.may_grow and not _is_intact(file):  # before newer copies are added
+            if not _is_intact(file):  # before newer copies are added
                 self._move_to_copy(file, entries.values(), file.size)
         before = [file for file in self.files if file.device is not None]
         empty = [file for file in self.files if not file.size and not file.place.head_bytes]
@@ -317,8 +332,9 @@ class Family:
                 continue
             strangers.remove(copy)
             copied.append(file)
-            if file.opened is not None:
+            if file.holds_unread:
                 continue  # the copy is looked at again once the open file has been read
+            file.close()
             is_read = file.is_finished and file.device is not None
             file.place = replace(file.place, inode=copy.inode)
             file.device, file.path, file.missed_looks = copy.device, Path(copy.path), 0
@@ -353,7 +369,8 @@ class Family:
         file.opened = None
         copy = self._copy_of_truncated(file, entries, size)
         if copy is None:
-            self.lost.append(Lost(file.place, None, "the file was truncated"))
+            if not file.is_finished:
+                self.lost.append(Lost(file.place, None, "the file was truncated"))
             self.files[at] = truncated
         else:
             file.place = replace(file.place, inode=copy.inode)
@@ -451,8 +468,9 @@ class Family:
 
     def _drop_gone(self) -> None:
         for file in list(self.files):
-            if file.path is not None or file.opened is not None or file.missed_looks < MISSED_LOOKS_MIN:
+            if file.path is not None or file.holds_unread or file.missed_looks < MISSED_LOOKS_MIN:
                 continue
+            file.close()
             if not file.is_finished and not self._is_succeeded(file):
                 continue  # it may be between two names, and nothing else waits
             holds_more = file.unread_bytes or file.may_grow or file.place.head_bytes
@@ -477,7 +495,7 @@ class Family:
 
     def _open_unread(self) -> None:
         self.trouble = None
-        room = HELD_MAX - sum(file.opened is not None for file in self.files)
+        room = HELD_MAX - sum(file.opened is not None and not file.is_finished for file in self.files)
         for file in self.files:
             if file.opened is None and file.path is not None and not file.is_finished and room > 0:
                 self._open(file)

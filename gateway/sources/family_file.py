@@ -40,6 +40,13 @@ class FamilyFile:
         """When the file was written to last, as far as that can be known."""
         return self.modified_ns if self.opened is None else self.opened.status().st_mtime_ns
 
+    @property
+    def holds_unread(self) -> bool:
+        """Whether the file is open, and not read to its present end."""
+        if self.opened is None:
+            return False
+        return not self.is_finished or self.opened.status().st_size > self.place.position
+
     def close(self) -> None:
         """Let the file go."""
         if self.opened is not None:
