@@ -15,6 +15,7 @@ from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log, set_up
 from gateway import notices
 from gateway.config import GatewayConfig, MqttConfig, default_client_id, load_config
+from gateway.open_files import limit_notices, open_files_max, raise_limit
 from gateway.routing import Route
 from gateway.state import StateError
 
@@ -70,7 +71,8 @@ def _run(options: argparse.Namespace) -> int:
 
     config = load_config(options.config)
     set_up("gateway", config.log_level, silent=("aiokafka",))  # we report its retries ourselves
-    _warn([*notices.security(config), *notices.mosquitto(config)])
+    _warn([*notices.security(config), *notices.mosquitto(config), *limit_notices(config.files)])
+    raise_limit(open_files_max(config.files))
     log = Log("gateway")
 
     async def work() -> None:
@@ -94,7 +96,7 @@ def _check(options: argparse.Namespace) -> int:
     for sentence in notices.refused(config):
         raise ConfigurationError(f"{options.config}: {sentence}")
     _warn([*notices.security(config), *notices.mosquitto(config), *notices.missing(config)])
-    _warn([*notices.left_out(config), *notices.unwatched(config)])
+    _warn([*notices.left_out(config), *notices.unwatched(config), *limit_notices(config.files)])
     print(f"{options.config}: ok")
     for line in describe(config):
         print(f"  {line}")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.sources.open_file import OpenFile, UnreadableError
+from gateway.sources.open_file import NotRegularError, OpenFile, UnreadableError
 from gateway.sources.places import HEAD_BYTES_MAX, Place
 from gateway.sources.rotation import Entry, is_compressed, uncompressed
 
@@ -19,10 +19,13 @@ SAMPLE_BYTES = 256
 
 @contextmanager
 def opened(entry: Entry) -> Iterator[OpenFile | None]:
-    """Open the file that the entry stands for; None where it has gone or may not be read."""
+    """Open the file that the entry stands for; None where it has gone or may not be read.
+
+    Raises OSError for anything else, such as a lack of descriptors, which tells nothing of the file.
+    """
     try:
         file = OpenFile(Path(entry.path))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, NotRegularError, PermissionError):
         yield None
         return
     try:
@@ -38,7 +41,7 @@ def holds_place(entry: Entry, place: Place) -> bool:
             return False
         try:
             return file.holds_place(place)
-        except (OSError, UnreadableError):
+        except UnreadableError:
             return False
 
 
@@ -58,7 +61,7 @@ def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
                 file.read(count, at) == other.read(count, at)
                 for at, count in ((0, min(size, HEAD_BYTES_MAX)), (start, size - start))
             )
-        except (OSError, UnreadableError):
+        except UnreadableError:
             return False
 
 
@@ -67,7 +70,7 @@ def has_size(entry: Entry, size: int) -> bool:
     with opened(entry) as file:
         try:
             return file is not None and file.holds(size)
-        except (OSError, UnreadableError):
+        except UnreadableError:
             return False
 
 

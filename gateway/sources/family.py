@@ -170,7 +170,11 @@ class Family:
         if self._whole_looks_due or waits or now_s - self._whole_look_s >= WHOLE_LOOK_S:
             self._whole_looks_due = max(0, self._whole_looks_due - 1)
             self._whole_look_s = now_s
-            self._look_whole()
+            try:
+                self._look_whole()
+            except OSError:
+                self._whole_looks_due += 1
+                raise
         self._open_unread()
         for file in self.files:
             if file.opened is not None and not file.opened.is_compressed:
@@ -361,13 +365,13 @@ class Family:
 
     def _move_to_copy(self, file: FamilyFile, entries: Collection[Entry], size: int) -> None:
         assert file.opened is not None
+        copy = self._copy_of_truncated(file, entries, size)
         at, status = self.files.index(file), file.opened.status()
         truncated = FamilyFile(
             Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns), status.st_size, file.device, file.path
         )
         truncated.opened, truncated.modified_ns, truncated.may_grow = file.opened, status.st_mtime_ns, file.may_grow
         file.opened = None
-        copy = self._copy_of_truncated(file, entries, size)
         if copy is None:
             if not file.is_finished:
                 self.lost.append(Lost(file.place, None, "the file was truncated"))

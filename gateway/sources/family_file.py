@@ -6,6 +6,7 @@ Does not contain: which files there are, and in which order (`family`).
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def note_head_of(file: FamilyFile) -> None:
     """Note how a file begins that may not be held open: its inode may be given to another file."""
     assert file.path is not None
     entry = Entry(str(file.path), *id_of(file), file.size, file.modified_ns)
-    with opened(entry) as found:
+    with suppress(OSError), opened(entry) as found:
         if found is not None and (found.device, found.inode) == id_of(file):
             file.opened = found
             note_head(file)

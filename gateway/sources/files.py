@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import platform
 import time
@@ -226,6 +227,9 @@ class FileSource:
     def _tell_unreadable(self, error: OSError) -> None:
         if isinstance(error, NotRegularError):
             self._tell(str(error))
+            return
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            self._tell(f"{self._config.path} cannot be read ({error.strerror}): raise LimitNOFILE, or lower files_max")
             return
         name = error.filename or self._config.path
         self._tell(f"{name} cannot be read ({error.strerror or error}): let the gateway's user read it")
