@@ -329,7 +329,7 @@ class Family:
         """Let copies of files that exist no more take their places over; return these files."""
         copied = []
         for file in self.files:
-            if file.path is not None or not file.place.head_bytes:
+            if file.path is not None:
                 continue
             copy = next((entry for entry in strangers if self._may_be(entry, file)), None)
             if copy is None:
@@ -352,6 +352,9 @@ class Family:
         return copied
 
     def _may_be(self, entry: Entry, file: FamilyFile) -> bool:
+        if not file.place.head_bytes:  # compressors keep the time of change
+            is_same = is_compressed(entry.path) and entry.modified_ns == file.modified_ns
+            return is_same and bool(file.size) and can_read(Path(entry.path))
         return entry.path != str(self.path) and holds_place(entry, file.place)
 
     def _is_copy(self, entry: Entry) -> bool:
@@ -485,12 +488,13 @@ class Family:
             self.changes += 1
 
     def _is_among_new(self, file: FamilyFile) -> bool:
-        """Whether a file that was last seen empty exists under a name that does not tell it, as compressed ones do.
+        """Whether a file of which nothing was read or noted exists under a name that does not tell it.
 
         Tools delete the oldest files first: where an older one exists, so does this one.
         """
         older = self.files[: self.files.index(file)]
-        return not file.place.head_bytes and not file.size and any(one.path is not None for one in older)
+        is_unknown = not file.place.head_bytes and not file.place.position
+        return is_unknown and any(one.path is not None for one in older)
 
     def _is_succeeded(self, file: FamilyFile) -> bool:
         return any(one.path is not None for one in self.files[self.files.index(file) + 1 :])

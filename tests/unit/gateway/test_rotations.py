@@ -333,3 +333,44 @@ def test_a_copy_and_a_renaming_between_two_looks_are_no_loss(log: Path) -> None:
     rotate(log, 9, create=False)
     log.write_bytes(b"2\n")
     assert texts(read_all(tail)) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("grew", [False, True])
+def test_a_file_that_was_rotated_and_compressed_before_it_could_be_opened_is_no_loss(log: Path, grew: bool) -> None:
+    log.write_bytes(b"1\n")
+    tail = follow(log)
+    assert texts(read_all(tail)) == [b"1"]
+    rotate(log, 9)
+    append(log, b"2\n")
+    with pytest.MonkeyPatch.context() as patch:  # the file is renamed between the scan and the opening
+        patch.setattr(family, "note_head_of", lambda _file: None)
+        patch.setattr(family.Family, "_open", lambda _family, _file: None)
+        tail.look()
+    if grew:
+        append(log, b"3\n")
+    rotate(log, 9)
+    compress(log.with_name("app.log.1"))
+    append(log, b"4\n")
+    items = read_all(tail)
+    assert lost_bytes(items) == []
+    assert line_texts(items) == [b"2", *([b"3"] if grew else []), b"4"]
+
+
+def test_a_saved_file_of_which_nothing_was_noted_is_found_compressed(log: Path) -> None:
+    log.write_bytes(b"1\n")
+    tail = follow(log)
+    items = read_all(tail)
+    rotate(log, 9)
+    append(log, b"2\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(family, "note_head_of", lambda _file: None)
+        patch.setattr(family.Family, "_open", lambda _family, _file: None)
+        items += tail.read()
+    assert tail.state is not None
+    state = from_json(to_json(tail.state))
+    rotate(log, 9)
+    compress(log.with_name("app.log.1"))
+    append(log, b"4\n")
+    items = read_all(follow(log, state))
+    assert lost_bytes(items) == []
+    assert line_texts(items) == [b"2", b"4"]
