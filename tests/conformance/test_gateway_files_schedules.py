@@ -138,13 +138,16 @@ class Schedule:
         strange = [line for line in arrived if line not in written]
         wrong_topic = [line for line in records if len(line) > LINE_BYTES_MAX]
         wrong_topic += [line for line in letters if len(line) <= LINE_BYTES_MAX]
+        kept = self.program.tool.lines_kept()
+        unread = [line for line in missing if line in kept]
         missing_bytes = sum(len(line) + 1 for line in missing)
         is_known = None in lost or missing_bytes <= sum(size or 0 for size in lost) + len(lost)
         is_false = bool(lost) and not self.program.tool.can_lose
-        if is_known and not (strange or wrong_topic or is_false):
+        if is_known and not (unread or strange or wrong_topic or is_false):
             return ""
         return (
             f"{self.program.tool}: {len(written)} written, {len(missing)} missing such as {missing[:1]}, "
+            f"{len(unread)} of them still in files such as {unread[:1]}, "
             f"ledgered {lost}, never written {strange[:1]}, in the wrong topic {wrong_topic[:1]}"
         )
 

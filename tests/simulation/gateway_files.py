@@ -5,6 +5,7 @@
 
 Each schedule has one rotating tool, as a host has. Invariants, once the reader has come to rest:
 - every line that was written is a line that was read, or part of what is ledgered;
+- every line whose file still exists is read, whatever is ledgered;
 - nothing is ledgered where no act of the schedule could lose anything;
 - a line comes twice only after a kill, and never when its position had been saved.
 """
@@ -237,6 +238,9 @@ class Schedule:
         strange = [line for line in strange if line != partial]
         if strange:
             raise Broken(f"{strange[:3]} were never written")
+        kept = self.program.tool.lines_kept()
+        if unread := [line for line in missing if line in kept]:
+            raise Broken(f"{len(unread)} lines are not read, such as {unread[0]!r}, though their files exist")
         missing_bytes = sum(len(line) + 1 for line in missing)
         if missing and None not in lost and missing_bytes > sum(size or 0 for size in lost) + len(lost):
             raise Broken(f"{len(missing)} lines are missing, such as {missing[0]!r}; ledgered: {lost}")

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+READERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
@@ -49,6 +50,12 @@ class RotatingTool:
         with self.path.open("ab") as file:
             file.write(content)
         self._stamp(self.path, clock_s)
+
+    def lines_kept(self) -> set[bytes]:
+        """Return the lines of all files that exist and can be read, beginnings of lines among them."""
+        files = [path for path in self.path.parent.rglob("*") if path.is_file() and path.suffix != ".zst"]
+        contents = (READERS.get(path.suffix, bytes)(path.read_bytes()) for path in files)
+        return {line for content in contents for line in content.split(b"\n")}
 
     def rotate(self, clock_s: float) -> bool:
         """Rotate once; False: the tool has refused."""
