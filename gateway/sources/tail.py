@@ -232,11 +232,14 @@ class Tail:
         for piece in pieces:
             before = file.place
             self._taken = (self._taken + piece.content)[-LAST_BYTES_MAX:] if piece.is_whole else b""
-            file.place = replace(
-                before,
-                position=before.position + piece.size,
-                last_bytes=len(self._taken),
-                last_crc32=zlib.crc32(self._taken),
+            file.place = Place(  # three times as fast as replace()
+                before.inode,
+                before.position + piece.size,
+                before.head_bytes,
+                before.head_crc32,
+                before.modified_ns,
+                len(self._taken),
+                zlib.crc32(self._taken),
             )
             after = self._state = FamilyState(file.place, self._older, self._newer, file.size)
             if piece.text is None:
