@@ -4,19 +4,17 @@
 |---|---|
 | program, its clock may jump | write lines, some of them too long, and beginnings of lines |
 | rotating tool, one of five (`tests.simulation.rotating_tools`) | rotate, up to four times at once |
-| gateway process | kill -9, stop, stay stopped, start |
-| broker process | stand still, go on; kill -9 and start |
+| gateway and broker | as in `tests.support.gateway_schedules` |
 
-A seed decides a schedule, and a failure prints it. The schedules in process are tests/simulation/gateway_files.py.
+The schedules in process are tests/simulation/gateway_files.py.
 """
 
 from __future__ import annotations
 
-import json
 import random
-import signal
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,14 +22,8 @@ import pytest
 from gateway.records import CAUSE_TOO_LARGE
 from tests.simulation.gateway_files import LINE_BYTES_MAX, Program
 from tests.simulation.rotating_tools import TOOLS, RotatingTool
-from tests.support import runtimes
-from tests.support.gateway_site import read_whole
-from tests.support.ports import free_port
-from tests.support.processes import EdgeBroker, Process, all_stopped, wait_until
-
-SCHEDULES = 50
-FEW = 3  # for each change; the night plays all
-STEPS = 25
+from tests.support.gateway_schedules import FEW, GatewaySchedule, play, play_many
+from tests.support.processes import EdgeBroker, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -48,54 +40,35 @@ class LongLineProgram(Program):
         return super()._line() + (long if self.chance.random() < 0.03 else b"")
 
 
-class Schedule:
-    """One schedule's program, gateway and topics."""
+WEIGHTS = {"write": 40, "rotate": 25, "wait": 15, "gateway": 10, "broker": 4}
+
+
+class FilesSchedule(GatewaySchedule):
+    """One schedule's program and rotating tool, with a gateway that follows the file."""
 
     def __init__(
         self, edge: EdgeBroker, directory: Path, seed: int, tools: Sequence[type[RotatingTool]] = TOOLS
     ) -> None:
-        self.edge, self.chance = edge, random.Random(seed)
-        self.topic = f"files-{seed}" if tools is TOOLS else f"files-{tools[0].__name__}-{seed}"
-        self.logs, self.state = directory / "logs", directory / "state"
-        self.logs.mkdir(parents=True)
-        self.program = LongLineProgram(self.chance, self.logs, tools)
-        tool = self.program.tool
-        config = directory / "g.toml"
-        config.write_text(
-            f'state_dir = "{self.state}"\nmetrics = "127.0.0.1:{free_port()}"\n'
-            f'[kafka]\nbootstrap_servers = "{edge.bootstrap}"\ndead_letter_topic = "{self.topic}-dead"\n'
-            f'[[files]]\npath = "{tool.path}"\ntopic = "{self.topic}"\nline_bytes_max = {LINE_BYTES_MAX}\n'
+        chance = random.Random(seed)
+        logs = directory / "logs"
+        logs.mkdir(parents=True)
+        self.program = LongLineProgram(chance, logs, tools)
+        tool, topic = self.program.tool, f"files-{seed}" if tools is TOOLS else f"files-{tools[0].__name__}-{seed}"
+        source = (
+            f'[[files]]\npath = "{tool.path}"\ntopic = "{topic}"\nline_bytes_max = {LINE_BYTES_MAX}\n'
             "poll_interval_ms = 20\nrotate_wait_ms = 100\nsave_interval_ms = 0\n"
-            + ("" if tool.rotated is None else f'rotated = "{tool.rotated}"\n')
         )
-        command: list[str | Path] = [runtimes.console_script("edge-gateway"), "run", "--config", config]
-        self.gateway = Process("gateway", command, directory, ready="edge-gateway ready")
-        self.is_still = False
+        source += "" if tool.rotated is None else f'rotated = "{tool.rotated}"\n'
+        super().__init__(edge, directory, chance, topic, source=source, weights=WEIGHTS)
 
-    def play(self) -> None:
-        """Take all steps, and wait until every line is accounted for."""
+    def _begin(self) -> None:
         self.program.write()
-        self.gateway.start()
+        super()._begin()
         wait_until(lambda: any(self.state.glob("files/*.json")), 20, "the gateway knows the file")
-        names, weights = ["write", "rotate", "wait", "gateway", "broker"], [40, 25, 15, 10, 4]
-        for _ in range(STEPS):
-            getattr(self, f"_{self.chance.choices(names, weights)[0]}")()
-        self._come_to_rest()
-        wait_until(lambda: self._account() == "", 60, "every line is accounted for", seen=self._account)
-        self.gateway.stop()
-        assert self._account() == ""
 
     def _come_to_rest(self) -> None:
-        self.let_broker_go_on()
         self.program.tool.append(b"", 0.0)  # the last rotated file's unfinished line ends where a next file exists
-        if not self.gateway.running:
-            self.gateway.start()
-
-    def let_broker_go_on(self) -> None:
-        """End the broker's standstill."""
-        if self.is_still:
-            self.edge.send_signal(signal.SIGCONT)
-        self.is_still = False
+        super()._come_to_rest()
 
     def _write(self) -> None:
         self.program.write()
@@ -106,33 +79,16 @@ class Schedule:
             if self.chance.random() < 0.8:
                 self.program.write()
 
+    def _go_on_writing(self) -> None:
+        self._rotate()
+
     def _wait(self) -> None:
         time.sleep(self.chance.uniform(0, 0.2))  # the gateway's polls and the program's steps in any order
-
-    def _gateway(self) -> None:
-        if not self.gateway.running:
-            self.let_broker_go_on()
-            self.gateway.start()
-        elif self.is_still or self.chance.random() < 0.5:
-            self.gateway.kill()
-        else:
-            self.gateway.stop()
-
-    def _broker(self) -> None:
-        if self.is_still:
-            self.let_broker_go_on()
-        elif self.chance.random() < 0.5:
-            self.edge.send_signal(signal.SIGSTOP)
-            self.is_still = True
-        else:
-            self.edge.kill()
-            self._rotate()
-            self.edge.start()
 
     def _account(self) -> str:
         """Return what is wrong with the records, the dead letters and the ledger; empty where nothing is."""
         written, lost = self.program.written, self.ledgered()
-        records, letters = self._arrived()
+        records, letters = self.arrived(self.topic), self.arrived(f"{self.topic}-dead")
         arrived = records | letters
         missing = [line for line in written if line not in arrived]
         strange = [line for line in arrived if line not in written]
@@ -151,44 +107,22 @@ class Schedule:
             f"ledgered {lost}, never written {strange[:1]}, in the wrong topic {wrong_topic[:1]}"
         )
 
-    def _arrived(self) -> tuple[set[bytes], set[bytes]]:
-        """Return the records and the dead letters."""
-        topics = (self.topic, f"{self.topic}-dead")
-        records, letters = ([one.value() or b"" for one in read_whole(self.edge.bootstrap, topic)] for topic in topics)
-        return set(records), set(letters)
-
     def missing(self) -> int:
         """Return how many lines are neither records nor dead letters."""
-        arrived = set[bytes]().union(*self._arrived())
+        arrived = self.arrived(self.topic) | self.arrived(f"{self.topic}-dead")
         return sum(line not in arrived for line in self.program.written)
 
     def ledgered(self) -> list[int | None]:
         """Return the sizes of the losses."""
-        rows = (json.loads(message.value() or b"") for message in read_whole(self.edge.bootstrap, "__edge_ledger"))
-        own = {row["id"]: row for row in rows if row["topic"] == self.topic and row["cause"] != CAUSE_TOO_LARGE}
-        return [row["bytes"] for row in own.values()]
-
-
-def play(edge: EdgeBroker, directory: Path, seed: int) -> None:
-    schedule = Schedule(edge, directory / str(seed), seed)
-    try:
-        with all_stopped(schedule.gateway):
-            schedule.play()
-    except BaseException as error:
-        error.add_note(f"seed {seed}")
-        raise
-    finally:
-        schedule.let_broker_go_on()
+        return [row["bytes"] for row in self.losses() if row["cause"] != CAUSE_TOO_LARGE]
 
 
 @pytest.mark.parametrize("seed", range(FEW))
 def test_every_line_is_accounted_for(edge: EdgeBroker, tmp_path: Path, seed: int) -> None:
-    play(edge, tmp_path, seed)
+    play(partial(FilesSchedule, edge), tmp_path, seed)
 
 
 @pytest.mark.night
 @pytest.mark.timeout(3_600)
 def test_every_line_is_accounted_for_in_many_schedules(edge: EdgeBroker, tmp_path: Path) -> None:
-    first = random.SystemRandom().randrange(1 << 32)
-    for seed in range(first, first + SCHEDULES):
-        play(edge, tmp_path, seed)
+    play_many(partial(FilesSchedule, edge), tmp_path)

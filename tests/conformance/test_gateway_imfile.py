@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_gateway_files_schedules import Schedule
+from tests.conformance.test_gateway_files_schedules import FilesSchedule
 from tests.simulation.rotating_tools import TOOLS, RotatingTool
 from tests.support.imfile import Imfile
 from tests.support.processes import EdgeBroker, Process, all_stopped
@@ -28,7 +28,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeBroker]:
         yield broker
 
 
-class BothFollow(Schedule):
+class BothFollow(FilesSchedule):
     """A schedule in which imfile runs whenever the gateway runs."""
 
     def __init__(self, edge: EdgeBroker, directory: Path, seed: int, tool: type[RotatingTool]) -> None:

@@ -13,6 +13,7 @@ import random
 import re
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-class RotatingTool:
+class RotatingTool(ABC):
     """Rotates `path`; `rotated` is what the gateway needs to be given to find its files."""
 
     keeps_inode = False
@@ -57,9 +58,9 @@ class RotatingTool:
         contents = (READERS.get(path.suffix, bytes)(path.read_bytes()) for path in files)
         return {line for content in contents for line in content.split(b"\n")}
 
+    @abstractmethod
     def rotate(self, clock_s: float) -> bool:
         """Rotate once; False: the tool has refused."""
-        raise NotImplementedError
 
     @property
     def leaves_last(self) -> bool:
