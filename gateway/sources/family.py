@@ -24,7 +24,7 @@ import glob
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from gateway.sources.rotation import Entry, in_order, is_compressed, number_of, 
 HELD_MAX = 16
 FINISHED_HELD_MAX = 2  # of files that are read, and that a program may still write to
 ANY_TIME = -1
+SCANS_MAX = 5  # for a copy that is renamed or compressed meanwhile
 WHOLE_LOOK_S = 5.0  # a finished file that grows does not change its directory
 LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change that follows
 MISSED_LOOKS_MIN = 2  # a name may be missed while it is renamed
@@ -150,7 +151,7 @@ class Family:
 
         The path is another file of the family from now on. Where there is no copy, `file` leaves the family as lost.
         """
-        self._move_to_copy(file, list(self._entries()), read_bytes)
+        self._move_to_copy(file, read_bytes)
 
     def is_at(self, path: Path) -> bool:
         """Whether one of the files has that name now. Raises OSError."""
@@ -199,6 +200,9 @@ class Family:
         return _directory_time(self.path.parent), own.st_dev, own.st_ino
 
     def _look_whole(self) -> None:
+        for file in list(self.files):
+            if not _is_intact(file):  # before newer copies are added
+                self._move_to_copy(file, file.size)
         entries = {entry.id: entry for entry in self._entries()}
         if not self.files:
             self._begin(entries)
@@ -226,9 +230,6 @@ class Family:
         self.changes += 1
 
     def _compare(self, entries: dict[tuple[int, int], Entry]) -> None:
-        for file in list(self.files):
-            if not _is_intact(file):  # before newer copies are added
-                self._move_to_copy(file, entries.values(), file.size)
         before = [file for file in self.files if file.device is not None]
         empty = [file for file in self.files if not file.size and not file.place.head_bytes]
         ranks = {entry.id: rank for rank, entry in enumerate(in_order(entries.values(), str(self.path)))}
@@ -251,6 +252,9 @@ class Family:
                 note_head(file)  # by it a copy is known
         copied = self._adopt_copies(ordered)
         unknown = [entry for entry in ordered if not self._is_copy(entry)]
+        if unknown and not all(map(_is_intact, self.files)):  # they may be copies of a file truncated since
+            self._whole_looks_due += 1
+            return
         unseen = [entry for entry in ordered if not entry.size or entry in unknown]
         rotated = any(entry.path != str(self.path) and can_read(Path(entry.path)) for entry in unseen)
         if rotated and before and all(file.path is None and file not in copied for file in self.files):
@@ -366,9 +370,9 @@ class Family:
         live = next((file for file in self.files if file.path == self.path), None)
         return live is not None and live.opened is not None and is_copy(entry, live.opened, live.place)
 
-    def _move_to_copy(self, file: FamilyFile, entries: Collection[Entry], size: int) -> None:
+    def _move_to_copy(self, file: FamilyFile, size: int) -> None:
         assert file.opened is not None
-        copy = self._copy_of_truncated(file, entries, size)
+        copy = self._copy_of_truncated(file, size)
         at, status = self.files.index(file), file.opened.status()
         truncated = FamilyFile(
             Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns), status.st_size, file.device, file.path
@@ -388,8 +392,23 @@ class Family:
             self._open(file)
         self.changes += 1
 
-    def _copy_of_truncated(self, file: FamilyFile, entries: Collection[Entry], size: int) -> Entry | None:
-        """Return the newest new file that has all that was read or seen of the truncated one."""
+    def _copy_of_truncated(self, file: FamilyFile, size: int) -> Entry | None:
+        """Return the newest new file that has all that was read or seen of the truncated one. Raises OSError.
+
+        A copy is older than the truncation, so that a scan after it finds the copy; but a tool may compress or rename
+        the copy at any moment, so that a scan that finds none counts only if the next one finds the same files.
+        """
+        entries: list[Entry] = []
+        for _ in range(SCANS_MAX):
+            before, entries = entries, list(self._entries())
+            if before and _names(before) == _names(entries):
+                return None
+            copy = self._newest_copy(file, entries, size)
+            if copy is not None:
+                return copy
+        return None
+
+    def _newest_copy(self, file: FamilyFile, entries: Collection[Entry], size: int) -> Entry | None:
         known = {id_of(one) for one in self.files if one.path is not None}
         new = [entry for entry in entries if entry.id not in known and not is_being_compressed(entry, entries)]
         copies = (entry for entry in reversed(in_order(new, str(self.path))) if self._may_be(entry, file))
@@ -537,6 +556,10 @@ def _entry(path: str) -> Entry | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _names(entries: Iterable[Entry]) -> set[tuple[str, int, int]]:
+    return {(entry.path, *entry.id) for entry in entries}
 
 
 def _is_intact(file: FamilyFile) -> bool:

@@ -185,11 +185,14 @@ class Tail:
         except UnreadableError as error:
             self._unreadable(file, error)
             return
+        head, modified_ns = self._present_head(file.opened, start + len(chunk)), file.opened.status().st_mtime_ns
         # Checked after reading, so that the check covers the bytes just read
         if not file.opened.is_compressed and not self._is_intact(file, start):
             self._family.restart(file, start)
         elif chunk:
-            self._take(file, chunk, start, items)
+            self._head = head
+            file.place = replace(file.place, head_bytes=len(head), head_crc32=zlib.crc32(head), modified_ns=modified_ns)
+            self._take(file, chunk, items)
         elif self._is_finished(file):
             self._emit(file, self._splitter.finish(), items)
             self._family.finish(file)
@@ -214,18 +217,14 @@ class Tail:
             return False
         return file.opened.read(len(self._last), start - len(self._last)) == self._last
 
-    def _take(self, file: FamilyFile, chunk: bytes, start: int, items: list[Item]) -> None:
-        assert file.opened is not None
+    def _present_head(self, opened: OpenFile, end: int) -> bytes:
+        if len(self._head) >= HEAD_BYTES_MAX or opened.is_compressed:
+            return self._head
+        return opened.read(min(end, HEAD_BYTES_MAX), 0)
+
+    def _take(self, file: FamilyFile, chunk: bytes, items: list[Item]) -> None:
         self._quiet_since_s = None
         self._last = (self._last + chunk)[-LAST_BYTES_MAX:]
-        if len(self._head) < HEAD_BYTES_MAX and not file.opened.is_compressed:
-            self._head = file.opened.read(min(start + len(chunk), HEAD_BYTES_MAX), 0)
-        file.place = replace(
-            file.place,
-            head_bytes=len(self._head),
-            head_crc32=zlib.crc32(self._head),
-            modified_ns=file.opened.status().st_mtime_ns,
-        )
         self._emit(file, self._splitter.feed(chunk), items)
 
     def _emit(self, file: FamilyFile, pieces: list[Piece], items: list[Item]) -> None:
