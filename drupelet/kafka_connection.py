@@ -41,11 +41,14 @@ class End(NamedTuple):
 
     name: str
     trouble: str | None
+    unknown: str | None = None  # what could not be tried, with the remedy
 
     @property
     def line(self) -> str:
         """What a person is told of it."""
-        return f"{self.name}: ok" if self.trouble is None else f"{self.name} {self.trouble}"
+        if self.trouble is not None:
+            return f"{self.name} {self.trouble}"
+        return f"{self.name}: ok" if self.unknown is None else f"{self.name}: ok, but {self.unknown}"
 
 
 def connected(security: Security, host: str, port: int, timeout_s: float = TIMEOUT_S) -> socket.socket:

@@ -6,6 +6,7 @@
 | does it speak Kafka, and do its brokers' own addresses lead to them? | Metadata |
 | may this client write to the topics? | Produce without records, which brokers refuse, after the rights |
 | may it create the topic of the boots' times, where it is not there? | CreateTopics with validate_only |
+| do the settings of the gateway's own topics lose records? | DescribeConfigs, where it may |
 
 Of mosquitto: see connect_mqtt.py. Blocking: an end that does not answer costs TIMEOUT_S.
 Source: KIP-98 and Kafka's schema of Produce 8.
@@ -23,7 +24,7 @@ from drupelet.kafka_connection import TIMEOUT_S, End, NotConnected, asked, opene
 from drupelet.kafka_security import Security
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ProtocolViolation
-from edge_broker.protocol.api import CREATE_TOPICS, PRODUCE
+from edge_broker.protocol.api import CREATE_TOPICS, DESCRIBE_CONFIGS, PRODUCE
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.create_topics import (
@@ -32,6 +33,11 @@ from edge_broker.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from edge_broker.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -39,9 +45,16 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceData,
 )
 from gateway.config import GatewayConfig, KafkaConfig
+from gateway.topic_settings import settings_trouble
 
-_VERSIONS = {PRODUCE: 8, CREATE_TOPICS: 4}  # served by Apache Kafka 2.4 to 4.x and by the edge broker
+_VERSIONS = {
+    PRODUCE: 8,
+    CREATE_TOPICS: 4,
+    DESCRIBE_CONFIGS: 1,
+}  # served by Apache Kafka 2.4 to 4.x and by the edge broker
 UNKNOWN_TOPIC, _DENIED, _CLUSTER_DENIED = 3, 29, 31
+TOPIC_RESOURCE = 2
+UNKNOWN_SETTINGS = "its settings are unknown: give this client the right to DESCRIBE_CONFIGS there"
 NO_RECORDS = memoryview(b"")  # null would end in a NullPointerException of Apache Kafka 4.3, and no answer
 _Answer = TypeVar("_Answer", bound=Message)
 
@@ -70,13 +83,14 @@ def try_kafka(config: KafkaConfig, topics: list[str]) -> Iterator[End]:
             continue
         with connection:
             try:
-                yield from _try_topics(connection, config.security, topics)
+                yield from _try_topics(connection, config, topics)
             except NotConnected as trouble:
                 yield End(f"kafka {server}", str(trouble))
         return
 
 
-def _try_topics(connection: socket.socket, security: Security, topics: list[str]) -> Iterator[End]:
+def _try_topics(connection: socket.socket, config: KafkaConfig, topics: list[str]) -> Iterator[End]:
+    security = config.security
     for topic in topics:
         data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=NO_RECORDS)])]
         request = ProduceRequest(acks=-1, timeout_ms=int(TIMEOUT_S * 1000), topic_data=data)
@@ -85,7 +99,12 @@ def _try_topics(connection: socket.socket, security: Security, topics: list[str]
         trouble = _topic_trouble(topic, codes, is_known=security.shows_who)
         if topic == BOOT_TIMES_TOPIC and trouble is None and UNKNOWN_TOPIC in codes:
             trouble = _creation_trouble(connection, security)
-        yield End(f"kafka topic {topic}", trouble)
+        unknown = None
+        if trouble is None and topic in {config.dead_letter_topic, LEDGER_TOPIC, BOOT_TIMES_TOPIC}:
+            settings = _settings(connection, security, topic)
+            unknown = UNKNOWN_SETTINGS if settings is None else None
+            trouble = settings_trouble(topic, config.dead_letter_topic, settings or {})
+        yield End(f"kafka topic {topic}", trouble, unknown)
 
 
 def _topic_trouble(topic: str, codes: set[int], *, is_known: bool) -> str | None:
@@ -115,6 +134,16 @@ def _creation_trouble(connection: socket.socket, security: Security) -> str | No
         f"is not there, and this client may not create it: create it with {settings} and one partition, or give the"
         ' right to CREATE; with a clock that is always set: clock_trusted = "true"'
     )
+
+
+def _settings(connection: socket.socket, security: Security, topic: str) -> dict[str, str | None] | None:
+    """Return the settings of a topic, none of one that does not exist; None where this client may not describe it."""
+    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic)
+    request = DescribeConfigsRequest(resources=[resource])
+    answer = _ask(connection, security, DESCRIBE_CONFIGS, request, DescribeConfigsResponse)
+    if any(found.error_code in {_DENIED, _CLUSTER_DENIED} for found in answer.results):
+        return None
+    return {setting.name: setting.value for found in answer.results for setting in found.configs}
 
 
 def _ask(connection: socket.socket, security: Security, key: int, request: Message, kind: type[_Answer]) -> _Answer:

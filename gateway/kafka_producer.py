@@ -14,6 +14,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka_errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.conn import AIOKafkaConnection
 
 from drupelet import kafka_connection
@@ -32,6 +33,7 @@ from gateway.publisher import (
     RefusedTooLargeError,
 )
 from gateway.records import MARK_BYTES_MAX, Record
+from gateway.topic_settings import settings_trouble
 
 _START_TIMEOUT_S = 30.0
 _DISCARD_TIMEOUT_S = 5.0
@@ -156,24 +158,24 @@ class OwnTopic:
         self._made = False
 
     async def make(self) -> None:
-        """Create the topic where it is not there; a failure is logged and tried again with the next producer."""
+        """Create the topic where it does not exist; a failure is logged and tried again with the next producer."""
         if error := await self.create():
-            _log.warning("dead_letter_topic_not_made", topic=self._name, error=error)
+            _log.warning("dead_letter_topic_unfit", topic=self._name, error=error)
 
     async def create(self) -> str:
-        """Create the topic where it is not there; return what kept it from that, in one line, else empty."""
+        """Create the topic where it does not exist; return in one line why that failed, or why it loses records."""
         if self._made:
             return ""
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
-                await self._make()
-            self._made = True
+                trouble = await self._make()
         except (kafka_errors.KafkaError, ConfigurationError, OSError, AttributeError) as error:
             # AttributeError: the controller is not known yet
             return sentence(error)
-        return ""
+        self._made = not trouble
+        return trouble
 
-    async def _make(self) -> None:
+    async def _make(self) -> str:
         config = self._config
         admin = AIOKafkaAdminClient(**config.clients(self._node).arguments())
         try:
@@ -183,15 +185,23 @@ class OwnTopic:
                 topic = NewTopic(self._name, dead_letters.PARTITIONS, replicas, topic_configs=settings)
                 answer = (await admin.create_topics([topic])).topic_errors[0]
                 kind = kafka_errors.for_code(answer[1])
-                if kind in (kafka_errors.NoError, kafka_errors.TopicAlreadyExistsError):
-                    return
+                if kind is kafka_errors.NoError:
+                    return ""
                 if kind is not kafka_errors.InvalidConfigurationError:
                     break
-            if kind in _DENIED and self._name in await admin.list_topics():
-                return  # a client that may only write is denied before the broker looks whether the topic exists
+            exists = kind is kafka_errors.TopicAlreadyExistsError
+            if exists or (kind in _DENIED and self._name in await admin.list_topics()):
+                # a client that may only write is denied before the broker looks whether the topic exists
+                return await self._trouble_of_existing(admin)
             raise kind(answer[-1])
         finally:
             await admin.close()
+
+    async def _trouble_of_existing(self, admin: AIOKafkaAdminClient) -> str:
+        """Return why an existing topic loses records; empty also where this client may not describe it."""
+        answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, self._name)])
+        found = {entry[0]: entry[1] for answer in answers for resource in answer.resources for entry in resource[4]}
+        return settings_trouble(self._name, self._config.dead_letter_topic, found) or ""
 
 
 def dead_letter_topic(config: KafkaConfig, node: str) -> OwnTopic:

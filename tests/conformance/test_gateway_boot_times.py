@@ -24,6 +24,8 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourcePatternType,
@@ -216,6 +218,33 @@ def test_a_client_without_the_rights_to_the_topic_is_told_and_its_records_arrive
             ].result(CALL_S)
             wait_until(lambda: board.rows("boot_times"), 90, broker.log_tail)
             wait_until(lambda: board.health() == "ok\n", 30, board.health)
+        assert board.check() == (
+            0,
+            "kafka topic boot_times: ok, but its settings are unknown: "
+            "give this client the right to DESCRIBE_CONFIGS there",
+        )
+        give(admin, "boot_times", AclOperation.DESCRIBE_CONFIGS)
+        assert board.check() == (0, "kafka topic boot_times: ok")
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_deletes_the_times_with_age_gets_them_once_it_is_compacted(tmp_path: Path, policy: str) -> None:
+    """The gateway keeps the time, /health and `check --connect` say why, and what to do."""
+    with EdgeBroker(tmp_path) as broker:
+        board, admin = Board(tmp_path, broker), AdminClient({"bootstrap.servers": broker.bootstrap})
+        set_up = NewTopic("boot_times", 1, 1, config={"cleanup.policy": policy})
+        admin.create_topics([set_up])["boot_times"].result(CALL_S)
+        said = f"has cleanup.policy={policy}, so the broker deletes the times of boots with age: "
+        said += "set cleanup.policy=compact"
+        assert board.check() == (1, f"kafka topic boot_times {said}")
+        with board.gateway(trusted="false", clock="@1970-01-02 00:00:00"):
+            board.write("unset")
+        with board.gateway(trusted="true", clock="+0"):
+            wait_until(lambda: f"is not published: boot_times: {said}" in board.health(), 30, board.health)
+            assert not board.rows("boot_times")
+            compact(admin, "boot_times")
+            wait_until(lambda: board.rows("boot_times"), 90, broker.log_tail)
+            wait_until(lambda: board.health() == "ok\n", 30, board.health)
         assert board.check() == (0, "kafka topic boot_times: ok")
 
 
@@ -267,6 +296,12 @@ def give(admin: AdminClient, topic: str, *operations: AclOperation) -> None:
 
 def broker_topics(admin: AdminClient) -> set[str]:
     return set(admin.list_topics(timeout=CALL_S).topics)
+
+
+def compact(admin: AdminClient, topic: str) -> None:
+    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(CALL_S)
 
 
 def cleanup_policy(broker: EdgeBroker, topic: str) -> str:

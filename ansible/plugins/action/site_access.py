@@ -308,6 +308,8 @@ class Site:
         topics += [self.text(host, "gateway_journal_topic")] if self.value(host, "gateway_journal") else []
         topics += ["board_health"] if self.value(host, "gateway_board") else []
         yield from acls(self.user("gateway", host), "TOPIC", [*topics, LEDGER], PRODUCED)
+        own = ["dead_letters", "boot_times", LEDGER]  # whose settings it checks
+        yield from acls(self.user("gateway", host), "TOPIC", own, ["DESCRIBE_CONFIGS"])
 
     def _verify(self, host: str) -> Iterator[Acl]:
         user, results = self.user("verify", host), self._settings(host)["windows_topic"]

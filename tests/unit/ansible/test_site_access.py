@@ -58,9 +58,9 @@ def test_a_boards_broker_knows_its_own_services_and_each_may_do_what_it_does(fou
     assert told(four.acls("pi-1")) == {
         "gateway-pi-1 TOPIC LITERAL readings: CREATE DESCRIBE WRITE",
         "gateway-pi-1 TOPIC LITERAL board_health: CREATE DESCRIBE WRITE",
-        "gateway-pi-1 TOPIC LITERAL dead_letters: CREATE DESCRIBE WRITE",
-        "gateway-pi-1 TOPIC LITERAL boot_times: CREATE DESCRIBE WRITE",
-        "gateway-pi-1 TOPIC LITERAL __edge_ledger: CREATE DESCRIBE WRITE",
+        "gateway-pi-1 TOPIC LITERAL dead_letters: CREATE DESCRIBE DESCRIBE_CONFIGS WRITE",
+        "gateway-pi-1 TOPIC LITERAL boot_times: CREATE DESCRIBE DESCRIBE_CONFIGS WRITE",
+        "gateway-pi-1 TOPIC LITERAL __edge_ledger: CREATE DESCRIBE DESCRIBE_CONFIGS WRITE",
         "verify-pi-1 TOPIC LITERAL readings: DESCRIBE READ",
         "verify-pi-1 TOPIC LITERAL readings_windows: DESCRIBE READ",
         "verify-pi-1 TOPIC LITERAL __edge_ledger: DESCRIBE READ",
