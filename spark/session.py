@@ -104,7 +104,6 @@ def started(start: Callable[[], SparkSession], stop: Event) -> SparkSession:
     Thread(target=work, name="start of Spark", daemon=True).start()
     while not wait([outcome], STOP_POLL_S).done:
         if stop.is_set():
-            logging.disable()  # what PySpark says of a JVM that has ended
             for jvm in JVMS:
                 jvm.kill()
     if stop.is_set() and outcome.exception() is not None:

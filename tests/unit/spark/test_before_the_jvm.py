@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
+import signal
 import socket
+import subprocess
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -181,3 +184,23 @@ def test_what_is_waited_for_is_said_at_once_and_again(monkeypatch: pytest.Monkey
         assert logged[0] == ("waiting_for_jvm", {"heap": "512m"})
         assert again.wait(10)
     assert logged[1] == ("waiting_for_jvm", {"heap": "512m", "waited_s": 0})
+
+
+def test_a_stop_while_spark_starts_kills_the_jvm_and_leaves_logging_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = Event()
+    stop.set()
+
+    def start() -> NoReturn:
+        jvm.wait()
+        logging.getLogger("aiokafka").warning("said while the start ends")
+        raise OSError("the JVM has ended")
+
+    with subprocess.Popen(["sleep", "600"]) as jvm:
+        monkeypatch.setattr(session, "JVMS", [jvm])
+        with pytest.raises(session.StoppedError):
+            session.started(start, stop)
+        assert jvm.wait(10) == -signal.SIGKILL
+    assert logging.root.manager.disable == 0
+    assert "said while the start ends" in caplog.text
