@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,25 +100,25 @@ def run_schedule(seed: int, directory: Path, make: MakeReader = JournalReader, s
     var, run = directory / "var", directory / "run"
     var.mkdir(parents=True)
     run.mkdir()
-    machines = []
-    for _ in range(1 if volatile else chance.randint(1, 4)):
-        machine = SimulatedJournald(var, chance, chance.random() < 0.5, run=run if volatile else None)
-        machine.jump(chance.uniform(-60, 60))
-        machines.append(machine)
-    roots = [Root(var, "var"), *([Root(run, "run", is_volatile=True)] if volatile else [])]
-    gateway = SimulatedGateway(roots, make)
-    gateway.start()
-    for number in range(steps):
-        _step(chance, number, chance.choice(machines), gateway, volatile=volatile)
-    gateway.start()
-    quiet = 0
-    while quiet < SETTLED_STEPS:
-        quiet = 0 if gateway.read() else quiet + 1
-        gateway.acknowledge(len(gateway.pending))
-    _check(seed, machines, gateway)
-    gateway.kill()
-    for machine in machines:
-        machine.close()
+    with ExitStack() as files:  # a schedule that fails closes them, too
+        machines = []
+        for _ in range(1 if volatile else chance.randint(1, 4)):
+            machine = SimulatedJournald(var, chance, chance.random() < 0.5, run=run if volatile else None)
+            files.callback(machine.close)
+            machine.jump(chance.uniform(-60, 60))
+            machines.append(machine)
+        roots = [Root(var, "var"), *([Root(run, "run", is_volatile=True)] if volatile else [])]
+        gateway = SimulatedGateway(roots, make)
+        files.callback(gateway.kill)
+        gateway.start()
+        for number in range(steps):
+            _step(chance, number, chance.choice(machines), gateway, volatile=volatile)
+        gateway.start()
+        quiet = 0
+        while quiet < SETTLED_STEPS:
+            quiet = 0 if gateway.read() else quiet + 1
+            gateway.acknowledge(len(gateway.pending))
+        _check(seed, machines, gateway)
 
 
 def _step(
