@@ -67,7 +67,7 @@ from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequ
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-TOPIC_RESOURCE = 2  # as resource_type of configurations
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4  # as resource_type of configurations
 TOPIC_CONFIG = 1  # as config_source: set for the topic itself
 CONSUMER = -1  # as replica_id: no replica asks
 READ_COMMITTED = 1  # as isolation_level

@@ -67,3 +67,17 @@ def nothing_arrived(flight: Sequence[Batch]) -> bool:
     """
     refused = {*NOT_APPENDED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, None}
     return flight[0].outcome in NOT_APPENDED and all(batch.outcome in refused and not batch.lost for batch in flight)
+
+
+def first_refused(flight: Sequence[Batch]) -> tuple[int, int] | None:
+    """The records before the first batch that was refused while one behind it was, or may have been, taken; its offset.
+
+    Kafka forgets a producer whose records are older than its producer.id.expiration.ms, and then takes any sequence.
+    """
+    for number, batch in enumerate(flight):
+        later = {each.outcome for each in flight[number + 1 :]}
+        is_refused = not batch.lost and batch.outcome not in (*APPENDED, LOST, None)
+        if is_refused and (later & APPENDED or (batch.outcome in NOT_APPENDED and LOST in later)):
+            assert batch.sent is not None
+            return batch.sent.records_before, batch.packed.runs[0][0]
+    return None

@@ -8,6 +8,7 @@
 | a lane without a backlog, or an urgent one, beside several connections | the first one is kept for those |
 | a backlog on a connection that carries next to nothing, and another that has none | it goes on by that one |
 | a connection that is there again | its lanes are dealt anew: nothing of them is under way |
+| a suspect (suspects.py) | it goes by a connection that no other lane uses |
 | a broker that answers, but by no further connection | what was to go by that goes by those that there are |
 
 A lane moves once nothing of it is under way: two connections would carry it in no order. Must never come in: what a
@@ -22,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping
 from mirror.filling import Beside
 from mirror.lane import Lane
 from mirror.link import Link
-from mirror.pipe import Pipe
+from mirror.pipe import ALONE, Pipe
 
 CONNECTIONS_MAX = 4  # to a leader
 CONNECTIONS_UNDAUNTED_MAX = 2  # where each fills a link that loses: of more, one soon has less than its share for long
@@ -96,6 +97,8 @@ class Dealing:
 
     def _dealt(self, lane: Lane) -> tuple[int, int]:
         """Among which connections a lane is dealt: one is kept for urgent ones and those without a backlog."""
+        if lane.is_alone:
+            return ALONE, ALONE + 1
         now = asyncio.get_running_loop().time()
         if self.connections == 1 or not _is_backlog(lane, now):
             return 0, 1
@@ -107,6 +110,9 @@ class Dealing:
         One that the broker does not let in carries none while there is another.
         """
 
+        if first == ALONE:
+            return self._pipe(node, ALONE)
+
         def load(number: int) -> tuple[bool, bool, int]:
             pipe = self._pipes.get((node, number))
             return (False, False, 0) if pipe is None else (pipe is but, not pipe.is_free, len(pipe.lanes))
@@ -114,6 +120,9 @@ class Dealing:
         shut = {pipe.number for pipe in self.pipes if pipe.node == node and pipe.is_shut}
         others = [number for number in range(end) if number not in shut]
         number = min([number for number in others if number >= first] or others or range(first, end), key=load)
+        return self._pipe(node, number)
+
+    def _pipe(self, node: int, number: int) -> Pipe:
         if (node, number) not in self._pipes:
             self._pipes[node, number] = self._make(node, number)
         return self._pipes[node, number]

@@ -39,6 +39,11 @@ class Held:
         """All that they hold."""
         return sum(lane.held_bytes for lane in self._lanes)
 
+    @property
+    def excess_bytes(self) -> int:
+        """What they hold beyond their shares: a record may be larger than these, which costs the others nothing."""
+        return max(0, self.bytes - self._kept_max - self._tried_max) if self._lanes else 0
+
     def block(self, lane: Lane) -> bool:
         """Note that a partition waits; return whether it has to let go of what it holds."""
         self._lanes.pop(lane, None)

@@ -123,6 +123,7 @@ class Lane:
         "go_back_to",
         "growth",
         "held_bytes",
+        "is_alone",
         "is_gone",
         "is_unsure",
         "lag_shown",
@@ -152,6 +153,7 @@ class Lane:
         "starts_anew",
         "state",
         "stored_at",
+        "suspicion",
         "target_topic",
         "tasks",
         "topic_id",
@@ -197,6 +199,8 @@ class Lane:
         self.packing = False  # some of it is out of the buffer and not yet on its way
         self.settles = False  # what has arrived is being found out
         self.rests = False  # it waits, for a trouble of its own
+        self.suspicion: Any = None  # of batches that have their connection closed (suspects.py)
+        self.is_alone = False  # they go one at a time, by a connection of their own
         self.blocked = False  # it waits for its next attempt (held.py)
         self.lingers = False  # a timer will consider it
         self.leaves = False  # another connection is to carry it, once nothing of it is under way

@@ -5,6 +5,7 @@
 | in `sparse`: it has something, and no backlog | first, whatever is under way; urgent ones before the others |
 | in `lingering`: it has something, and waits for more | with those, once half of its wait is over |
 | in `ready`: it has a backlog | in its turn, where the link has room; urgent ones have URGENT_SHARE of it |
+| any of these, on the connection ALONE | one batch at a time |
 
 Must never come in: what is taken of a lane (packing.py), and what answers mean (sending.py).
 """
@@ -25,6 +26,7 @@ from mirror.packing import Job
 if TYPE_CHECKING:
     from mirror.sending import Sender
 
+ALONE = 100  # the number of the connection for suspects (suspects.py)
 LANES_MAX = 200  # in a request
 LOSS_S = 15
 URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and whatever is left over
@@ -184,7 +186,7 @@ class Pipe:
                 await self._serve(sender, connection)
             finally:
                 closed.cancel()
-            sender.host.connection_lost()
+            sender.connection_lost(self)
             self._tell(sender, str(connection.ended))
 
     def _tell(self, sender: Sender, text: str) -> None:
@@ -213,7 +215,7 @@ class Pipe:
             self.under_way_bytes -= size
             self.pace.delivered_bytes += size
 
-        self.under_way_bytes += sender.post(connection, batches, told)
+        self.under_way_bytes += sender.post(self.node, connection, batches, told)
 
     def _load(self, sender: Sender) -> list[Batch | Job]:
         """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room.
@@ -221,6 +223,8 @@ class Pipe:
         Each connection has its share of the room: one that waits for a lost segment would else fill it alone. One that
         is slow has as little as can be while a lane is to leave it, so that this is soon free to go by another.
         """
+        if self.number == ALONE:
+            return self._load_alone(sender)
         link, active = sender.link, sender.dealing.active
         is_left = self.pace.is_slow and any(lane.leaves for lane in self.lanes)
         share = min(link.limit_bytes // active, LEAST_BYTES if is_left else link.limit_bytes)
@@ -238,6 +242,14 @@ class Pipe:
         left = self._take(sender, self.sparse.others, load, left, crumb)
         if not self.under_way_bytes or room >= batch_bytes // 2:
             self._take_ready(sender, load, max(left, batch_bytes // 2), crumb)
+        return load
+
+    def _load_alone(self, sender: Sender) -> list[Batch | Job]:
+        """Take one batch of one lane, once nothing is in flight: if the connection breaks, that was it."""
+        load: list[Batch | Job] = []
+        for turns in (self.sparse.urgent, self.sparse.others, self.ready.urgent, self.ready.others):
+            if not (load or self.under_way_bytes):
+                self._take(sender, turns, load, 1, 0)
         return load
 
     def _take_ready(self, sender: Sender, load: list[Batch | Job], left: int, crumb: int) -> None:

@@ -57,15 +57,19 @@ class Refusals:
 
         Raises Contradiction, before it waits, where they may not be taken back.
         """
-        if refused and lane in self.held:
-            now = asyncio.get_running_loop().time()
-            wait_s = max(wait_s, self.held.pause_s(now, self._link_s(refused)))
+        wait_s = self.pause_s(lane, wait_s, refused)
         if self.held.block(lane):
             if refused and lane.flight:
                 self.take_back(lane)
             self._let_go(lane)
         await asyncio.sleep(wait_s)
         self.attempt(lane)
+
+    def pause_s(self, lane: Lane, wait_s: float, refused: Sequence[Batch]) -> float:
+        """Return how long the next attempt with these waits, in seconds: `wait_s`, or for its share of the link."""
+        if not refused or lane not in self.held:
+            return wait_s
+        return max(wait_s, self.held.pause_s(asyncio.get_running_loop().time(), self._link_s(refused)))
 
     def _link_s(self, batches: Sequence[Batch]) -> float:
         """Return for how long these took the link, in seconds: both estimates may be far too high, each alone.

@@ -9,6 +9,7 @@ the leader's clock where the topic has LogAppendTime. So both have to be young, 
 | what is without an answer | then |
 |---|---|
 | young since it was sent first | it is sent again as it is, how often soever it was lost |
+| the same of a suspect that waits while another connection answers (isolating.py) | a new life: it can be let go |
 | older | a new life begins with a fence and a look (lives.py) |
 
 Must never come in: what is sent when (sending.py). Source: KIP-98, KIP-360; Apache Kafka's ProducerStateManager.

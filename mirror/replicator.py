@@ -564,8 +564,9 @@ class Replicator:
             if lane.urgent and urgent_bytes < kept:
                 return True
             bytes_max -= kept
-        if self._memory.bytes >= bytes_max * BULK_SHARE:
-            return lane.held_bytes * holding < bytes_max * BULK_SHARE and self._memory.bytes < bytes_max
+        held_bytes = self._memory.bytes - self._sender.refusals.held.excess_bytes
+        if held_bytes >= bytes_max * BULK_SHARE:
+            return lane.held_bytes * holding < bytes_max * BULK_SHARE and held_bytes < bytes_max
         return lane.held_bytes < bytes_max // LANE_SHARE
 
     def _rest(self, lane: Lane, why: str) -> None:

@@ -45,11 +45,12 @@ from kafka_wire.batches import (
 )
 from kafka_wire.codecs import Packer
 from kafka_wire.connection import Connection
-from mirror.answers import APPENDED, FENCED, LOST, MOVED, NOT_APPENDED, TAKEN_APART, nothing_arrived
+from mirror.answers import FENCED, LOST, MOVED, TAKEN_APART, first_refused, nothing_arrived
 from mirror.asking import leader_of
 from mirror.dead_letter import Refused
 from mirror.dealing import BACKLOG_S, Dealing
 from mirror.errors import OvertakenError, SameClusterError, TargetError
+from mirror.isolating import Break, Isolation
 from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
 from mirror.lives import Begun, Lives
@@ -132,6 +133,7 @@ class Sender:
             batch_bytes_max=settings.batch_bytes_max,
             buffer_bytes_max=settings.buffer_bytes_max,
         )
+        self.isolation = Isolation(target, link, self.refusals, host.tell)
         self.transactional_id: str | None = None  # of transactions, which transacting.py ends
         self.quiet = asyncio.Event()
         self.quiet.set()
@@ -179,6 +181,7 @@ class Sender:
             lane.pipe.let_go(lane)
         self._failures.pop(lane, None)
         self.refusals.held.forget(lane)
+        self.isolation.forget(lane)
         flight = [piece for batch in (*lane.uncommitted, *lane.flight) for piece in batch.pieces]
         lane.uncommitted.clear()
         lane.flight.clear()
@@ -187,11 +190,16 @@ class Sender:
 
     def spawn(self, lane: Lane, work: Coroutine[Any, Any, None]) -> None:
         """Do something for a lane beside all else."""
+        task = self._spawn(work)
+        lane.tasks.add(task)
+        task.add_done_callback(lane.tasks.discard)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        for tasks in (lane.tasks, self._tasks):
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         task.add_done_callback(self.ended)
+        return task
 
     def ended(self, task: asyncio.Task[None]) -> None:
         """Have `run` raise what a task has raised."""
@@ -304,6 +312,8 @@ class Sender:
     def back(self, pipe: Pipe) -> None:
         """Deal what a pipe carries anew, as its broker is there again: meanwhile there may be a backlog, or none."""
         self.refusals.forget(pipe.lanes)
+        if pipe.node in self.isolation.limits:  # which are others after a restart only
+            self._spawn(self.isolation.limits.learn(pipe.node))
         for lane in list(pipe.lanes):
             if _is_still(lane) and not (lane.is_unsure or lane.rests or lane.is_gone):
                 self.dealing.join(lane, pipe.node)
@@ -340,7 +350,8 @@ class Sender:
     @staticmethod
     def _batches_max(lane: Lane) -> int:
         """One where what comes first may be refused: a target that does not know the producer would take the next."""
-        return 1 if lane.boundary is not None and lane.boundary > lane.offsets.acked else lane.flight_max
+        may_be_refused = lane.boundary is not None and lane.boundary > lane.offsets.acked
+        return 1 if lane.is_alone or may_be_refused else lane.flight_max
 
     async def _rejoin(self, lane: Lane) -> None:
         try:
@@ -443,15 +454,21 @@ class Sender:
 
     # -- requests and answers
 
-    def post(self, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
-        """Write one request with a batch of each lane; those that are new become known to their lanes' offsets.
+    def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
+        """Write a request with a batch of each lane, several where `node` is known to take no such request.
 
-        Returns the bytes that are under way by it, with which `told` is called once they are not any more.
+        Batches that are new become known to their lanes' offsets. Returns the bytes that are under way, with which
+        `told` is called once they are not any more.
         """
-        loop = asyncio.get_running_loop()
         sent = [batch for batch in batches if self._admit(batch)]
-        if not sent:
-            return 0
+        requests, above = self.isolation.limits.requests(node, sent)
+        for batch in above:
+            batch.outcome, batch.lane.is_unsure = ErrorCode.MESSAGE_TOO_LARGE, True
+            self._settle(batch.lane)
+        return sum(self._post(connection, some, told) for some in requests)
+
+    def _post(self, connection: Connection, sent: Sequence[Batch], told: Callable[[int], None]) -> int:
+        loop = asyncio.get_running_loop()
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in sent:
             data = PartitionProduceData(index=batch.lane.partition.partition, records=memoryview(batch.packed.batch))
@@ -587,6 +604,12 @@ class Sender:
         lane.remembered_ms = BatchHeader(batch.packed.batch).max_timestamp
         self.host.acked(lane, batch)
         lane.release(batch.pieces)
+        self.isolation.batch_acked(lane, batch)
+
+    def connection_lost(self, pipe: Pipe) -> None:
+        """Note that a connection ended."""
+        self.isolation.connection_lost(pipe)
+        self.host.connection_lost()
 
     # -- what is unsure
 
@@ -627,19 +650,26 @@ class Sender:
                 batch.outcome = None
             await self._again(lane, code, backoff)
             return
+        broken = await self.isolation.note(lane)
         await asyncio.sleep(RESEND_S if code == LOST else backoff.next_s())
-        if set(codes) == {LOST} and await self._may_repeat(lane):
+        if set(codes) == {LOST} and await self._repeat(lane, broken, backoff):
             return
-        lane.resend_from = _first_refused(lane.flight)
+        lane.resend_from = first_refused(lane.flight)
         if code in MOVED:
             self.target.forget(lane.target_topic)
         await self._begin_life(lane, backoff, is_there=True)
+        if broken is not None:
+            await self.isolation.hold(lane, broken, backoff)
 
-    async def _may_repeat(self, lane: Lane) -> bool:
+    async def _repeat(self, lane: Lane, broken: Break | None, backoff: Backoff) -> bool:
         """Have what is without an answer go once more as it is, as long as the target surely knows it again."""
         is_other = lane.contradicts or lane.starts_anew or lane.answered_below
         if is_other or not any(batch.lost for batch in lane.flight) or not self._knows_again(lane):
             return False
+        if broken is not None:
+            if not broken.may_repeat:
+                return False
+            await self.isolation.pause(lane, broken, backoff)
         try:
             await self._join(lane)
         except TargetError:
@@ -691,20 +721,6 @@ class Sender:
 def _is_still(lane: Lane) -> bool:
     """Whether nothing of a lane is under way or in the worker."""
     return not lane.packing and all(batch.mark is None for batch in lane.flight)
-
-
-def _first_refused(flight: Sequence[Batch]) -> tuple[int, int] | None:
-    """The records before the first batch that was refused while one behind it was, or may have been, taken; its offset.
-
-    Kafka forgets a producer whose records are older than its producer.id.expiration.ms, and then takes any sequence.
-    """
-    for number, batch in enumerate(flight):
-        later = {each.outcome for each in flight[number + 1 :]}
-        is_refused = not batch.lost and batch.outcome not in (*APPENDED, LOST, None)
-        if is_refused and (later & APPENDED or (batch.outcome in NOT_APPENDED and LOST in later)):
-            assert batch.sent is not None
-            return batch.sent.records_before, batch.packed.runs[0][0]
-    return None
 
 
 def _now_ms() -> int:

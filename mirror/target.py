@@ -18,19 +18,24 @@ from edge_broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
+from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.apis import (
     ADD_PARTITIONS_TO_TXN,
     ALL_REPLICAS,
+    BROKER_RESOURCE,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
+    METADATA,
     PRODUCE,
     TOPIC_CONFIG,
     TOPIC_RESOURCE,
 )
-from kafka_wire.cluster import Partition, Topic
+from kafka_wire.cluster import SIDE, Partition, Topic
+from kafka_wire.connection import Connection
+from kafka_wire.errors import WireError
 from kafka_wire.fencing import Fencing
 from kafka_wire.looking import Look, Wanted, look
 from kafka_wire.partitions import TopicPartition
@@ -47,6 +52,7 @@ from mirror.topics import COPIED_SETTINGS
 ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the future; Kafka 4 refuses more than an hour
 
 
+REQUEST_BYTES_MAX = "socket.request.max.bytes"
 ADMIN_S = 60.0  # beside a request's own time, for brokers to make topics
 
 
@@ -218,6 +224,37 @@ class Target(Asking):
             answer = await connection.ask(INCREMENTAL_ALTER_CONFIGS, request, timeout_s=self._timeout_s)
         refused = [one for one in answer.responses if one.error_code]
         return f"{error_name(refused[0].error_code)}: {refused[0].error_message or ''}" if refused else ""
+
+    async def request_bytes_max(self, node: int) -> int | None:
+        """Return the bytes of the largest request that a broker takes; None where it does not tell."""
+        resource = DescribeConfigsResource(
+            resource_type=BROKER_RESOURCE, resource_name=str(node), configuration_keys=[REQUEST_BYTES_MAX]
+        )
+        try:
+            async with self._asked() as cluster:
+                request = DescribeConfigsRequest(resources=[resource])
+                answer = await self._ask(cluster, node, DESCRIBE_CONFIGS, request)
+        except TargetError:
+            return None
+        values = [
+            one.value or "" for result in answer.results for one in result.configs if one.name == REQUEST_BYTES_MAX
+        ]
+        return int(values[0]) if values and values[0].isdigit() else None
+
+    async def witness(self, node: int) -> Connection | None:
+        """Return a connection to a broker for questions, None where there is none now."""
+        try:
+            return await self.cluster.connection(node, SIDE)
+        except WireError:
+            return None
+
+    async def answers(self, witness: Connection) -> bool:
+        """Whether this very connection is still there and answers."""
+        try:
+            await witness.ask(METADATA, MetadataRequest(topics=[]), timeout_s=self._timeout_s)
+        except WireError:
+            return False
+        return True
 
     async def start_offset(self, partition: TopicPartition) -> int:
         """Return the first offset of a partition."""

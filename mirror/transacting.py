@@ -14,7 +14,7 @@ what comes next is read. Its states and its size are transaction.py's, epochs an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from drupelet.backoff import Backoff
 from edge_broker.errors import ErrorCode, error_name
@@ -98,7 +98,7 @@ class TransactionalSender(Sender):
         if self._is_left_behind(lane):
             return None
         one = self._transaction
-        if one is None or lane not in self._in or not one.has_room:
+        if one is None or lane not in self._in or not one.has_room or _is_committed_alone(lane):
             self._asking[lane] = None
             self._wake.set()
             self._step.set()
@@ -163,6 +163,7 @@ class TransactionalSender(Sender):
         self.idle.clear()
         try:
             await self._admit_all([self._lives.partition], lanes)
+            one.due_at += asyncio.get_running_loop().time() - now  # at the target it begins with the first partition
             await self._until_answered(one)
             await self._commit(one)
         except TargetError as error:
@@ -177,7 +178,10 @@ class TransactionalSender(Sender):
     def _asked(self) -> list[Lane]:
         """Take the lanes that ask and may go; who was left behind meanwhile asks once more when it has begun anew."""
         asking, self._asking = self._asking, {}
-        return [lane for lane in asking if not (lane.is_gone or lane.is_unsure or self._is_left_behind(lane))]
+        lanes = [lane for lane in asking if not (lane.is_gone or lane.is_unsure or self._is_left_behind(lane))]
+        chosen = chosen_together(lanes, self._in)
+        self._asking.update(dict.fromkeys(lane for lane in lanes if lane not in chosen))
+        return chosen
 
     async def _admit_all(self, more: list[tuple[str, int]], lanes: Iterable[Lane]) -> None:
         """Have the transaction take these lanes; of one that may not be written to this is told, and it waits."""
@@ -299,18 +303,24 @@ class TransactionalSender(Sender):
     async def _find_out(self, lane: Lane) -> None:
         backoff = self._failures.setdefault(lane, self._backoff())
         codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
+        broken = None
         if not self._is_stale(lane) and not self._why and self._may_send_again(lane, codes):
             await super()._find_out(lane)
         else:
-            if not self._is_stale(lane) and not self._why:
+            breaks = not self._is_stale(lane) and not self._why
+            if breaks:
                 code = next((code for code in codes if code), LOST)
                 if code in MOVED:
                     self.target.forget(lane.target_topic)
                 self._break(f"{lane.name}: {_said(lane, code)}", was_fenced=bool(FENCED.intersection(codes)))
+            broken = await self.isolation.note(lane)  # not before: the transaction would be committed without these
+            if breaks:
                 await self.target.pauses.wait(backoff.next_s())
             await self._begin_life(lane, backoff, is_there=True)
         while self._is_stale(lane):  # meanwhile another lane has had all begin anew
             await self._begin_life(lane, backoff, is_there=True)
+        if broken is not None:
+            await self.isolation.hold(lane, broken, backoff)
 
     @staticmethod
     def _may_send_again(lane: Lane, codes: list[int]) -> bool:
@@ -351,6 +361,23 @@ class TransactionalSender(Sender):
         assert state is not None
         if acked < state.map.end.source_offset:
             state.go_back(acked, lane.offsets.epochs.below(acked))
+
+
+def _is_committed_alone(lane: Lane) -> bool:
+    """Whether a suspect's next batch belongs into the next transaction: each of its batches is committed alone.
+
+    One that waits in flight to be sent again is the next one itself.
+    """
+    is_suspect = lane.is_alone and lane.suspicion.times
+    return is_suspect and bool(lane.uncommitted or any(batch.mark is not None for batch in lane.flight))
+
+
+def chosen_together(asking: Sequence[Lane], inside: Collection[Lane]) -> list[Lane]:
+    """Return those that may be in one transaction with those that are inside: a suspect has one of its own."""
+    if any(lane.is_alone for lane in inside):
+        return []
+    plain = [lane for lane in asking if not lane.is_alone]
+    return plain if plain or inside else list(asking[:1])
 
 
 def _said(lane: Lane, code: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka_wire.batches import pieces_of
-from mirror import epochs, lives, plan, resuming, sending, state
+from mirror import epochs, isolating, lives, plan, resuming, sending, state
 from mirror import replicator as replicator_module
 from mirror.lane import Lane
 from mirror.lives import Lives
@@ -55,12 +55,14 @@ BROKEN: dict[str, Rule] = {
     ),
     "where it went is not noted": (PartitionState, "_shift", lambda *_: None),
     "what may be forgotten is sent again as it is": (sending, "may_be_sent_again", lambda *_: True),
+    "any break while alone condemns": (isolating, "is_proof", lambda *_, **__: True),
 }  # fmt: skip
 
 FOUND_BY = {
     "where it went is not noted": 9,  # seed 1 begins lives for half an hour, each of which looks through all before
-    "the state counts as read though another could still write": 977,
-    "what may be forgotten is sent again as it is": 1241,
+    "the state counts as read though another could still write": 1225,
+    "what may be forgotten is sent again as it is": 155,
+    "any break while alone condemns": 48,
 }
 """The seeds of those that few schedules find, or find soon."""
 
@@ -75,7 +77,7 @@ async def store_nothing(_: TransactionalLives, states: Iterable[PartitionState])
 
 BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
     "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 5),
-    "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 96),
+    "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 97),
     "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 106),
     "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 166),
     "the position is not in the transaction": ((TransactionalLives, "store", store_nothing), 5),

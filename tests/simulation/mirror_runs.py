@@ -119,6 +119,9 @@ class Schedule:
         self.acts: list[Act] = [*USUAL, *(act for act in OFTEN if chance.random() < 0.5), *rare]
         if not hard and Random(f"log made anew {seed}").random() < 0.25:  # drawn apart: kept seeds mean what they did
             self.acts += [the_source_topic_is_made_anew] * 2 + [the_source_deletes_its_head] * 2
+        self.world.cuts_at_bad = Random(f"poison {seed}").random() < 0.3
+        if Random(f"breaks {seed}").random() < 0.2:
+            self.acts += BREAKS
         self.mode = mode = Mode(seed, transactions=transactions)
         if self.world.fenced and mode.is_used:
             self.world.coordinator = Coordinator(
@@ -320,6 +323,27 @@ def connections_are_lost(run: Schedule) -> None:
             connection.cut()
 
 
+async def the_link_breaks_every_few_seconds(run: Schedule) -> None:
+    """Break all connections at once, again and again, while a request takes as long as they last."""
+    world = run.world
+    records_come(run)
+    world.passing_s = run.chance.uniform(0.5, 4)
+    for _ in range(run.chance.randint(8, 24)):
+        await asyncio.sleep(run.chance.uniform(0.5, 4))
+        for connection in list(world.connections):
+            connection.cut()
+    world.passing_s = 0.0
+
+
+async def connections_are_lost_as_the_target_forgets_producers(run: Schedule) -> None:
+    """Break all connections while requests are in flight; the target forgets before these can be sent again."""
+    records_come(run)
+    await asyncio.sleep(run.chance.random())
+    for connection in list(run.world.connections):
+        connection.cut()
+    the_target_forgets_producers(run)
+
+
 def the_mirror_is_killed(run: Schedule) -> None:
     life = run.chance.choice(run.alive)
     life.kill()
@@ -419,6 +443,7 @@ OFTEN: list[Act] = [
     the_target_is_led_by_another,
     the_target_forgets_producers,
 ]
+BREAKS: list[Act] = [the_link_breaks_every_few_seconds, connections_are_lost_as_the_target_forgets_producers]
 BETWEEN: list[Act] = [the_state_topic_is_lost, the_position_is_set_by_hand]
 RARE: list[Act] = [
     the_source_loses_its_tail,

@@ -291,6 +291,22 @@ class TargetEnd(Target):
         await self.topics()
         return dict(settings) if is_new else None
 
+    async def request_bytes_max(self, node: int) -> int | None:
+        """No right to ask."""
+        await self._world.reaches(self._life)
+        return None
+
+    async def witness(self, node: int) -> Any:
+        await self._world.reaches(self._life)
+        return Witness(self._world, self._life)
+
+    async def answers(self, witness: Any) -> bool:
+        try:
+            async with self._world.call(self._life, TargetError):
+                return not witness.closed
+        except TargetError:
+            return False
+
     def fencing(self, transactional_id: str) -> Any:
         if self._world.coordinator is not None:
             return Fencing(self._side, transactional_id, timeout_s=REQUEST_S)  # type: ignore[arg-type]
@@ -470,6 +486,19 @@ class _Request(NamedTuple):
     future: asyncio.Future[ProduceResponse]
 
 
+class Witness:
+    """A connection for questions; it breaks as others do."""
+
+    def __init__(self, world: World, life: Life) -> None:
+        self._world, self.life, self.closed = world, life, False
+        world.connections[self] = None
+
+    def cut(self) -> None:
+        """End it."""
+        self.closed = True
+        self._world.connections.pop(self, None)
+
+
 class Connection:
     """Serves requests one after another, in their order, until it ends."""
 
@@ -520,7 +549,7 @@ class Connection:
         self._unanswered[future] = None
         if not self._is_serving:
             self._is_serving = True
-            loop.call_later(self._world.delay_s(), self._serve)
+            loop.call_later(self._world.delay_s() + self._world.passing_s, self._serve)
         return future
 
     def _serve(self) -> None:
@@ -531,6 +560,9 @@ class Connection:
             self.cut()
             return
         request = self._waiting.popleft()
+        if any(world.is_poison(data) for _, _, data in request.parts):
+            self.cut()
+            return
         answer = self._take(request.parts)
         if world.faults() and world.chance.random() < world.fault_rate:
             self.cut()

@@ -24,7 +24,15 @@ from mirror.standby import Member
 from mirror.state_records import Record
 from tests.simulation.mirror_coordinator import FENCED, Coordinator, SideConnection
 from tests.simulation.mirror_source import SourceEnd, SourceLog, serial_of
-from tests.simulation.mirror_target import APPENDED_THOUGH, REFUSALS, Connection, StateLog, TargetEnd, TargetLog
+from tests.simulation.mirror_target import (
+    APPENDED_THOUGH,
+    REFUSALS,
+    Connection,
+    StateLog,
+    TargetEnd,
+    TargetLog,
+    Witness,
+)
 from tests.simulation.virtual_time import WALL_S, VirtualLoop
 
 STATE = "__edge-mirror-lab-state"
@@ -135,8 +143,10 @@ class World:
         self.seen: dict[Partition, set[int]] = {}  # serials that ever were at the target
         self.target_ids: dict[str, str] = {}
         self.target_number = 0
-        self.connections: dict[Connection | SideConnection, None] = {}
+        self.connections: dict[Connection | SideConnection | Witness, None] = {}
+        self.cuts_at_bad = False  # records end their connection, instead of being refused
         self.fault_rate, self.slow_s, self.late_s = 0.0, 0.02, 1.0
+        self.passing_s = 0.0  # that the link needs for a request with batches
         self.is_calm = False
         self.late_due = 0
         self.told: Callable[[Mapping[TopicPartition, Commit]], None] = lambda _positions: None
@@ -211,6 +221,10 @@ class World:
         self.target_ids.pop(name, None)
         for at in [at for at in self.targets if at[0] == name]:
             self.targets.pop(at).generation += 1
+
+    def is_poison(self, data: bytes) -> bool:
+        """Whether a request with this batch has its connection closed."""
+        return self.cuts_at_bad and any((one.value or b"")[8:11] == b"bad" for one in records_of(data))
 
     def produce(self, at: Partition, data: bytes, node: int | None = None) -> tuple[int, int]:
         """Serve one partition of a request; the code and the base offset."""

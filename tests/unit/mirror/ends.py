@@ -183,13 +183,16 @@ class MemoryTarget(Target):
         self.log, self.written, self.bases, self.put_aside = [], [], {}, []
         self.refuse_bytes, self.fail = refuse_bytes, fail
         self.clock_ms = None  # what the state topic's timestamps have told of its clock
-        self.refused = self.configs = self.open = None
+        self.refused = self.configs = None
+        self.connections = {}
         self.remembered, self.forgetful = {}, False
         self.fences = True
         self.producers, self.epoch, self.state, self.state_writes = 0, -1, {}, 0
         self.topic_ids = "t"
         self.requests, self.under_way_most, self.pause_s = 0, 0, 0.0
         self.cluster, self.pauses = self, Pauses()
+        self.request_limit, self.is_answering = None, True
+        self.cuts_at = lambda data: False
 
     @property
     def got(self):
@@ -257,6 +260,15 @@ class MemoryTarget(Target):
     async def start_offset(self, partition):
         return 0
 
+    async def request_bytes_max(self, node):
+        return self.request_limit
+
+    async def witness(self, node):
+        return self
+
+    async def answers(self, witness):
+        return self.is_answering
+
     async def record_at(self, partition, offset):
         assert partition == ("lab.readings", 0)
         if not 0 <= offset < len(self.log) or self.log[offset] is None:
@@ -278,11 +290,16 @@ class MemoryTarget(Target):
     async def write_batch(self, topic, batch, timeout_s):
         self.put_aside.append((topic, [content(one) for one in records_of(batch)]))
 
+    @property
+    def open(self):
+        """The ordinary connection, if there is one."""
+        return self.connections.get(0)
+
     async def connection(self, node, number=0):
         await asyncio.sleep(0)
-        if self.open is None or self.open.closed:
-            self.open = MemoryConnection(self)
-        return self.open
+        if number not in self.connections or self.connections[number].closed:
+            self.connections[number] = MemoryConnection(self)
+        return self.connections[number]
 
     def append(self, data):
         """Serve one partition of a request, and return its code and base offset."""
@@ -429,6 +446,9 @@ class MemoryConnection:
         while self._waiting and not self.closed:
             await asyncio.sleep(self.target.pause_s)
             topics, future = self._waiting[0]
+            if any(self.target.cuts_at(data) for _, partitions in topics for _, data in partitions):
+                self._end()
+                return
             self.target.requests += 1
             outcome = self.target.fail()
             if outcome == "lost":

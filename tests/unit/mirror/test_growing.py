@@ -235,7 +235,9 @@ async def test_a_connection_that_is_there_again_has_its_lanes_dealt_anew():
     link.is_lossy, dealing._is_undaunted, considered = True, True, []
     refusals = Refusals(link, None, print, batch_bytes_max=1, buffer_bytes_max=1)
     refusals.block(lanes[0])
-    Sender.back(SimpleNamespace(dealing=dealing, consider=considered.append, refusals=refusals), back)
+    isolation = SimpleNamespace(limits=())
+    parts = {"dealing": dealing, "refusals": refusals, "isolation": isolation}
+    Sender.back(SimpleNamespace(consider=considered.append, **parts), back)
     assert not lanes[0].blocked
     assert set(considered) == set(lanes[:4])
     assert {lane.dealt for lane in lanes[:4]} == {(0, 2)}
@@ -328,6 +330,7 @@ async def test_a_slow_connection_has_little_under_way_while_a_lane_leaves_it_els
     link = Link(10**9)
     link.acked(0.1, link.sent(0.0, 100_000))
     pipe = Pipe.__new__(Pipe)
+    pipe.number = 0
     pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
     pipe.ready.add(backlogged(0))
     pipe.under_way_bytes, pipe.pace = LEAST_BYTES, Pace()
@@ -361,6 +364,7 @@ async def test_a_connection_has_its_share_of_what_may_be_under_way_in_batches_of
     link.is_lossy = True
     share = link.limit_bytes / connections
     pipe = Pipe.__new__(Pipe)
+    pipe.number = 0
     pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
     pipe.ready.add(backlogged(0))
     pipe.lanes = set()

@@ -17,7 +17,7 @@ from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.errors import ConnectionLost
 from kafka_wire.fencing import Overtaken
 from kafka_wire.transactions import Described
-from mirror import replicator, sending
+from mirror import isolating, replicator, sending
 from tests.unit.mirror.ends import FENCED, TP, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Run
 
@@ -30,6 +30,8 @@ AT_TARGET = ("lab.readings", 0)
 def waits_are_short(monkeypatch):
     monkeypatch.setattr(sending, "RESEND_S", 0.002)
     monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
+    monkeypatch.setattr(isolating, "PAUSE_S_FIRST", 0.002)
+    monkeypatch.setattr(isolating, "PAUSE_S_MAX", 0.01)
 
 
 class TransactionalTarget(MemoryTarget):
