@@ -36,7 +36,7 @@ from kafka_wire.errors import VersionUnknown, WireError
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.traffic import Traffic
 from mirror.epochs import EpochEnd
-from mirror.errors import SourceError, TargetError
+from mirror.errors import SourceError, TargetError, UntoldError
 from mirror.pauses import Pauses
 
 R = TypeVar("R", bound=Message)
@@ -172,22 +172,32 @@ class Asking:
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Return the first offset and the end offset of each partition."""
+        starts, ends, untold = await self.known_bounds(partitions)
+        for partition, why in untold.items():
+            kind = UntoldError if self._kind is SourceError else self._kind
+            raise kind(f"the bounds of {_name(partition)} were not told: {why}")
+        return starts, ends
+
+    async def known_bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """Return the same of each partition whose leader gives both now, and why they are not known of the others."""
         wanted = list(partitions)
-        return self._all(await self._offsets(wanted, EARLIEST)), self._all(await self._offsets(wanted, LATEST))
+        first, last = await self._offsets(wanted, EARLIEST), await self._offsets(wanted, LATEST)
+        untold = {tp: one for found in (last, first) for tp, one in found.items() if isinstance(one, str)}
+        starts, ends = (
+            {tp: one for tp, one in found.items() if isinstance(one, int) and tp not in untold}
+            for found in (first, last)
+        )
+        return starts, ends, untold
 
     async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end offset of each partition whose leader gives it now."""
         found = await self._offsets(list(partitions), LATEST)
         return {partition: offset for partition, offset in found.items() if isinstance(offset, int)}
 
-    def _all(self, found: Mapping[TopicPartition, int | str]) -> dict[TopicPartition, int]:
-        for partition, offset in found.items():
-            if isinstance(offset, str):
-                raise self._kind(f"the bounds of {_name(partition)} were not told: {offset}")
-        return {partition: offset for partition, offset in found.items() if isinstance(offset, int)}
-
     async def _offsets(self, partitions: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int | str]:
-        """Ask each leader once; a text says why an offset is not known."""
+        """Ask each leader once; a text says why an offset is not known. Raises `kind` where no leader answers."""
         unknown = sorted({partition.topic for partition in partitions} - self._known.keys())
         if unknown:
             await self.topics(unknown)
@@ -198,8 +208,16 @@ class Asking:
                 by_node.setdefault((await self.leader(partition)).node, []).append(partition)
             except self._kind as error:
                 found[partition] = str(error)
+        failed = 0
         for node, led in by_node.items():
-            found |= dict.fromkeys(led, "it was not answered") | await self._offsets_at(node, led, which)
+            found |= dict.fromkeys(led, "it was not answered")
+            try:
+                found |= await self._offsets_at(node, led, which)
+            except self._kind as error:  # other leaders may answer
+                failed += 1
+                if failed == len(by_node):
+                    raise
+                found |= dict.fromkeys(led, str(error))
         for partition, offset in found.items():
             if isinstance(offset, str):
                 self.forget(partition.topic)

@@ -10,6 +10,10 @@ class SourceError(Exception):
     """The source cannot serve now."""
 
 
+class UntoldError(SourceError):
+    """The source is well, but does not give now what was asked about one topic or partition."""
+
+
 class PositionsError(SourceError):
     """The group cannot tell its positions now."""
 

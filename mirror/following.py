@@ -49,8 +49,12 @@ class Following:
                 by_topic.setdefault(lane.partition.topic, []).append(lane)
         names = iter(sorted(by_topic))
         while some := list(islice(names, AT_ONCE)):
-            settings = await self.source.settings(some)
-            changed = {topic: by_topic[topic] for topic in some if self._seen.get(topic) != settings[topic]}
+            told = await self.source.known_settings(some)
+            settings = {topic: one for topic, one in told.items() if not isinstance(one, str)}
+            for topic in some:
+                if isinstance(why := told[topic], str):
+                    self._say(topic, why, "source_settings_not_told", error=why)
+            changed = {topic: by_topic[topic] for topic in settings if self._seen.get(topic) != settings[topic]}
             await self._follow(changed, settings)
 
     async def _follow(self, topics: Mapping[str, list[Lane]], settings: Mapping[str, Mapping[str, str]]) -> None:

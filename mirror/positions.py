@@ -23,7 +23,7 @@ from typing import Protocol
 from drupelet.log_tree import Log
 from mirror import epochs, ledger
 from mirror.asking import EpochQuestion
-from mirror.errors import TargetError
+from mirror.errors import TargetError, UntoldError
 from mirror.lane import Lane
 from mirror.source import Source
 from mirror.target import Target
@@ -67,8 +67,15 @@ class Positions:
                 if lane.may_go_back:
                     await self._go_back(lane)
             judged = [lane for lane in unsettled if lane.go_back_to is None and not _waits(lane)]
-            await self._ask([lane for lane in judged if await self._must_ask(lane)])
+            await self._ask([lane for lane in judged if await self._must_be_asked(lane)])
             unsettled = [lane for lane in judged if lane.may_go_back]  # and is judged again where it goes on
+
+    async def _must_be_asked(self, lane: Lane) -> bool:
+        try:
+            return await self._must_ask(lane)
+        except UntoldError as error:  # the others go on
+            self._tell(f"{lane.name} position", str(error))
+            return False
 
     async def _must_ask(self, lane: Lane) -> bool:
         """Do what can be done without the leader, and return whether it must be asked."""
@@ -110,8 +117,11 @@ class Positions:
                 continue  # a life has begun elsewhere meanwhile
             if isinstance(answer, str):
                 self._tell(f"{asked[partition].name} position", f"its leader cannot judge it: {answer}")
-            else:
+                continue
+            try:
                 await self._judge(asked[partition], answer)
+            except UntoldError as error:
+                self._tell(f"{asked[partition].name} position", str(error))
 
     async def _judge(self, lane: Lane, answer: epochs.EpochEnd) -> None:
         starts = {lane.partition: 0}

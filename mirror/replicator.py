@@ -42,6 +42,7 @@ from mirror.errors import (
     PositionsError,
     SourceError,
     TargetError,
+    UntoldError,
 )
 from mirror.following import Following
 from mirror.lags import Lags, Watched
@@ -137,6 +138,7 @@ class Replicator:
         self._turn = 0
         self._nothing_selected = False
         self._unnamed: set[str] = set()  # topics that can have no name at the target
+        self._waiting: set[TopicPartition] = set()  # that cannot begin, as the source does not tell of them
         self._refused_topics: set[str] = set()  # of which nothing tells what came from the target
         self._have_begun = False  # lives of lanes, whose positions are to be judged
         self._screen = Screen(self, config.request_timeout_ms / 1000)
@@ -396,6 +398,7 @@ class Replicator:
             self._set_trouble("target", "")  # no lane may ever do so, where all came from there
         if not new:
             self._set_trouble("positions", "")
+            self._note_waiting({})
             return True
         try:
             commits = await self.source.commits(list(new))
@@ -405,13 +408,18 @@ class Replicator:
         self._set_trouble("positions", "")
         if self._screen.is_blind:
             new = self._known_before(new, commits)
-        starts, _ = await self.source.bounds([partition for partition in new if partition not in commits])
+        starts, _, untold = await self.source.known_bounds([tp for tp in new if tp not in commits])
+        new = {tp: topic for tp, topic in new.items() if tp not in untold}
         positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in new}
         verdicts = self._judged({tp.topic: topic for tp, topic in new.items()}, positions)
         new = {tp: topic for tp, topic in new.items() if is_sent(verdicts[tp.topic])}
-        settings = await self.source.settings(sorted({partition.topic for partition in new}))
+        described = await self.source.known_settings(sorted({partition.topic for partition in new}))
         for partition, topic in new.items():
-            lane = self._new_lane(partition, settings[partition.topic])
+            settings = described[partition.topic]
+            if isinstance(settings, str):
+                untold[partition] = settings
+                continue
+            lane = self._new_lane(partition, settings)
             if lane is None:
                 continue
             lane.found(topic)
@@ -432,7 +440,16 @@ class Replicator:
         if len(new) > LINES_MAX:
             names = {partition.topic for partition in new}
             _log.info("begin_many", topics=len(names), partitions=len(new), resumed=len(commits.keys() & new.keys()))
-        return True
+        self._note_waiting(untold)
+        return not untold
+
+    def _note_waiting(self, untold: Mapping[TopicPartition, str]) -> None:
+        """Name the partitions that cannot begin yet: the others do."""
+        for partition in self._waiting - untold.keys():
+            self._set_trouble(f"{partition.topic}-{partition.partition} source", "")
+        for partition, why in untold.items():
+            self._set_trouble(f"{partition.topic}-{partition.partition} source", why)
+        self._waiting = set(untold)
 
     def _known_before(
         self, new: Mapping[TopicPartition, Topic], commits: Mapping[TopicPartition, Commit]
@@ -596,7 +613,7 @@ class Replicator:
                     if not is_same and not await self._turn_to_writer(lane, found, answer.log_end):
                         break
                 self._take(lane, found)
-        except BadBatch as error:
+        except (BadBatch, UntoldError) as error:
             self._rest(lane, str(error))
         else:
             if self._rests.pop(lane.partition, None) is not None:
@@ -692,7 +709,10 @@ class Replicator:
 
     async def _settle_out_of_range(self, positions: Iterable[TopicPartition]) -> None:
         wanted = [partition for partition in positions if partition in self._lanes]
-        starts, ends = await self.source.bounds(wanted)
+        starts, ends, untold = await self.source.known_bounds(wanted)
+        for partition, why in untold.items():
+            self._rest(self._lanes[partition], why)
+        wanted = [partition for partition in wanted if partition not in untold]
         read = {tp: self._lanes[tp].read_offset for tp in wanted}
         above = [tp for tp in wanted if self._lanes[tp].read_offset > ends[tp] and self._lanes[tp].has_epoch]
         if above:

@@ -24,7 +24,7 @@ from kafka_wire.apis import DESCRIBE_CONFIGS, OFFSET_COMMIT, OFFSET_FETCH, TOPIC
 from kafka_wire.errors import ConnectionLost, WireError
 from kafka_wire.partitions import TopicPartition
 from mirror.asking import Asking
-from mirror.errors import NotOurTurnError, PositionsError, SourceError
+from mirror.errors import NotOurTurnError, PositionsError, SourceError, UntoldError
 from mirror.offsets import Commit, read_commit
 from mirror.reading import Reader
 from mirror.standby import Member
@@ -65,7 +65,19 @@ class Source(Asking):
         self.hang_up()
 
     async def settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Return, for each topic, the settings that its copy is made with; `cleanup.policy` is always among them."""
+        """Return, for each topic, the settings that its copy is made with; `cleanup.policy` is always among them.
+
+        Raises UntoldError where one topic is not described.
+        """
+        found = {}
+        for name, told in (await self.known_settings(names)).items():
+            if isinstance(told, str):
+                raise UntoldError(told)
+            found[name] = told
+        return found
+
+    async def known_settings(self, names: Sequence[str]) -> dict[str, dict[str, str] | str]:
+        """Return the same of each topic that is described, and a sentence about each other one."""
         if not names:
             return {}
         resources = [
@@ -78,16 +90,14 @@ class Source(Asking):
             connection = await cluster.any_connection()
             request = DescribeConfigsRequest(resources=resources)
             answer = await connection.ask(DESCRIBE_CONFIGS, request, timeout_s=self._timeout_s)
-        found = {}
+        found: dict[str, dict[str, str] | str] = {name: f"topic {name} was not described" for name in names}
         for told in answer.results:
             if told.error_code:
                 why = told.error_message or error_name(told.error_code)
-                raise SourceError(f"topic {told.resource_name} cannot be described: {why}")
+                found[told.resource_name] = f"topic {told.resource_name} cannot be described: {why}"
+                continue
             entries = {one.name: (one.value or "", _config_source(one.config_source)) for one in told.configs}
             found[told.resource_name] = copied_settings(entries)
-        silent = sorted(set(names) - found.keys())
-        if silent:
-            raise SourceError(f"topic {silent[0]} was not described")
         return found
 
     async def commits(self, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Commit]:

@@ -221,6 +221,14 @@ class SourceEnd:
                     log.told_start = log.start
             return {tp: log.start for tp, log in logs.items()}, {tp: log.end for tp, log in logs.items()}
 
+    async def known_bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[Offsets, Offsets, dict[TopicPartition, str]]:
+        return *await self.bounds(partitions), {}
+
+    async def known_settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        return await self.settings(names)
+
     async def ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Tell at once: kept seeds mean what they did."""
         return {partition: self._world.logs[partition].end for partition in partitions}

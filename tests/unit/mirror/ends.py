@@ -119,6 +119,12 @@ class MemorySource:
     async def bounds(self, partitions):
         return dict.fromkeys(partitions, self.start), dict.fromkeys(partitions, self.end)
 
+    async def known_bounds(self, partitions):
+        return *await self.bounds(partitions), {}
+
+    async def known_settings(self, names):
+        return await self.settings(names)
+
     async def ends(self, partitions):
         return dict.fromkeys(partitions, self.end)
 

@@ -8,6 +8,11 @@ import pytest
 
 from drupelet.kafka_client import ClientSettings
 from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from edge_broker.protocol.messages.list_offsets import (
@@ -37,12 +42,12 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from edge_broker.protocol.record_batch import build_batch
-from kafka_wire.apis import EARLIEST
+from kafka_wire.apis import EARLIEST, TOPIC_CONFIG, TOPIC_RESOURCE
 from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
 from mirror.asking import EpochQuestion
 from mirror.epochs import EpochEnd
-from mirror.errors import PositionsError, SourceError
+from mirror.errors import PositionsError, SourceError, UntoldError
 from mirror.offsets import Commit
 from mirror.source import Source
 from mirror.standby import Member
@@ -59,7 +64,7 @@ class Broker:
     def __init__(self):
         self.port = self.came = 0
         self.asked = []
-        self.leader = NODE
+        self.leader, self.leads_elsewhere = NODE, False
         self.versions = {}
         self.coordinator = self.epochs = self.stored = self.committed = self.listed = 0
         self.position = (42, "")
@@ -75,10 +80,12 @@ class Broker:
             peer.answer(request, getattr(self, f"on_{name}")(request.message))
 
     def on_Metadata(self, _):
-        led = MetadataResponsePartition(partition_index=0, leader_id=self.leader, leader_epoch=3)
+        led = [MetadataResponsePartition(partition_index=0, leader_id=self.leader, leader_epoch=3)]
+        if self.leads_elsewhere:
+            led.append(MetadataResponsePartition(partition_index=1, leader_id=NODE + 1, leader_epoch=3))
         gone = MetadataResponseTopic(name="u", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         node = MetadataResponseBroker(node_id=NODE, host="127.0.0.1", port=self.port)
-        return MetadataResponse(brokers=[node], topics=[MetadataResponseTopic(name="t", partitions=[led]), gone])
+        return MetadataResponse(brokers=[node], topics=[MetadataResponseTopic(name="t", partitions=led), gone])
 
     def on_FindCoordinator(self, _):
         return FindCoordinatorResponse(
@@ -105,6 +112,16 @@ class Broker:
         offset = 10 if asked.timestamp == EARLIEST else 90
         one = ListOffsetsPartitionResponse(partition_index=0, error_code=self.listed, offset=offset)
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[one])])
+
+    def on_DescribeConfigs(self, _):
+        policy = DescribeConfigsResourceResult(name="cleanup.policy", value="compact", config_source=TOPIC_CONFIG)
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(resource_type=TOPIC_RESOURCE, resource_name="t", configs=[policy]),
+                DescribeConfigsResult(resource_type=TOPIC_RESOURCE, resource_name="denied", error_code=denied),
+            ]
+        )
 
     def on_Fetch(self, _):
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=self.fetched)])
@@ -222,6 +239,41 @@ async def test_bounds_are_told_for_each_partition_or_why_not(source, asking):
         await asking.bounds([TP])
     with pytest.raises(SourceError, match="u-0 has no leader"):
         await asking.bounds([TopicPartition("u", 0)])
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "other", "why"),
+    [
+        (False, TopicPartition("u", 0), "has no leader"),
+        (True, TopicPartition("t", 1), "broker 8 is none of those"),
+    ],
+)
+async def test_a_partition_of_which_no_bounds_are_known_hides_those_of_no_other(source, asking, elsewhere, other, why):
+    source.leads_elsewhere = elsewhere
+    starts, ends, untold = await asking.known_bounds([TP, other])
+    assert (starts, ends) == ({TP: 10}, {TP: 90})
+    assert untold.keys() == {other}
+    assert why in untold[other]
+    with pytest.raises(UntoldError, match=why):
+        await asking.bounds([TP, other])
+
+
+async def test_where_no_leader_answers_the_source_is_away(source, asking):
+    source.leader = NODE + 1
+    with pytest.raises(SourceError, match="broker 8 is none of those") as raised:
+        await asking.known_bounds([TP])
+    assert not isinstance(raised.value, UntoldError)
+
+
+async def test_a_topic_that_is_not_described_hides_the_settings_of_no_other(asking):
+    found = await asking.known_settings(["t", "denied", "silent"])
+    assert found.pop("t") == {"cleanup.policy": "compact"}
+    assert found == {
+        "denied": "topic denied cannot be described: TOPIC_AUTHORIZATION_FAILED",
+        "silent": "topic silent was not described",
+    }
+    with pytest.raises(UntoldError, match="topic silent was not described"):
+        await asking.settings(["t", "silent"])
 
 
 async def test_no_record_is_told_from_a_fetch_that_failed(source, asking):
