@@ -36,7 +36,7 @@ from kafka_wire.errors import VersionUnknown, WireError
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.traffic import Traffic
 from mirror.epochs import EpochEnd
-from mirror.errors import SourceError, TargetError, UntoldError
+from mirror.errors import LeaderlessError, SourceError, TargetError, UntoldError
 from mirror.pauses import Pauses
 
 R = TypeVar("R", bound=Message)
@@ -134,7 +134,8 @@ class Asking:
         leader = leader_of(self._known, partition)
         if leader.node < 0:
             self._known.pop(partition.topic, None)
-            raise self._kind(f"{partition.topic}-{partition.partition} has no leader")
+            kind = UntoldError if self._kind is SourceError else LeaderlessError
+            raise kind(f"{partition.topic}-{partition.partition} has no leader")
         return leader
 
     async def _ask_with_others(self, topic: str) -> None:

@@ -34,6 +34,10 @@ class TopicRefusedError(TargetError):
     """The target is well, but does not let this topic be made, or grow."""
 
 
+class LeaderlessError(TargetError):
+    """The target is well, and one partition has no leader there."""
+
+
 class SameClusterError(TargetError):
     """The target is the source: each record would be copied again and again."""
 

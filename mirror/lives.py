@@ -30,7 +30,7 @@ from kafka_wire.errors import WireError
 from kafka_wire.fencing import LAST_EPOCH, Fence, Meanwhile, NoFence, Overtaken
 from kafka_wire.looking import Look, Wanted
 from mirror.between import Between
-from mirror.errors import OvertakenError, SourceError, TargetError
+from mirror.errors import LeaderlessError, OvertakenError, SourceError, TargetError
 from mirror.lane import Lane
 from mirror.provenance import carries
 from mirror.resuming import Resumed, Seen, floor_of
@@ -348,15 +348,19 @@ class Lives:
     async def _look(
         self, floors: dict[Lane, int], fence: Fence | None, steps_max: int = 200, below: int = NOWHERE
     ) -> dict[Lane, Look | str]:
-        wanted = {}
+        wanted, found = dict[Partition, Wanted](), dict[Lane, Look | str]()
         for lane, floor in floors.items():
             state = self._state(lane)
             fenced_by = -1 if fence is None else fence.producer_id
             ids = frozenset({state.life.producer_id, fenced_by} - {-1})
-            leader = await self.target.leader(lane.at_target)
+            try:
+                leader = await self.target.leader(lane.at_target)
+            except LeaderlessError as error:  # the others begin
+                found[lane] = str(error)
+                continue
             wanted[_at(lane)] = Wanted(leader, ids, floor if state.map.steps else NOWHERE, below, fenced_by)
         looks = await self.target.look(wanted, steps_max) if wanted else {}
-        return {lane: looks[_at(lane)] for lane in floors}
+        return found | {lane: looks[_at(lane)] for lane in floors if lane not in found}
 
     def _floor(self, lane: Lane) -> int:
         return 0 if lane.answered_below else floor_of(self._state(lane).map.end)
