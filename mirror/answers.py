@@ -7,6 +7,8 @@
 | TAKEN_APART | it is too large, or one record of it is refused for ever |
 | FENCED | another mirror has taken over |
 | MOVED | another may lead the partition, or its topic is gone |
+| OPEN | it may be there, or is; the leader answers the same batch again with its offset (repeating.py) |
+| SHORT | too few replicas are in sync; what was sent before may be there |
 
 Of all others, and of none at all (LOST), the log alone can tell. Must never come in: what is done about it.
 Source: Apache Kafka's Errors, LogValidator, ReplicaManager.
@@ -50,6 +52,8 @@ TAKEN_APART = frozenset(
     }
 )
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+OPEN = frozenset({LOST, *APPENDED})
+SHORT = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 MOVED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -9,7 +9,7 @@ they mean. What becomes of it:
 | an error, or no answer because the connection is gone | its lane is unsure: nothing more of it is sent |
 | the last one that an unsure lane has under way | the next rows |
 | too large, or a record is refused, and nothing has arrived | they are taken apart; of a single record the host says |
-| none, and the target surely knows them again (repeating.py) | the same batches are sent again |
+| none, or one that it lacks replicas, and the target surely knows them again (repeating.py) | they are sent again |
 | any other by which nothing has arrived | the same batches are sent again, after a wait that grows |
 | all else | a new life of the lane begins (lives.py): the target's log tells what is safe, the rest is packed anew |
 | the producer's epoch is an old one | another mirror has taken over: the host |
@@ -45,7 +45,7 @@ from kafka_wire.batches import (
 )
 from kafka_wire.codecs import Packer
 from kafka_wire.connection import Connection
-from mirror.answers import FENCED, LOST, MOVED, TAKEN_APART, first_refused, nothing_arrived
+from mirror.answers import FENCED, LOST, MOVED, OPEN, SHORT, TAKEN_APART, first_refused, nothing_arrived
 from mirror.asking import leader_of
 from mirror.dead_letter import Refused
 from mirror.dealing import BACKLOG_S, Dealing
@@ -562,7 +562,7 @@ class Sender:
         if lane.is_gone or batch not in lane.flight:
             return
         code = LOST if answer is None else answer.error_code
-        batch.lost += code == LOST
+        batch.lost += code in OPEN
         if code == ErrorCode.NONE and batch is lane.flight[0] and not lane.is_unsure and self._took(lane, answer):
             lane.flight.pop(0)
             self._taken(lane, batch)
@@ -651,10 +651,14 @@ class Sender:
             await self._again(lane, code, backoff)
             return
         broken = await self.isolation.note(lane)
-        await asyncio.sleep(RESEND_S if code == LOST else backoff.next_s())
-        if set(codes) == {LOST} and await self._repeat(lane, broken, backoff):
-            return
+        if code == LOST:
+            await asyncio.sleep(RESEND_S)
+        else:
+            await self.refusals.wait(lane, backoff.next_s())  # what is in flight may be there: it is kept
         lane.resend_from = first_refused(lane.flight)
+        is_open = bool(codes) and (OPEN | SHORT).issuperset(codes) and lane.resend_from is None
+        if is_open and await self._repeat(lane, broken, backoff):
+            return
         if code in MOVED:
             self.target.forget(lane.target_topic)
         await self._begin_life(lane, backoff, is_there=True)

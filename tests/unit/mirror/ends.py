@@ -473,7 +473,7 @@ class MemoryConnection:
         told = []
         for index, data in partitions:
             code, base = (0, -1) if isinstance(outcome, int) else self.target.append(data)
-            if outcome == ErrorCode.REQUEST_TIMED_OUT:  # by then the leader has it
+            if outcome in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
                 self.target.append(data)
             if isinstance(outcome, int):
                 code = outcome
