@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -41,11 +42,15 @@ class Leader(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic: its id in Kafka's text form, None where there are none, its error code, and its partitions' leaders."""
+    """A topic: its id in Kafka's text form, None where there are none, its error code, and its partitions' leaders.
+
+    `in_sync` has the number of in-sync replicas of each partition that lacks some.
+    """
 
     topic_id: str | None
     error_code: int
     leaders: dict[int, Leader]
+    in_sync: Mapping[int, int] = MappingProxyType({})
 
 
 class Cluster:
@@ -206,4 +211,9 @@ def uuid_of(topic_id: str | None) -> UUID:
 def _topic(topic: MetadataResponseTopic) -> Topic:
     text = None if topic.topic_id == NO_UUID else urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
     leaders = {entry.partition_index: Leader(entry.leader_id, entry.leader_epoch) for entry in topic.partitions}
-    return Topic(text, topic.error_code, dict(sorted(leaders.items())))
+    in_sync = {
+        one.partition_index: len(one.isr_nodes)
+        for one in topic.partitions
+        if len(one.isr_nodes) < len(one.replica_nodes)
+    }
+    return Topic(text, topic.error_code, dict(sorted(leaders.items())), in_sync)

@@ -27,7 +27,8 @@ ProducerStateManager, TransactionCoordinator of the source):
   and then gives another producer id, whose epoch says nothing about the old one's: `extend` once a day, with one
   partition, keeps it.
 - A partition without a leader gets its marker when it has one again. Until then the coordinator answers
-  CONCURRENT_TRANSACTIONS to all that begins anew, for every partition: give none that has no leader.
+  CONCURRENT_TRANSACTIONS to all that begins anew, for every partition: give none that has no leader. By the source, the
+  same holds of one with fewer in-sync replicas than min.insync.replicas: its leader takes no marker either.
 - A batch that head deletion or DeleteRecords has removed is still remembered. A marker of the epoch that is in force
   already leaves the sequences as they are.
 - Epochs end at LAST_EPOCH. The next producer id's markers say nothing about the old one, so an open transaction is left

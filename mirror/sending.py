@@ -250,6 +250,7 @@ class Sender:
                             self.host.made(lane, made)
                     try:
                         await self._join(lane)  # and connects meanwhile
+                        await self.target.check_in_sync(lane.at_target)
                     except TargetError:
                         self.target.look_anew(lane.target_topic)
                         is_there = False  # it may have been deleted
@@ -659,7 +660,7 @@ class Sender:
         is_open = bool(codes) and (OPEN | SHORT).issuperset(codes) and lane.resend_from is None
         if is_open and await self._repeat(lane, broken, backoff):
             return
-        if code in MOVED:
+        if code in MOVED | SHORT:
             self.target.forget(lane.target_topic)
         await self._begin_life(lane, backoff, is_there=True)
         if broken is not None:

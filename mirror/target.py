@@ -53,6 +53,7 @@ ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the futu
 
 
 REQUEST_BYTES_MAX = "socket.request.max.bytes"
+MIN_IN_SYNC = "min.insync.replicas"
 ADMIN_S = 60.0  # beside a request's own time, for brokers to make topics
 
 
@@ -68,6 +69,7 @@ class Target(Asking):
         self._partitions: dict[str, int] = {}  # of each topic that was asked about; 0 for one that is not there
         self._topics_lock = asyncio.Lock()
         self._waiting: dict[str, tuple[int, Mapping[str, str]]] = {}  # topics that lanes wait for
+        self._in_sync_min: dict[str, tuple[Topic, int | None]] = {}  # as asked for what was told of a topic
         self._created: dict[str, Created] = {}  # what became of those made with another, until they are asked for
 
     async def close(self) -> None:
@@ -224,6 +226,36 @@ class Target(Asking):
             answer = await connection.ask(INCREMENTAL_ALTER_CONFIGS, request, timeout_s=self._timeout_s)
         refused = [one for one in answer.responses if one.error_code]
         return f"{error_name(refused[0].error_code)}: {refused[0].error_message or ''}" if refused else ""
+
+    async def check_in_sync(self, partition: TopicPartition) -> None:
+        """Raise TargetError where a partition has fewer replicas in sync than its topic wants, as far as that is told.
+
+        A fence's marker there would be written late, and the coordinator lets nothing else begin until it is.
+        """
+        topic = self._known.get(partition.topic)
+        in_sync = None if topic is None else topic.in_sync.get(partition.partition)
+        if topic is None or in_sync is None:
+            return
+        known, wanted = self._in_sync_min.get(partition.topic, (None, None))
+        if known is not topic:
+            wanted = await self.in_sync_min(partition.topic)
+            self._in_sync_min[partition.topic] = topic, wanted
+        if wanted is not None and in_sync < wanted:
+            self.forget(partition.topic)
+            name = f"{partition.topic}-{partition.partition}"
+            raise TargetError(f"{name} has {in_sync} in-sync replicas, and {MIN_IN_SYNC}={wanted}")
+
+    async def in_sync_min(self, topic: str) -> int | None:
+        """Return how many replicas of a topic must be in sync for it to take a batch; None where it does not tell."""
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[MIN_IN_SYNC]
+        )
+        async with self._asked() as cluster:
+            connection = await cluster.any_connection()
+            request = DescribeConfigsRequest(resources=[resource])
+            answer = await connection.ask(DESCRIBE_CONFIGS, request, timeout_s=self._timeout_s)
+        values = [one.value or "" for result in answer.results for one in result.configs if one.name == MIN_IN_SYNC]
+        return int(values[0]) if values and values[0].isdigit() else None
 
     async def request_bytes_max(self, node: int) -> int | None:
         """Return the bytes of the largest request that a broker takes; None where it does not tell."""

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from drupelet.backoff import Backoff
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import ProduceResponse
-from mirror.answers import FENCED, LOST, MOVED, nothing_arrived
+from mirror.answers import FENCED, LOST, MOVED, SHORT, nothing_arrived
 from mirror.errors import OvertakenError, TargetError
 from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
@@ -310,7 +310,7 @@ class TransactionalSender(Sender):
             breaks = not self._is_stale(lane) and not self._why
             if breaks:
                 code = next((code for code in codes if code), LOST)
-                if code in MOVED:
+                if code in MOVED | SHORT:
                     self.target.forget(lane.target_topic)
                 self._break(f"{lane.name}: {_said(lane, code)}", was_fenced=bool(FENCED.intersection(codes)))
             broken = await self.isolation.note(lane)  # not before: the transaction would be committed without these

@@ -197,7 +197,7 @@ class MemoryTarget(Target):
         self.topic_ids = "t"
         self.requests, self.under_way_most, self.pause_s = 0, 0, 0.0
         self.cluster, self.pauses = self, Pauses()
-        self.request_limit, self.is_answering = None, True
+        self.request_limit, self.is_answering, self.short = None, True, ""
         self.cuts_at = lambda data: False
 
     @property
@@ -214,6 +214,10 @@ class MemoryTarget(Target):
     def forget(self, topic): ...
 
     def look_anew(self, topic): ...
+
+    async def check_in_sync(self, partition):
+        if self.short:
+            raise TargetError(self.short)
 
     def topic_id(self, topic):
         return self.topic_ids

@@ -1,0 +1,116 @@
+"""A partition that is short of in-sync replicas gets no fence: its marker would hold all that begin.
+
+Does not contain: batches that such a partition refuses (test_replicator.py).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from drupelet.kafka_client import ClientSettings
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from edge_broker.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kafka_wire.apis import TOPIC_RESOURCE
+from kafka_wire.partitions import TopicPartition
+from mirror import replicator, sending
+from mirror.errors import TargetError
+from mirror.target import Target
+from tests.support.scripted_wire import APIS, playing
+from tests.unit.mirror.ends import MemorySource, MemoryTarget, record
+from tests.unit.mirror.test_replicator import Run
+
+TP = TopicPartition("t", 0)
+
+
+class Broker:
+    """A broker of a topic with three replicas, of which `in_sync` are; `wanted` is its min.insync.replicas."""
+
+    def __init__(self):
+        self.in_sync, self.wanted, self.code, self.port, self.configs_asked = [7], "2", 0, 0, 0
+
+    async def play(self, peer):
+        await peer.begin()
+        while True:
+            request = await peer.request()
+            peer.answer(request, getattr(self, f"on_{APIS[request.key].name}")())
+
+    def on_Metadata(self):
+        one = MetadataResponsePartition(
+            partition_index=0, leader_id=7, leader_epoch=3, replica_nodes=[7, 8, 9], isr_nodes=self.in_sync
+        )
+        node = MetadataResponseBroker(node_id=7, host="127.0.0.1", port=self.port)
+        return MetadataResponse(brokers=[node], topics=[MetadataResponseTopic(name="t", partitions=[one])])
+
+    def on_DescribeConfigs(self):
+        self.configs_asked += 1
+        one = DescribeConfigsResourceResult(name="min.insync.replicas", value=self.wanted)
+        result = DescribeConfigsResult(
+            resource_type=TOPIC_RESOURCE, resource_name="t", error_code=self.code, configs=[] if self.code else [one]
+        )
+        return DescribeConfigsResponse(results=[result])
+
+
+@pytest.fixture
+async def broker():
+    played = Broker()
+    async with playing(played.play) as played.port:
+        yield played
+
+
+@pytest.fixture
+async def target(broker):
+    made = Target(ClientSettings(f"127.0.0.1:{broker.port}", "unit", 30_000))
+    yield made
+    await made.close()
+
+
+async def test_a_partition_with_fewer_replicas_in_sync_than_its_topic_wants_is_short_until_it_has_them(broker, target):
+    await target.leader(TP)
+    with pytest.raises(TargetError, match=r"t-0 has 1 in-sync replicas, and min\.insync\.replicas=2"):
+        await target.check_in_sync(TP)
+    broker.in_sync = [7, 9]
+    await target.leader(TP)  # it was forgotten
+    await target.check_in_sync(TP)
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "wanted", "code", "asked"),
+    [([7, 8, 9], "3", 0, 0), ([7, 8], "2", 0, 1), ([7], "2", int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), 1)],
+)
+async def test_a_partition_that_is_not_known_to_be_short_is_fenced(broker, target, in_sync, wanted, code, asked):
+    broker.in_sync, broker.wanted, broker.code = in_sync, wanted, code
+    await target.leader(TP)
+    for _ in range(3):
+        await target.check_in_sync(TP)
+    assert broker.configs_asked == asked
+
+
+async def test_no_marker_is_written_while_a_partition_is_short(monkeypatch):
+    monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
+    monkeypatch.setattr(sending, "REMEMBERED_S", 10**10)
+    target, seen = MemoryTarget(), SimpleNamespace(times=0)
+    target.short = "t-0 has 1 in-sync replicas, and min.insync.replicas=2"
+    run = Run(MemorySource([record(o) for o in range(30)]), target)
+
+    def named_then_whole():
+        if target.short and target.short in run.replicator.trouble():
+            seen.times += 1
+            assert target.log == []
+            target.short = "" if seen.times == 3 else target.short
+        return run.acked == 30
+
+    await run.until(named_then_whole)
+    assert seen.times == 3
+    assert run.offsets == list(range(30))
