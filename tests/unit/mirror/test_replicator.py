@@ -567,7 +567,7 @@ async def test_kills_and_failures_in_any_order_lose_nothing_and_double_nothing(k
     config = replace(CONFIG, batch_bytes_max=600)
     for _ in range(6):
         run = killed(source, target, config=config)
-        far = len(target.log) + chance.randrange(60)
+        far = min(len(target.log) + chance.randrange(60), 339)  # of 340: it may have sent all before it is killed
         await run.until(lambda at=far: len(target.log) > at)
         if chance.random() < 0.3:
             source.group.clear()
