@@ -1,4 +1,4 @@
-"""SYNC: one open file whose content is read at any position, compressed by gzip, bzip2 or xz or not at all.
+"""SYNC: one open file whose content is read at any position, compressed by gzip, bzip2, xz or zstd, or not at all.
 
 An open file keeps its content when its last name is removed. Positions are of the content, uncompressed. Only regular
 files are opened, and opening never waits. Source: open(2).
@@ -20,11 +20,19 @@ from gateway.sources.matches import kind_of
 from gateway.sources.places import Place
 from gateway.sources.rotation import is_compressed
 
+
+def _zstd(file: BinaryIO) -> Any:
+    from gateway.sources.zstd_file import ZstdFile  # noqa: PLC0415 (the library's memory, only where a file needs it)
+
+    return ZstdFile(file)
+
+
 _READERS: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
     ".lzma": lzma.LZMAFile,
+    ".zst": _zstd,
 }
 
 

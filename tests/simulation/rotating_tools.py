@@ -17,12 +17,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
-READERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
+import zstandard
+
+UNREADABLE = ".lz4"
+READERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress,
+    ".bz2": bz2.decompress,
+    ".xz": lzma.decompress,
+    ".zst": zstandard.decompress,
+}
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lambda data: lzma.compress(data, preset=0),
-    ".zst": lambda data: b"\x28" + data,
+    ".zst": zstandard.compress,
+    UNREADABLE: lambda data: b"\x04" + data,
 }
 
 
@@ -38,9 +47,9 @@ class RotatingTool(ABC):
         self.rotated: Path | None = None
         self._keep = chance.choice((1, 2, 3, 5, 100))
         self._creates = chance.random() < 0.7
-        self._ending = chance.choice((None, None, None, ".gz", ".bz2", ".xz", ".zst"))
+        self._ending = chance.choice((None, None, None, ".gz", ".bz2", ".xz", ".zst", UNREADABLE))
         self._delays = chance.random() < 0.5
-        self.can_lose = self._keep < 100 or self._ending == ".zst"
+        self.can_lose = self._keep < 100 or self._ending == UNREADABLE
 
     def __str__(self) -> str:
         compressed = f", {self._ending}{' delayed' if self._delays else ''}" if self._ending else ""
@@ -54,7 +63,7 @@ class RotatingTool(ABC):
 
     def lines_kept(self) -> set[bytes]:
         """Return the lines of all files that exist and can be read, beginnings of lines among them."""
-        files = [path for path in self.path.parent.rglob("*") if path.is_file() and path.suffix != ".zst"]
+        files = [path for path in self.path.parent.rglob("*") if path.is_file() and path.suffix != UNREADABLE]
         contents = (READERS.get(path.suffix, bytes)(path.read_bytes()) for path in files)
         return {line for content in contents for line in content.split(b"\n")}
 
@@ -141,7 +150,7 @@ class CopyTruncate(Numbered):
     def __init__(self, chance: random.Random, directory: Path) -> None:
         super().__init__(chance, directory)
         self._keep = 100
-        self.can_lose = self._ending == ".zst"
+        self.can_lose = self._ending == UNREADABLE
 
     def _move(self, newest: Path, clock_s: float) -> None:
         shutil.copyfile(self.path, newest)

@@ -7,8 +7,6 @@ Invariants:
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import os
 import shutil
 from itertools import count
@@ -19,6 +17,7 @@ import pytest
 from gateway.sources import family
 from gateway.sources.places import FamilyState, Gone, Item, Line, from_json, to_json
 from gateway.sources.tail import Tail
+from tests.simulation.rotating_tools import COMPRESSORS, UNREADABLE
 from tests.unit.gateway.test_tail import append, follow, read_all, texts
 
 
@@ -54,7 +53,7 @@ def line_texts(items: list[Item]) -> list[bytes]:
 
 def compress(path: Path, ending: str = ".gz") -> None:
     """Do as gzip(1) and its kin do, which keep the time of change."""
-    compressed = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": lambda data: b"zst" + data}[ending]
+    compressed = COMPRESSORS[ending]
     target, status = path.with_name(path.name + ending), path.stat()
     target.write_bytes(compressed(path.read_bytes()))
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -171,7 +170,7 @@ def test_rotated_files_in_another_directory_are_found_by_the_pattern(log: Path) 
     assert texts(read_all(tail(state))) == [b"2", b"3", b"4"]
 
 
-@pytest.mark.parametrize("ending", [".gz", ".bz2"])
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
 def test_what_was_rotated_and_compressed_while_stopped_is_read(log: Path, ending: str) -> None:
     log.write_bytes(b"1\n")
     state = saved(read_all(follow(log)))
@@ -193,12 +192,12 @@ def test_what_was_compressed_in_a_format_that_is_not_read_is_reported(log: Path)
     append(log, b"2\n")
     rotate(log, 9)
     append(log, b"3\n")
-    compress(log.with_name("app.log.1"), ".zst")
+    compress(log.with_name("app.log.1"), UNREADABLE)
     items = read_all(follow(log, state))
     assert (line_texts(items), lost_bytes(items)) == ([b"3"], [None])
 
 
-@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("ending", [".gz", ".zst", UNREADABLE])
 def test_compression_of_what_was_read_is_neither_a_loss_nor_read_again(log: Path, ending: str) -> None:
     log.write_bytes(b"1\n")
     tail = follow(log)
@@ -213,14 +212,15 @@ def test_compression_of_what_was_read_is_neither_a_loss_nor_read_again(log: Path
     assert read_all(follow(log, saved(items))) == []
 
 
-def test_a_compressed_file_that_is_cut_off_is_read_as_far_as_it_goes_and_reported(log: Path) -> None:
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_compressed_file_that_is_cut_off_is_read_as_far_as_it_goes_and_reported(log: Path, ending: str) -> None:
     log.write_bytes(b"1\n")
     state = saved(read_all(follow(log)))
-    append(log, b"".join(b"%d\n" % number for number in range(50_000)))
+    append(log, b"".join(b"%d\n" % number for number in range(200_000)))
     rotate(log, 9)
     append(log, b"end\n")
-    compress(log.with_name("app.log.1"))
-    whole = log.with_name("app.log.1.gz")
+    compress(log.with_name("app.log.1"), ending)
+    whole = log.with_name(f"app.log.1{ending}")
     os.truncate(whole, whole.stat().st_size // 2)
     items = read_all(follow(log, state))
     assert line_texts(items)[0] == b"0"
