@@ -243,6 +243,7 @@ class Family:
             else:
                 del strangers[entry.id]
                 self._found(file, entry)
+        self._put_path_last()
         ordered = in_order(
             strangers.values(), str(self.path), counts_upwards=self._counts_upwards(strangers.values(), empty)
         )
@@ -310,6 +311,8 @@ class Family:
                 return entry
         else:
             found = [entry for entry in entries.values() if entry.inode == file.place.inode]
+        if not file.place.head_bytes and file is not self.files[-1]:  # nothing tells it from the next with its inode
+            found = [entry for entry in found if entry.path != str(self.path)]
         return next((entry for entry in found if is_at(entry, file)), None)
 
     def _found(self, file: FamilyFile, entry: Entry) -> None:
@@ -325,6 +328,13 @@ class Family:
             note_head_of(file)
         if file.is_finished and file.size > file.place.position:
             file.is_finished, file.was_finished = False, True
+            self.changes += 1
+
+    def _put_path_last(self) -> None:
+        """Let the file that has the path be the newest: a look may have missed it while other files came."""
+        at = next((at for at, file in enumerate(self.files[:-1]) if file.path == self.path), None)
+        if at is not None:
+            self.files.append(self.files.pop(at))
             self.changes += 1
 
     # Copies

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,67 @@ class Race:
     def finish(self) -> None:
         self.items += read_all(self._tail)
         self._tail.close()
+
+
+FINE: dict[str, tuple[str, str, str]] = {  # the names of the rotated files, the oldest first
+    "log4j2 counts upwards": ("app-1.log", "app-2.log", "app-3.log"),
+    "logrotate counts downwards": ("app.log.3", "app.log.2", "app.log.1"),
+}
+
+
+def rotation(log: Path, names: tuple[str, ...], content: bytes) -> list[Callable[[], None]]:
+    """Return one step for each name that the tool changes, and the program's write at the end."""
+    steps: list[Callable[[], None]] = [partial(log.with_name(names[0]).unlink, missing_ok=True)]
+    for older, newer in pairwise((*names, log.name)):
+        steps.append(partial(rename_if_exists, log.with_name(newer), log.with_name(older)))
+    return [*steps, log.touch, partial(append, log, content)]
+
+
+def rename_if_exists(path: Path, target: Path) -> None:
+    if path.exists():
+        path.rename(target)
+
+
+@pytest.mark.parametrize("per_call", [1, 2, 4, 7])
+@pytest.mark.parametrize("rotations", [1, 2])
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("names", list(FINE.values()), ids=list(FINE))
+def test_a_line_that_is_being_written_stays_whole_through_any_rotation(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, ...],
+    is_read: bool,
+    rotations: int,
+    per_call: int,
+) -> None:
+    """Some files may be deleted before they were seen; the line in the last file is not."""
+    calls, number, was_left = Interleaved(monkeypatch), 1, False
+    while not was_left:
+        log = tmp_path / str(number) / "app.log"
+        log.parent.mkdir()
+        log.write_bytes(b"0\n")
+        race = Race(log, calls)
+        for content in (b"1\n", b"2\n", b"3\n"):
+            for step in rotation(log, names, content):
+                step()
+            race.read(until_quiet=is_read)
+        contents = [*[b"4\n"] * (rotations - 1), b"9\nbegun"]
+        steps = [step for content in contents for step in rotation(log, names, content)]
+        due = {
+            number + at: partial(take_all, steps[at * per_call : (at + 1) * per_call])
+            for at in range(-(-len(steps) // per_call))
+        }
+        was_left = race.read_while(due)
+        race.read(until_quiet=True)
+        append(log, b" and ended\n")
+        race.finish()
+        lines = line_texts(race.items)
+        assert lines[-1] == b"begun and ended", f"before call {number}: {lines}"
+        assert lines == sorted(set(lines)), f"before call {number}"
+        assert not [item for item in race.items if isinstance(item, Gone)] or not is_read, f"before call {number}"
+        number += 1
+
+
+def take_all(steps: Sequence[Callable[[], None]]) -> None:
+    for step in steps:
+        step()

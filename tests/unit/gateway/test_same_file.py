@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.sources import family
 from gateway.sources.places import Gone, Line, from_json, to_json
 from tests.unit.gateway.test_rotations import line_texts, lost_bytes, rotate, saved
 from tests.unit.gateway.test_tail import append, follow, read_all, texts
@@ -136,3 +137,46 @@ def test_a_stop_between_any_two_lines_keeps_what_tells_the_file(log: Path) -> No
         later = read_all(follow(log, from_json(to_json(item.after))))
         assert not [one for one in later if isinstance(one, Gone)]
         assert len(later) == HEADERS.count(b"\n") + 3 - (log.read_bytes()[: item.after.place.position].count(b"\n"))
+
+
+@pytest.mark.parametrize("begins", [b"", b"2\n"])
+def test_a_file_that_takes_over_the_inode_of_one_that_was_never_opened_is_the_newest(log: Path, begins: bytes) -> None:
+    """Its last line is being written: it is no rotated file's, and is taken once it is whole."""
+    log.write_bytes(b"1\n")
+    tail = follow(log)
+    assert texts(read_all(tail)) == [b"1"]
+    rotate(log, 9)
+    append(log, begins)
+    with pytest.MonkeyPatch.context() as patch:  # the file is renamed between the scan and the opening
+        patch.setattr(family, "note_head_of", lambda _file: None)
+        patch.setattr(family.Family, "_open", lambda _family, _file: None)
+        tail.look()
+        log.rename(log.with_name("kept"))  # for its inode
+        for content in (b"3\n", b"4\n"):
+            log.with_name("app.log.1").unlink()
+            log.write_bytes(content)
+            rotate(log, 1)
+            tail.look()
+    log.unlink()
+    log.with_name("kept").rename(log)
+    log.write_bytes(b"5\nbegun")
+    items = read_all(tail)
+    append(log, b" and ended\n")
+    items += read_all(tail)
+    assert line_texts(items) == [b"4", b"5", b"begun and ended"]
+
+
+def test_a_file_that_was_missed_while_it_was_renamed_back_is_the_newest(log: Path) -> None:
+    log.write_bytes(b"1\n")
+    tail = follow(log)
+    items = read_all(tail)
+    log.rename(log.with_name("app.log.1"))
+    log.write_bytes(b"2\n")
+    items += read_all(tail)
+    log.unlink()
+    log.with_name("app.log.1").rename(log)
+    append(log, b"3\nbegun")
+    items += read_all(tail)
+    append(log, b" and ended\n")
+    items += read_all(tail)
+    assert line_texts(items) == [b"1", b"2", b"3", b"begun and ended"]
