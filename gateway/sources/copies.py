@@ -19,13 +19,13 @@ SAMPLE_BYTES = 256
 
 @contextmanager
 def opened(entry: Entry) -> Iterator[OpenFile | None]:
-    """Open the file that the entry stands for; None where it has gone or may not be read.
+    """Open the file that the entry stands for; None where it has gone.
 
-    Raises OSError for anything else, such as a lack of descriptors, which tells nothing of the file.
+    Raises OSError for anything else, such as a lack of permission or of descriptors, which tells nothing of the file.
     """
     try:
         file = OpenFile(Path(entry.path))
-    except (FileNotFoundError, NotADirectoryError, NotRegularError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError, NotRegularError):
         yield None
         return
     try:

@@ -24,18 +24,20 @@ import glob
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.sources.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start
+from gateway.sources.denied_files import MISSED_LOOKS_MIN, DeniedFiles
 from gateway.sources.family_file import (
     FamilyFile,
     count_as_read,
     from_entry,
     from_seen,
     id_of,
-    is_at,
+    is_intact,
+    may_be_at,
     note_head,
     note_head_of,
     note_last,
@@ -50,7 +52,6 @@ ANY_TIME = -1
 SCANS_MAX = 5  # for a copy that is renamed or compressed meanwhile
 WHOLE_LOOK_S = 5.0  # a finished file that grows does not change its directory
 LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change that follows
-MISSED_LOOKS_MIN = 2  # a name may be missed while it is renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ class Family:
         self.path = path
         self.files: list[FamilyFile] = []
         self.lost: list[Lost] = []
-        self.trouble: OSError | None = None  # why a file with unread bytes cannot be opened
+        self._unopened: OSError | None = None  # why a file with unread bytes cannot be opened
+        self._denied = DeniedFiles()
         self.changes = 0
         self._rotated = rotated
         self._is_alone = is_alone
@@ -105,6 +107,11 @@ class Family:
         """Close all files."""
         for file in self.files:
             file.close()
+
+    @property
+    def trouble(self) -> OSError | None:
+        """Why a file is not read now."""
+        return self._unopened or self._denied.error
 
     @property
     def newest(self) -> FamilyFile | None:
@@ -186,7 +193,7 @@ class Family:
 
     def _note_late_lines(self, file: FamilyFile) -> None:
         if file.is_finished and file.size > file.place.position:
-            if _is_intact(file):
+            if is_intact(file):
                 file.is_finished, file.was_finished = False, True
                 self.changes += 1
             else:
@@ -201,7 +208,7 @@ class Family:
 
     def _look_whole(self) -> None:
         for file in list(self.files):
-            if not _is_intact(file):  # before newer copies are added
+            if not is_intact(file):  # before newer copies are added
                 self._move_to_copy(file, file.size)
         entries = {entry.id: entry for entry in self._entries()}
         if not self.files:
@@ -248,12 +255,13 @@ class Family:
             strangers.values(), str(self.path), counts_upwards=self._counts_upwards(strangers.values(), empty)
         )
         ordered = [entry for entry in ordered if not is_being_compressed(entry, entries.values())]
+        ordered = self._set_aside_denied(ordered, entries.values())
         for file in self.files:
             if file.opened is not None and not file.place.head_bytes:
                 note_head(file)  # by it a copy is known
         copied = self._adopt_copies(ordered)
         unknown = [entry for entry in ordered if not self._is_copy(entry)]
-        if unknown and not all(map(_is_intact, self.files)):  # they may be copies of a file truncated since
+        if unknown and not all(map(is_intact, self.files)):  # they may be copies of a file truncated since
             self._whole_looks_due += 1
             return
         unseen = [entry for entry in ordered if not entry.size or entry in unknown]
@@ -265,6 +273,13 @@ class Family:
             self._add(entry, ranks, empty)
         self._drop_gone()
         self._taken_over = None
+
+    def _set_aside_denied(self, ordered: list[Entry], entries: Collection[Entry]) -> list[Entry]:
+        for gone in self._denied.take_gone(entries):
+            size = None if is_compressed(gone.path) else gone.size or None
+            why = "the file was removed before the gateway could read it"
+            self.lost.append(Lost(Place(gone.inode, 0, 0, 0, gone.modified_ns), size, why))
+        return self._denied.set_aside(ordered)
 
     def _entries(self) -> Iterator[Entry]:
         """Return the files of the family, and those that a known file may have become. Raises OSError."""
@@ -313,7 +328,7 @@ class Family:
             found = [entry for entry in entries.values() if entry.inode == file.place.inode]
         if not file.place.head_bytes and file is not self.files[-1]:  # nothing tells it from the next with its inode
             found = [entry for entry in found if entry.path != str(self.path)]
-        return next((entry for entry in found if is_at(entry, file)), None)
+        return next((entry for entry in found if may_be_at(entry, file)), None)
 
     def _found(self, file: FamilyFile, entry: Entry) -> None:
         path = Path(entry.path)
@@ -411,7 +426,7 @@ class Family:
         entries: list[Entry] = []
         for _ in range(SCANS_MAX):
             before, entries = entries, list(self._entries())
-            if before and _names(before) == _names(entries):
+            if before and {(one.path, one.id) for one in before} == {(one.path, one.id) for one in entries}:
                 return None
             copy = self._newest_copy(file, entries, size)
             if copy is not None:
@@ -507,8 +522,8 @@ class Family:
             if file.path is not None or file.holds_unread or file.missed_looks < MISSED_LOOKS_MIN:
                 continue
             file.close()
-            if not file.is_finished and not self._is_succeeded(file):
-                continue  # it may be between two names, and nothing else waits
+            if not file.is_finished and (self._denied or not self._is_succeeded(file)):
+                continue  # it may be between two names, and nothing else waits; or have one that may not be read
             holds_more = file.unread_bytes or file.may_grow or file.place.head_bytes
             if holds_more and not file.is_finished and not self._is_among_new(file):
                 unread = None if file.may_grow else file.unread_bytes or None
@@ -531,7 +546,7 @@ class Family:
     # Opening
 
     def _open_unread(self) -> None:
-        self.trouble = None
+        self._unopened = None
         room = HELD_MAX - sum(file.opened is not None and not file.is_finished for file in self.files)
         for file in self.files:
             if file.opened is None and file.path is not None and not file.is_finished and room > 0:
@@ -546,7 +561,7 @@ class Family:
             return
         except OSError as error:
             error.filename = str(file.path)
-            self.trouble = error
+            self._unopened = error
             return
         if (found.device, found.inode) != (file.device, file.place.inode):
             found.close()  # renamed since: the next look finds it
@@ -566,17 +581,6 @@ def _entry(path: str) -> Entry | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _names(entries: Iterable[Entry]) -> set[tuple[str, int, int]]:
-    return {(entry.path, *entry.id) for entry in entries}
-
-
-def _is_intact(file: FamilyFile) -> bool:
-    """Whether an open file still has what was read and seen of it, so that it was not truncated."""
-    if file.opened is None or file.opened.is_compressed:
-        return True
-    return file.opened.status().st_size >= file.size and file.opened.holds_place(file.place)
 
 
 def _refuse_irregular(path: Path) -> None:

@@ -64,6 +64,21 @@ def is_at(entry: Entry, file: FamilyFile) -> bool:
     return holds_place(entry, file.place)
 
 
+def may_be_at(entry: Entry, file: FamilyFile) -> bool:
+    """Whether the file with the right inode is that file, as far as this user may read it."""
+    try:
+        return is_at(entry, file)
+    except PermissionError:
+        return True  # checked once it can be opened
+
+
+def is_intact(file: FamilyFile) -> bool:
+    """Whether an open file still has what was read and seen of it, so that it was not truncated."""
+    if file.opened is None or file.opened.is_compressed:
+        return True
+    return file.opened.status().st_size >= file.size and file.opened.holds_place(file.place)
+
+
 def id_of(file: FamilyFile) -> tuple[int, int]:
     """Return the device and the inode, as `Entry.id` does."""
     return -1 if file.device is None else file.device, file.place.inode

@@ -216,7 +216,10 @@ class FileSource:
             self._tell_unreadable(error)
             return []
         seen = self._tail.is_open or self._tail.state is not None
-        self._tell(None if seen else self._missing_directory())
+        if self._tail.trouble is not None:
+            self._tell_unreadable(self._tail.trouble)
+        else:
+            self._tell(None if seen else self._missing_directory())
         self._note_absent(not seen and self._trouble is None)
         now_s = time.monotonic()
         if items:

@@ -89,10 +89,12 @@ class Tail:
             self._note_others()
         if file is not None and not is_new:  # the caller may save the first place before the first line is taken
             self._read(file, items)
-        items += self._lost_items()
-        if self._family.trouble is not None and not items:
-            raise self._family.trouble
-        return items
+        return items + self._lost_items()
+
+    @property
+    def trouble(self) -> OSError | None:
+        """Why a file with unread bytes is not read now."""
+        return self._family.trouble
 
     def unread_bytes(self) -> int:
         """Return how much of the known files is unread, a last line without its newline included."""
