@@ -23,6 +23,8 @@ KEPT_BYTES_MAX = 65_536  # of a longer value
 XZ, LZ4, ZSTD = 1, 2, 4
 CODECS = XZ | LZ4 | ZSTD
 _STEP_BYTES = 65_536
+_ZSTD_HEADER_BYTES_MAX = 18
+_LENGTH_BYTES_MAX = 4 << 20  # of a run of 1 GiB, more than journald stores
 _XZ_MEMORY_MAX = 96 << 20
 
 ReadPayload = Callable[[int], bytes]  # the first n bytes as stored
@@ -57,8 +59,20 @@ def field_value(codec: int, read: ReadPayload, stored_bytes: int, name_bytes: in
     whole = _unpacked(codec, read, name_bytes + VALUE_BYTES_MAX + 1)
     if len(whole) <= name_bytes + VALUE_BYTES_MAX:
         return whole[name_bytes:]
-    size = int.from_bytes(read(8), "little") - name_bytes if codec == LZ4 else None
-    return LongValue(whole[name_bytes : name_bytes + KEPT_BYTES_MAX], size)
+    size = _declared_bytes(codec, read)
+    return LongValue(whole[name_bytes : name_bytes + KEPT_BYTES_MAX], None if size is None else size - name_bytes)
+
+
+def _declared_bytes(codec: int, read: ReadPayload) -> int | None:
+    """Return the size of the unpacked payload as the payload gives it, None where it does not; raises ZstdError."""
+    if codec == LZ4:
+        return int.from_bytes(read(8), "little")
+    if codec == ZSTD:
+        import zstandard  # noqa: PLC0415
+
+        size = zstandard.frame_content_size(read(_ZSTD_HEADER_BYTES_MAX))
+        return size if size >= 0 else None
+    return None
 
 
 def _unpacked(codec: int, read: ReadPayload, count: int) -> bytes:
@@ -74,9 +88,13 @@ def _unpacked_zstd(read: ReadPayload, count: int) -> bytes:
     source = _Stored(read)
     try:
         with zstandard.ZstdDecompressor(max_window_size=8 << 20).stream_reader(cast(IO[bytes], source)) as reader:
-            return _read_up_to(reader.read, count)
+            found = _read_up_to(reader.read, count)
+        declared = _declared_bytes(ZSTD, read)
     except zstandard.ZstdError as error:
         raise CorruptionError(f"a data object is no zstd frame ({error})") from error
+    if declared is not None and len(found) != min(declared, count):  # the reader takes the end of input for the end
+        raise CorruptionError("a data object's zstd frame ends early")
+    return found
 
 
 def _unpacked_xz(read: ReadPayload, count: int) -> bytes:
@@ -99,18 +117,25 @@ def _unpacked_xz(read: ReadPayload, count: int) -> bytes:
 def _unpacked_lz4(read: ReadPayload, count: int) -> bytes:
     size = int.from_bytes(read(8), "little")
     if size > count:
-        return _lz4_beginning(read, count)
+        return _lz4_beginning(read, count, size)
     import lz4.block  # noqa: PLC0415
 
     try:
-        return bytes(lz4.block.decompress(_Stored(read, 8).read(-1), uncompressed_size=size))
+        found = bytes(lz4.block.decompress(_Stored(read, 8).read(-1), uncompressed_size=size))
     except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
         raise CorruptionError(f"a data object is no LZ4 block ({error})") from error
+    if len(found) != size:
+        raise CorruptionError(f"a data object's LZ4 block holds {len(found)} bytes, not {size}")
+    return found
 
 
-def _lz4_beginning(read: ReadPayload, count: int) -> bytes:
-    """Unpack the first `count` bytes of a block, which the library unpacks only whole."""
-    block, found, at = read(8 + 2 * count + 64)[8:], bytearray(), 0
+def _lz4_beginning(read: ReadPayload, count: int, size: int) -> bytes:
+    """Unpack the first `count` bytes of a block, which the library unpacks only whole.
+
+    A run of literals or a match of n bytes has its length in n / 255 bytes before it.
+    """
+    block = read(8 + 2 * count + 64 + min(size // 255, _LENGTH_BYTES_MAX))[8:]
+    found, at = bytearray(), 0
     try:
         while len(found) < count:
             token = block[at]
@@ -129,6 +154,8 @@ def _lz4_beginning(read: ReadPayload, count: int) -> bytes:
             found += (pattern * (wanted // len(pattern) + 1))[:wanted]
     except IndexError:
         raise CorruptionError("a data object's LZ4 block ends early") from None
+    if len(found) < count:
+        raise CorruptionError("a data object's LZ4 block ends early")
     return bytes(found[:count])
 
 
