@@ -1,4 +1,4 @@
-"""Whether the kernel holds the wall clock as synchronised, by adjtimex(2), through ctypes, loaded at the first use.
+"""Kernel state of the wall clock: whether a time service keeps it right, by adjtimex(2) through ctypes.
 
 Does not contain: policy, other signs of a clock that was set. Source: adjtimex(2), linux/timex.h.
 """
@@ -6,15 +6,46 @@ Does not contain: policy, other signs of a clock that was set. Source: adjtimex(
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
 
 STATUS_UNSYNCHRONISED = 0x0040  # STA_UNSYNC
+CLOCK_ERROR = 5  # TIME_ERROR: not synchronised, or a pulse-per-second signal that the kernel follows is lost or bad
 
 
-def is_synchronised() -> bool:
-    """Whether a time service keeps the wall clock right, as far as it told the kernel; no rights are needed.
+class KernelClock(NamedTuple):
+    """Result and status bits of adjtimex(2)."""
+
+    result: int
+    status: int
+
+    @property
+    def is_synchronised(self) -> bool:
+        """Whether a time service keeps the wall clock right, as far as it told the kernel."""
+        return not self.status & STATUS_UNSYNCHRONISED
+
+    @property
+    def has_error(self) -> bool:
+        """Whether the kernel reports an error of the clock, such as a lost signal of a synchronised one."""
+        return self.result == CLOCK_ERROR
+
+
+def read() -> KernelClock:
+    """Read the kernel's state of the wall clock; no rights are needed.
 
     Raises OSError where the kernel refuses the question, as in some containers.
     """
+    return _reader()()
+
+
+def is_synchronised() -> bool:
+    """Return whether a time service keeps the wall clock right; raises OSError as `read` does."""
+    return read().is_synchronised
+
+
+@cache
+def _reader() -> Callable[[], KernelClock]:
     import ctypes  # noqa: PLC0415 - a program that never asks does not pay for it
 
     class Timex(ctypes.Structure):
@@ -30,8 +61,14 @@ def is_synchronised() -> bool:
             ("rest", ctypes.c_byte * 256),
         )
 
-    timex = Timex()  # modes 0: read only
-    if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return not timex.status & STATUS_UNSYNCHRONISED
+    adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+
+    def read_kernel() -> KernelClock:
+        timex = Timex()  # modes 0: read only
+        result = adjtimex(ctypes.byref(timex))
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return KernelClock(result, timex.status)
+
+    return read_kernel

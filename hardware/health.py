@@ -13,13 +13,13 @@ Bits of `vcgencmd get_throttled` (Raspberry Pi documentation, vcgencmd):
 | 3 | 19 | soft_temperature_limit |
 """
 
-import ctypes
 import os
 import time
 from pathlib import Path
 
 import psutil
 
+from drupelet import kernel_clock
 from hardware import JSON
 from hardware.board import DEVICE_TREE, RTC, TIMESYNC_MARK, cgroup_memory, revision_code, watchdog_state
 from hardware.board_data import decode_revision, measures_under_voltage
@@ -44,8 +44,6 @@ PROCESSOR_SENSORS = (
     "k10temp",
     "acpitz",
 )
-STATUS_UNSYNCHRONISED = 0x0040  # STA_UNSYNC in linux/timex.h
-CLOCK_ERROR = 5  # TIME_ERROR, adjtimex(2)
 
 
 def read_health(
@@ -247,26 +245,12 @@ def under_voltage_alarm(files: SystemFiles) -> bool | None:
     return None
 
 
-class Timex(ctypes.Structure):
-    """The head of struct timex of adjtimex(2), with room for the rest."""
-
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("frequency", ctypes.c_long),
-        ("max_error_us", ctypes.c_long),
-        ("estimated_error_us", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("rest", ctypes.c_byte * 256),
-    )
-
-
 def clock_synchronised(files: SystemFiles) -> bool | None:
     """Whether the kernel holds the clock as synchronised; of another root, whether systemd-timesyncd left its mark."""
     if not files.live:
         return files.exists(TIMESYNC_MARK) or None
-    timex = Timex()  # modes 0: read only, no rights needed
-    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
-    if state < 0:
+    try:
+        clock = kernel_clock.read()
+    except OSError:  # refused, as in some containers
         return files.exists(TIMESYNC_MARK) or None
-    return state != CLOCK_ERROR and not timex.status & STATUS_UNSYNCHRONISED
+    return clock.is_synchronised and not clock.has_error

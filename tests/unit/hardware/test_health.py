@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from hardware.health import read_health
+from drupelet import kernel_clock
+from hardware.board import TIMESYNC_MARK
+from hardware.health import clock_synchronised, read_health
 from hardware.mock import mock_names, write_mock
 from hardware.problems import find_problems
 from hardware.system_files import SystemFiles
@@ -27,6 +30,40 @@ def test_this_machine_is_alive() -> None:
     assert found["uptime_s"] > 0
     assert found["clock_synchronised"] in {True, False, None}
     assert json.loads(json.dumps(found)) == found
+
+
+UNSYNCHRONISED = kernel_clock.STATUS_UNSYNCHRONISED
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "is_synchronised"),
+    [(0, 0, True), (0, UNSYNCHRONISED, False), (5, 0, False), (5, UNSYNCHRONISED, False), (1, 0x0011, True)],
+    ids=["synchronised", "never synchronised", "a lost pulse signal", "not synchronised", "a leap second to come"],
+)
+def test_the_clock_is_synchronised_if_the_kernel_reports_no_error(
+    monkeypatch: pytest.MonkeyPatch, result: int, status: int, is_synchronised: bool
+) -> None:
+    monkeypatch.setattr(kernel_clock, "read", lambda: kernel_clock.KernelClock(result, status))
+    assert clock_synchronised(SystemFiles(Path("/"))) is is_synchronised
+
+
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_a_kernel_that_refuses_the_question_leaves_the_mark_of_timesyncd(
+    monkeypatch: pytest.MonkeyPatch, has_mark: bool
+) -> None:
+    def refuse() -> NoReturn:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(kernel_clock, "read", refuse)
+    monkeypatch.setattr(SystemFiles, "exists", lambda _files, path: has_mark and path == TIMESYNC_MARK)
+    assert clock_synchronised(SystemFiles(Path("/"))) is (True if has_mark else None)
+
+
+def test_the_kernel_answers_every_time_it_is_asked() -> None:
+    first, second = kernel_clock.read(), kernel_clock.read()
+    assert first.status == second.status
+    assert first.is_synchronised is kernel_clock.is_synchronised()
+    assert not first.has_error or first.result == kernel_clock.CLOCK_ERROR
 
 
 def test_an_empty_machine_knows_nothing_and_nothing_is_wrong(tmp_path: Path) -> None:
