@@ -91,16 +91,64 @@ def run(options: Options) -> int:
     return event_loop.run(_serve(options))
 
 
+class _Parts(NamedTuple):
+    """All parts of a broker that listens."""
+
+    loop: asyncio.AbstractEventLoop
+    broker: Broker
+    workers: dict[WorkerName, Worker]
+    dispatcher: Dispatcher
+    ledger: LoopLedger
+    server: Server
+    encryption: Encryption | None
+    http: asyncio.Server | None
+    addresses: str
+
+    @property
+    def all_workers(self) -> list[Worker]:
+        """Those of the dispatcher, and that of TLS."""
+        return [*self.workers.values(), *([self.encryption.worker] if self.encryption else [])]
+
+
 async def _serve(options: Options) -> int:
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_loop_failed)
-    network_note = _network_note(options)
-    metrics_token = MetricsAccess(options.config.text(METRICS_TOKEN), named=METRICS_TOKEN).token()
-    clock = SystemClock(options.config.text("edge.clock.trusted"))
+    asyncio.get_running_loop().set_exception_handler(_loop_failed)
     notifier = Notifier(os.environ, partial(log_line, "warning", "notify-failed"))
+    parts = await _listening(options, notifier)
+    broker, server, dispatcher = parts.broker, parts.server, parts.dispatcher
+    enter(LOOP)
+    stop = asyncio.Event()
+    cluster = _join_cluster(broker, dispatcher, stop) if options.config.text(ZOOKEEPER) else None
+    if cluster is None:
+        dispatcher.start(lambda: load_groups(broker))
+        await server.serve()
+    chores = _all_chores(parts)
+    sys.setswitchinterval(SWITCH_S)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        parts.loop.add_signal_handler(number, stop.set)
+    _log_started(parts)
+    if cluster is not None:
+        notifier.tell("STATUS=waiting for the cluster")
+        await cluster.joined(stop)
+        if not stop.is_set():
+            await server.serve()  # who is no member yet knows no topic, and clients would take that for an answer
+    if not stop.is_set():
+        announce(f"edge-broker ready on {parts.addresses}")
+        notifier.tell("READY=1", f"STATUS={_status(broker, parts.addresses)}")
+    chores.append(parts.loop.create_task(_tell_alive(parts, notifier)))
+    await stop.wait()
+    notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
+    await _end(parts, cluster, chores)
+    return 0 if broker.cluster is None or not broker.cluster.contradiction else CANNOT_BE_MEMBER
+
+
+async def _listening(options: Options, notifier: Notifier) -> _Parts:
+    """Recover the data directory and listen; raises ConfigurationError where a setting cannot be used."""
+    loop, config = asyncio.get_running_loop(), options.config
+    network_note = _network_note(options)
+    metrics_token = MetricsAccess(config.text(METRICS_TOKEN), named=METRICS_TOKEN).token()
+    clock = SystemClock(config.text("edge.clock.trusted"))
     notifier.tell(f"STATUS=recovering {options.data_dir}")
     store = await _open_with_space(options, clock, notifier)
-    config = options.config
     logs_in = any(listener.logs_in for listener in options.listeners)
     workers = {name: Worker(name, loop) for name in get_args(WorkerName) if logs_in or name != LOGINS}
     broker = Broker(config, store, clock, options.listeners)
@@ -112,8 +160,10 @@ async def _serve(options: Options) -> int:
         check_somebody_gets_in(broker)
         encryption = _encryption(options, server, clock)
         bound = await server.listen(options.listeners, encryption)
-        http = options.metrics and await _serve_metrics(
-            options.metrics, metrics_token, broker, dispatcher, server, clock.wall_ms()
+        http = (
+            await _serve_metrics(options.metrics, metrics_token, broker, dispatcher, server, clock.wall_ms())
+            if options.metrics
+            else None
         )
     except ConfigurationError:
         server.refuse()
@@ -122,59 +172,56 @@ async def _serve(options: Options) -> int:
         store.close()
         raise
     broker.listeners = {listener.name: listener for listener in bound}
-    addresses = ", ".join(endpoint_text(*listener.bind) for listener in bound)
     if network_note:
         log_line("warning", "network-not-trusted", text=network_note)
         broker.notes["network"] = [network_note]
-    enter(LOOP)
-    stop = asyncio.Event()
-    cluster = _join_cluster(broker, dispatcher, stop) if config.text(ZOOKEEPER) else None
-    if cluster is None:
-        dispatcher.start(lambda: load_groups(broker))
-        await server.serve()
+    addresses = ", ".join(endpoint_text(*listener.bind) for listener in bound)
+    return _Parts(loop, broker, workers, dispatcher, ledger, server, encryption, http, addresses)
+
+
+def _all_chores(parts: _Parts) -> list[asyncio.Task[None]]:
+    """Start the periodic chores."""
+    loop, broker, dispatcher, files = parts.loop, parts.broker, parts.dispatcher, parts.workers["files"]
     chores = _start_chores(loop, broker, dispatcher)
-    if config.boolean("log.cleaner.enable"):
-        chores.append(loop.create_task(keep_clean(broker, dispatcher, workers["files"])))
-    chores.append(loop.create_task(keep_scrubbing(broker, workers["files"])))
+    if broker.config.boolean("log.cleaner.enable"):
+        chores.append(loop.create_task(keep_clean(broker, dispatcher, files)))
+    chores.append(loop.create_task(keep_scrubbing(broker, files)))
     chores.append(loop.create_task(_keep_tidy(dispatcher)))
-    if encryption is not None:
-        chores.append(loop.create_task(_keep_certificates(encryption, dispatcher)))
-    sys.setswitchinterval(SWITCH_S)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    if parts.encryption is not None:
+        chores.append(loop.create_task(_keep_certificates(parts.encryption, dispatcher)))
+    return chores
+
+
+def _log_started(parts: _Parts) -> None:
+    store = parts.broker.store
     log_line(
         "info",
         "started",
-        listen=addresses,
+        listen=parts.addresses,
         leader_epoch=store.leader_epoch,
         topics=len(store.topics),
         walker=walker_name(),
     )
     if missing := missing_codecs():
         log_line("warning", "codecs-missing", text=refused_codecs(missing))
-    if cluster is not None:
-        notifier.tell("STATUS=waiting for the cluster")
-        await cluster.joined(stop)
-        if not stop.is_set():
-            await server.serve()  # who is no member yet knows no topic, and clients would take that for an answer
-    if not stop.is_set():
-        announce(f"edge-broker ready on {addresses}")
-        notifier.tell("READY=1", f"STATUS={_status(broker, addresses)}")
-    chores.append(
-        loop.create_task(keep_alive(notifier, (workers["disk"], workers["writer"]), lambda: _status(broker, addresses)))
-    )
-    await stop.wait()
-    notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
+
+
+async def _tell_alive(parts: _Parts, notifier: Notifier) -> None:
+    watched = parts.workers["disk"], parts.workers["writer"]
+    await keep_alive(notifier, watched, lambda: _status(parts.broker, parts.addresses))
+
+
+async def _end(parts: _Parts, cluster: ClusterShell | None, chores: Sequence[asyncio.Task[None]]) -> None:
+    """Leave the cluster while its members still hear this broker; then end chores, connections, workers and disk."""
     if cluster is not None:
         await cluster.leave()
     for chore in chores:
         chore.cancel()
     if cluster is not None:
         await cluster.close()
-    await _stop(server, dispatcher, [*workers.values(), *([encryption.worker] if encryption else [])], ledger)
-    if http:
-        http.close()
-    return 0 if broker.cluster is None or not broker.cluster.contradiction else CANNOT_BE_MEMBER
+    await _stop(parts.server, parts.dispatcher, parts.all_workers, parts.ledger)
+    if parts.http:
+        parts.http.close()
 
 
 def _join_cluster(broker: Broker, dispatcher: Dispatcher, stop: asyncio.Event) -> ClusterShell:
