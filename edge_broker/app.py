@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -104,11 +104,6 @@ class _Parts(NamedTuple):
     http: asyncio.Server | None
     addresses: str
 
-    @property
-    def all_workers(self) -> list[Worker]:
-        """Those of the dispatcher, and that of TLS."""
-        return [*self.workers.values(), *([self.encryption.worker] if self.encryption else [])]
-
 
 async def _serve(options: Options) -> int:
     asyncio.get_running_loop().set_exception_handler(_loop_failed)
@@ -156,6 +151,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     ledger = LoopLedger(loop, dispatcher, store.ledger_log)
     store.use_ledger(ledger if store.registrations is None else _journal_of(store, ledger))
     server = Server(config, dispatcher, loop)
+    encryption = None
     try:
         check_somebody_gets_in(broker)
         encryption = _encryption(options, server, clock)
@@ -167,7 +163,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
         )
     except ConfigurationError:
         server.refuse()
-        for worker in workers.values():
+        for worker in _all_workers(workers, encryption):
             worker.close()
         store.close()
         raise
@@ -177,6 +173,11 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
         broker.notes["network"] = [network_note]
     addresses = ", ".join(endpoint_text(*listener.bind) for listener in bound)
     return _Parts(loop, broker, workers, dispatcher, ledger, server, encryption, http, addresses)
+
+
+def _all_workers(workers: Mapping[WorkerName, Worker], encryption: Encryption | None) -> list[Worker]:
+    """Return those of the dispatcher, then that of TLS."""
+    return [*workers.values(), *([encryption.worker] if encryption else [])]
 
 
 def _all_chores(parts: _Parts) -> list[asyncio.Task[None]]:
@@ -219,7 +220,7 @@ async def _end(parts: _Parts, cluster: ClusterShell | None, chores: Sequence[asy
         chore.cancel()
     if cluster is not None:
         await cluster.close()
-    await _stop(parts.server, parts.dispatcher, parts.all_workers, parts.ledger)
+    await _stop(parts.server, parts.dispatcher, _all_workers(parts.workers, parts.encryption), parts.ledger)
     if parts.http:
         parts.http.close()
 
