@@ -20,6 +20,7 @@ from spark import transforms
 from spark.config import Settings
 from spark.session import start_session, stop_session
 from tests.support import runtimes
+from tests.support.command import as_command
 from tests.support.gateway_site import read_whole
 from tests.support.ports import free_port
 from tests.support.processes import Mosquitto, Process, all_stopped, wait_until
@@ -77,7 +78,8 @@ def test_the_documented_line_arrives_and_spark_can_use_it(broker, tmp_path):
     assert (message.key(), message.value()) == (b"thermometer-1", payload)
     assert dict(message.headers())["time_unit"] == b"received"
     assert started_ms <= message.timestamp()[1] <= ended_ms
-    assert_sound_for_spark(message)
+    with as_command():  # starting a session sets up logging, and the environment of its JVM
+        assert_sound_for_spark(message)
 
 
 def assert_sound_for_spark(message) -> None:
