@@ -1,38 +1,105 @@
-"""A pytest plugin: each test, and each module, leaves the process as it found it, or fails with what it left.
+"""A pytest plugin: each import, test and module leaves the process as it found it, or fails with what it left.
 
 | checked | compared |
 |---|---|
-| when the fixtures of a test ended | the settings of hygiene.py |
-| when a test is over and its objects are dropped | threads, children and descriptors of its own (left_over.py) |
-| when the fixtures of a module ended | the settings: these fixtures may change them, too |
+| when a module of tests was imported | the settings (hygiene.py), threads, children and descriptors (left_over.py) |
+| when the fixtures of a test ended | the settings |
+| when a test is over and its objects are dropped | threads, children and descriptors of its own |
+| when the fixtures of a module ended | all of these: such fixtures may change settings and start processes, too |
 
-Fixtures of a module or of the run start brokers that several tests share: these exist before the test's first look.
-The traceback of a test that failed holds its objects, so that what they keep open is no error of its own.
+A fixture of several tests owns the threads, children and descriptors that exist at the end of its set-up and not before
+it, also where a test asks for it by name while it runs. The traceback of a test that failed holds its objects, so that
+what they keep open is no error of its own.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 
-from tests.support import hygiene, left_over
+from tests.support import hygiene, left_over, processes
 
-# Folders of tests that are not proven yet: their settings are set back, and no test fails for what it leaves.
+# Files of tests that no complete run has proven yet: their settings are set back, and no test fails for what it leaves.
 UNPROVEN = (
-    "tests/conformance",
-    "tests/differential",
-    "tests/e2e",
-    "tests/fault",
-    "tests/simulation",
-    "tests/unit/ansible",
+    "tests/conformance/test_cluster.py",
+    "tests/conformance/test_cluster_cards.py",
+    "tests/conformance/test_cluster_ledger.py",
+    "tests/conformance/test_disk_full.py",
+    "tests/conformance/test_gateway_boot_times.py",
+    "tests/conformance/test_gateway_imfile.py",
+    "tests/conformance/test_kafka_wire.py",
+    "tests/conformance/test_kafka_wire_batches.py",
+    "tests/conformance/test_kcat.py",
+    "tests/conformance/test_leader_epochs.py",
+    "tests/conformance/test_lying_batches.py",
+    "tests/conformance/test_message_schemas.py",
+    "tests/conformance/test_mirror_apache_kafka.py",
+    "tests/conformance/test_mirror_audit.py",
+    "tests/conformance/test_mirror_topics.py",
+    "tests/conformance/test_mirror_transactions.py",
+    "tests/conformance/test_rotation.py",
+    "tests/conformance/test_rotation_kafka.py",
+    "tests/conformance/test_security_clients.py",
+    "tests/conformance/test_security_clock.py",
+    "tests/conformance/test_security_logins.py",
+    "tests/conformance/test_security_page.py",
+    "tests/conformance/test_security_rights.py",
+    "tests/conformance/test_security_tls.py",
+    "tests/conformance/test_spark.py",
+    "tests/conformance/test_tools.py",
+    "tests/conformance/zookeeper/test_members.py",
+    "tests/conformance/zookeeper/test_start.py",
+    "tests/conformance/zookeeper/test_zookeeper.py",
+    "tests/e2e/test_bundle.py",
+    "tests/e2e/test_flash.py",
+    "tests/e2e/test_wheel.py",
+    "tests/fault/test_acks_1_cuts.py",
+    "tests/fault/test_clock.py",
+    "tests/fault/test_cluster_rounds.py",
+    "tests/fault/test_disk_full.py",
+    "tests/fault/test_doctor.py",
+    "tests/fault/test_failing_disk.py",
+    "tests/fault/test_flash_kill.py",
+    "tests/fault/test_fuse_disk.py",
+    "tests/fault/test_gateway.py",
+    "tests/fault/test_gateway_stranger.py",
+    "tests/fault/test_mirror.py",
+    "tests/fault/test_mirror_cluster.py",
+    "tests/fault/test_mirror_loops.py",
+    "tests/fault/test_mirror_loops_unseen.py",
+    "tests/fault/test_mirror_rounds.py",
+    "tests/fault/test_mirror_share.py",
+    "tests/fault/test_mirror_truncation.py",
+    "tests/fault/test_power_cut.py",
+    "tests/fault/test_remount.py",
+    "tests/fault/test_slow_card.py",
+    "tests/fault/test_watchdog.py",
 )
+IMPORTED = ("sys.meta_path",)  # an imported package may add a finder of its modules, as Ansible does
 
 _STARTED = pytest.StashKey[left_over.Started]()
-_AT_MODULE = pytest.StashKey[tuple[pytest.Module | None, hygiene.Settings]]()
+_AT_MODULE = pytest.StashKey["_AtModule"]()
+_TEARDOWN = pytest.StashKey[bool]()
+_OF_SESSION: WeakSet[processes.Process] = WeakSet()
+
+
+@dataclass
+class _AtModule:
+    """The process before the first fixture of a module."""
+
+    module: pytest.Module | None
+    settings: hygiene.Settings
+    started: left_over.Started
+    failed: int
+    """Tests that had failed."""
+    running: pytest.Item | None = None
 
 
 def pytest_configure() -> None:
@@ -41,43 +108,97 @@ def pytest_configure() -> None:
         importlib.import_module("uvloop").new_event_loop().close()
 
 
+# First and as a wrapper, so that what pytest changes for a phase is not seen: capturing and caplog.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail a module whose import changes the process for all tests of the run, before the first of them."""
+    before, started = hygiene.settings(), left_over.started()
+    report = yield
+    found = [*hygiene.restored(before, kept=IMPORTED), *left_over.left_over(started)]
+    if found and report.passed:
+        report.outcome = "failed"
+        report.longrepr = _complaint(f"the import of {collector.nodeid}", found)
+    return report
+
+
 @pytest.fixture(autouse=True)
 def _as_found(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test if it leaves other settings; note which threads, children and descriptors exist before it."""
     before = hygiene.settings()
     if not request.node.nodeid.startswith(UNPROVEN):
+        left_over.share(*processes.live())
         request.node.stash[_STARTED] = left_over.started()
     yield
-    _check(request.node, "the test", hygiene.restored(before))
+    if _TEARDOWN in request.node.stash:  # else Ctrl-C ended the run: pytest's capturing has ended before the fixtures
+        _check(request.node, "the test", hygiene.restored(before))
 
 
-def _check(item: pytest.Item, what: str, found: Iterable[str]) -> None:
-    sentences = list(found)  # sets each setting back
-    proven = not item.nodeid.startswith(UNPROVEN)
-    assert not (proven and sentences), f"{what} does not leave the process as it found it:\n" + "\n".join(sentences)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Give a fixture of several tests what its set-up starts and opens."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before, live = left_over.started(), set(processes.live())
+    result = yield
+    owned = set(processes.live()) - live
+    left_over.share(*owned)
+    at_module = request.config.stash[_AT_MODULE]
+    if at_module.running is not None and (started := at_module.running.stash.get(_STARTED, None)) is not None:
+        at_module.running.stash[_STARTED] = started.including(before)
+    if fixturedef.scope in ("session", "package"):
+        _OF_SESSION.update(owned)
+        at_module.started = at_module.started.including(before)
+    return result
 
 
-# First and as a wrapper, so that what pytest changes for a phase of a test is not seen: capturing and caplog.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Note the settings before the first fixture of a module."""
+    """Note the settings, threads, children and descriptors before the first fixture of a module."""
     module = item.getparent(pytest.Module)
-    if _AT_MODULE not in item.config.stash or item.config.stash[_AT_MODULE][0] is not module:
-        item.config.stash[_AT_MODULE] = module, hygiene.settings()
+    if _AT_MODULE not in item.config.stash or item.config.stash[_AT_MODULE].module is not module:
+        failed = item.session.testsfailed
+        item.config.stash[_AT_MODULE] = _AtModule(module, hygiene.settings(), left_over.started(), failed)
+    item.config.stash[_AT_MODULE].running = item
     yield
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Check what the test left; after the last fixture of a module, compare the settings again."""
+    """Check what the test left; after the last fixture of a module, compare with the start of the module."""
+    item.stash[_TEARDOWN] = True
     yield
     if isinstance(item, pytest.Function):
         item.funcargs.clear()  # objects of fixtures close their files when they are dropped
+    left_over.end_all()
     started = item.stash.get(_STARTED, None)
-    found = [] if started is None else list(left_over.left_over(started))
-    if hasattr(sys, "last_value"):  # pytest sets it when a test fails
+    failed = hasattr(sys, "last_value")  # pytest sets it when a test fails
+    found = [] if started is None else list(left_over.left_over(started, failed=failed))
+    if failed:
         found = []
-    module, before = item.config.stash[_AT_MODULE]
-    if nextitem is None or nextitem.getparent(pytest.Module) is not module:
-        _check(item, item.nodeid.partition("::")[0], hygiene.restored(before))
+    at_module = item.config.stash[_AT_MODULE]
+    if nextitem is None or nextitem.getparent(pytest.Module) is not at_module.module:
+        _check_module(item, at_module)
     _check(item, "the test", found)
+
+
+def _check_module(last: pytest.Item, at_module: _AtModule) -> None:
+    found = list(hygiene.restored(at_module.settings))
+    if not last.nodeid.startswith(UNPROVEN):
+        failed = last.session.testsfailed != at_module.failed
+        left = list(left_over.left_over(at_module.started, _OF_SESSION, failed=failed))
+        found += [] if failed else left
+    _check(last, last.nodeid.partition("::")[0], found)
+
+
+def _check(item: pytest.Item, what: str, found: Iterable[str]) -> None:
+    sentences = list(found)  # sets each setting back
+    proven = not item.nodeid.startswith(UNPROVEN)
+    assert not (proven and sentences), _complaint(what, sentences)
+
+
+def _complaint(what: str, sentences: Iterable[str]) -> str:
+    return f"{what} does not leave the process as it found it:\n" + "\n".join(sentences)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support import left_over
 from tests.support.kafka_reading import made_by
 from tests.support.processes import Startable, start_together
 from tests.support.waiting import CALL_S, wait_until
@@ -43,6 +43,7 @@ class BrokerCluster(Generic[B]):
     def __init__(self, boards: Sequence[B]) -> None:
         self.boards = list(boards)
         self._stack = ExitStack()
+        self._admin: AdminClient | None = None
 
     def __enter__(self) -> Self:
         """Start all, and wait until all are members."""
@@ -67,10 +68,16 @@ class BrokerCluster(Generic[B]):
         """Addresses of all boards."""
         return ",".join(board.bootstrap for board in self.boards)
 
-    @cached_property
+    @property
     def admin(self) -> AdminClient:
-        """A client that asks any of them."""
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        """A client of all boards; each test has its own, as a client opens connections also long after its start."""
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+            left_over.end_with_test(self._drop_admin)
+        return self._admin
+
+    def _drop_admin(self) -> None:
+        self._admin = None
 
     def board(self, number: int) -> B:
         """The board of a broker id."""

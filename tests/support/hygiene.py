@@ -22,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_AS)
@@ -69,7 +69,8 @@ def _logger(one: logging.Logger) -> Logger:
 
 def _is_compared(handler: logging.Handler) -> bool:
     """Return whether a handler writes records; pytest sets its own ones for each phase of a test."""
-    return not isinstance(handler, logging.NullHandler) and type(handler).__module__ != "_pytest.logging"
+    # Py4J adds a class of its own with the name of logging's.
+    return type(handler).__name__ != "NullHandler" and type(handler).__module__ != "_pytest.logging"
 
 
 def _restore_loggers(before: Values) -> None:
@@ -222,10 +223,11 @@ def settings() -> Settings:
     return [trait.read() for trait in TRAITS]
 
 
-def restored(before: Sequence[Values]) -> Iterator[str]:
-    """Set back what differs from an earlier `settings()`; yield one sentence for each setting."""
-    for trait, then in zip(TRAITS, before, strict=True):
+def restored(before: Sequence[Values], *, kept: Collection[str] = ()) -> Iterator[str]:
+    """Set back what differs from an earlier `settings()`, except `kept` names; yield one sentence for each setting."""
+    for trait, earlier in zip(TRAITS, before, strict=True):
         now = trait.read()
+        then = earlier | {name: now[name] for name in kept if name in now}
         if now != then:
             changed = list(_changed(then, now))
             trait.restore(then)

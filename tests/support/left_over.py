@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from tests.support import ports, processes
 
-GRACE_S = 10.0  # for a thread or a child that was told to end; spent only on one that does not
+GRACE_S = 10.0  # for what was told to end; spent only on what does not
 POLL_S = 0.002
 STANDARD = 2  # the highest descriptor of standard streams
 LISTENING = "0A"  # the state of a socket in /proc/net/tcp
@@ -38,14 +38,23 @@ class Started(NamedTuple):
     descriptors: frozenset[tuple[str, str]]
     """Each with the object that it refers to, so that a number that is used again is another descriptor."""
 
+    def including(self, before: Started) -> Started:
+        """Return these, and those that were started or opened since `before`."""
+        now = started()
+        return Started(
+            self.threads | now.threads - before.threads,
+            self.children | now.children - before.children,
+            self.descriptors | now.descriptors - before.descriptors,
+        )
 
-# Processes that fixtures of several tests own: those that ran when a test began. A test may start one of them again.
+
+# Processes that fixtures of several tests own. A test may start one of them again.
 _shared: WeakSet[processes.Process] = WeakSet()
 
 
-def share(process: processes.Process) -> None:
-    """Declare that a fixture of several tests owns a process that one of these tests starts."""
-    _shared.add(process)
+def share(*owned: processes.Process) -> None:
+    """Declare that a fixture of several tests owns these processes."""
+    _shared.update(owned)
 
 
 # TCP ports whose connections belong to a fixture of several tests, at either end.
@@ -57,23 +66,44 @@ def share_connections(*tcp_ports: int) -> None:
     _shared_ports.update(tcp_ports)
 
 
+# How to end what a fixture of several tests opens when a test first asks it.
+_ends: list[Callable[[], object]] = []
+
+
+def end_with_test(end: Callable[[], object]) -> None:
+    """Call `end` when this test is over: for a client that a fixture of several tests opens for it."""
+    _ends.append(end)
+
+
+def end_all() -> None:
+    """End what was opened for the test that is over."""
+    while _ends:
+        _ends.pop()()
+
+
 def started() -> Started:
     """Return the threads, children and descriptors that exist now."""
-    _shared.update(processes.live())
     return Started(frozenset(threading.enumerate()), frozenset(_children()), frozenset(_descriptors()))
 
 
-def left_over(before: Started) -> Iterator[str]:
-    """Yield a sentence for each thread, child and descriptor that did not exist before; kill and reap the children."""
+def left_over(
+    before: Started, shared: Collection[processes.Process] = _shared, *, failed: bool = False
+) -> Iterator[str]:
+    """Yield a sentence for each thread, child and descriptor that did not exist before; kill and reap the children.
+
+    A child of a process in `shared` is none, also where a test has started it again. Descriptors are left out of a test
+    that `failed`: the traceback holds its objects.
+    """
     for thread in _after_grace(lambda: _threads(before)):
         yield f"thread {thread.name!r} still runs; join it before the test ends"
-    for pid in _after_grace(lambda: set(_children()) - before.children - _lasting_children()):
+    for pid in _after_grace(lambda: set(_children()) - before.children - _lasting_children(shared)):
         yield f"child {pid} ({_command(pid)}) {_end(pid)}; stop it and wait for it before the test ends"
-    found = _open_since(before)
-    if found:
+    if failed:
+        return
+    if _open_since(before):
         gc.collect()  # a client that a cycle holds closes its sockets when it is collected
-        found = _open_since(before)
-    for number, target in sorted(found):
+    # A proxy or server that several tests share closes its end soon after its client.
+    for number, target in _after_grace(lambda: _open_since(before)):
         yield f"descriptor {number} ({_described(target)}) is still open; close it before the test ends"
 
 
@@ -89,11 +119,11 @@ def _threads(before: Started) -> set[threading.Thread]:
     return {one for one in new if one.is_alive() and not one.name.startswith(tuple(LASTING_THREADS))}
 
 
-def _lasting_children() -> set[int]:
+def _lasting_children(shared: Collection[processes.Process]) -> set[int]:
     """Return the shared processes, the watchdog of processes.py, and multiprocessing's resource tracker."""
     watchdog, tracker = processes.watchdog(), getattr(resource_tracker._resource_tracker, "_pid", None)
     helpers = {pid for pid in (None if watchdog is None else watchdog.pid, tracker) if pid is not None}
-    return helpers | {process.pid for process in processes.live() if process in _shared}
+    return helpers | {process.pid for process in processes.live() if process in shared}
 
 
 def _lasting_descriptors() -> set[int]:

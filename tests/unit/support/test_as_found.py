@@ -120,10 +120,11 @@ KEPT = []
 """
 
 
-def outcomes(tmp_path: Path, text: str) -> tuple[str, dict[str, int]]:
+def outcomes(tmp_path: Path, text: str, *options: str) -> tuple[str, dict[str, int]]:
     """Run the tests of a text; return what pytest printed, and how many tests had each outcome."""
     (tmp_path / "test_leaves.py").write_text(HEAD + textwrap.dedent(text))
     words = ["-q", "-p", "no:cacheprovider", "-p", "tests.support.as_found", "--rootdir", str(tmp_path), str(tmp_path)]
+    words += options
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         cwd=tmp_path,
@@ -133,7 +134,7 @@ def outcomes(tmp_path: Path, text: str) -> tuple[str, dict[str, int]]:
         check=False,
     )
     last = done.stdout.splitlines()[-1]
-    return done.stdout, {
+    return done.stdout + done.stderr, {
         kind.rstrip("s"): int(number) for number, kind in re.findall(r"(\d+) (passed|failed|errors?)", last)
     }
 
@@ -210,6 +211,31 @@ def test_what_fixtures_hold_and_stop_is_no_leak(tmp_path: Path) -> None:
     assert counts == {"passed": 4}
 
 
+def test_a_client_that_a_shared_fixture_opens_for_a_test_ends_with_it(tmp_path: Path) -> None:
+    said, counts = outcomes(
+        tmp_path,
+        """
+        class Cluster:
+            client = None
+            def ask(self):
+                if self.client is None:
+                    self.client = socket.create_server(("127.0.0.1", 0))
+                    left_over.end_with_test(self.forget)
+            def forget(self): self.client = None
+        @pytest.fixture(scope="module")
+        def cluster():
+            cluster = Cluster()
+            cluster.ask()
+            yield cluster
+            cluster.ask()
+        def test_asks(cluster): cluster.ask()
+        def test_asks_again(cluster): cluster.ask()
+        def test_does_not_ask(cluster): pass
+        """,
+    )
+    assert counts == {"passed": 3}, said
+
+
 def test_a_test_that_fails_has_one_failure_and_its_children_end(tmp_path: Path) -> None:
     _, counts = outcomes(
         tmp_path,
@@ -222,6 +248,20 @@ def test_a_test_that_fails_has_one_failure_and_its_children_end(tmp_path: Path) 
         """,
     )
     assert counts == {"failed": 1, "passed": 1}
+
+
+def test_ctrl_c_ends_the_run_and_nothing_is_compared(tmp_path: Path) -> None:
+    said, counts = outcomes(
+        tmp_path,
+        """
+        def test_is_interrupted(): raise KeyboardInterrupt
+        def test_never_runs(): pass
+        """,
+    )
+    assert counts == {}
+    assert "KeyboardInterrupt" in said
+    assert "as it found it" not in said
+    assert "lost sys.stderr" not in said
 
 
 def test_connections_of_a_shared_port_are_of_the_fixture_and_no_others(tmp_path: Path) -> None:
@@ -240,3 +280,151 @@ def test_connections_of_a_shared_port_are_of_the_fixture_and_no_others(tmp_path:
     assert counts == {"passed": 2, "error": 1}
     assert re.search(r"ERROR at teardown of test_connects\[not shared\]", said)
     assert re.search(r"descriptor \d+ \(.*socket.*\) is still open", said)
+
+
+IMPORTS = {
+    "level of a logger": (
+        "logging.getLogger('aiokafka').setLevel(logging.CRITICAL)",
+        r"level of logger 'aiokafka' is 50, before the test 0",
+    ),
+    "logging.disable": ("logging.disable()", r"logging.disable is 50"),
+    "variable of the environment": ("os.environ['LEFT'] = 'x'", r"\$LEFT is 'x'"),
+    "thread": ("threading.Timer(60, lambda: None).start()", r"thread 'Thread-\d+' still runs"),
+    "child": ("KEPT.append(subprocess.Popen(['sleep', '600']))", r"child \d+ \(sleep 600\) still runs"),
+    "port": ("KEPT.append(socket.create_server(('127.0.0.1', 0)))", r"a socket that listens on TCP port \d+"),
+}
+SILENT = "logging.getLogger('aiokafka').level == logging.root.manager.disable == 0 and 'LEFT' not in os.environ"
+
+
+@pytest.fixture(scope="module")
+def imports(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Import all of them in one process, each before a module that finds the process as it was."""
+    directory = tmp_path_factory.mktemp("imports")
+    for n, (leak, _) in enumerate(IMPORTS.values()):
+        (directory / f"test_{n}_leaves.py").write_text(f"{HEAD}{leak}\ndef test_never_runs(): pass\n")
+        (directory / f"test_{n}_next.py").write_text(f"{HEAD}assert {SILENT}\ndef test_runs(): pass\n")
+    said, counts = outcomes(directory, "", "--continue-on-collection-errors")
+    assert counts == {"passed": len(IMPORTS), "error": len(IMPORTS)}, said[-6000:]
+    return said
+
+
+@pytest.mark.parametrize("leak", IMPORTS)
+def test_an_import_that_changes_the_process_for_all_tests_is_an_error(imports: str, leak: str) -> None:
+    name = f"test_{list(IMPORTS).index(leak)}_leaves.py"
+    (said,) = re.findall(rf"_ ERROR collecting {name} _(.*?)\n(?:___|===)", imports, re.DOTALL)
+    assert f"the import of {name} does not leave the process as it found it" in said
+    assert re.search(IMPORTS[leak][1], said), said
+
+
+def test_a_finder_of_modules_and_a_handler_that_writes_nothing_may_come_by_an_import(tmp_path: Path) -> None:
+    _, counts = outcomes(
+        tmp_path,
+        """
+        class Finder:
+            def find_spec(self, *_): return None
+        sys.meta_path.append(Finder())
+        class NullHandler(logging.Handler):  # as Py4J has it
+            def emit(self, record): pass
+        logging.getLogger("py4j").addHandler(NullHandler())
+        def test_first(): pass
+        """,
+    )
+    assert counts == {"passed": 1}
+
+
+STARTS = """
+        @pytest.fixture(scope="{scope}")
+        def shared():
+            process = processes.Process("shared", ["sleep", "600"], pathlib.Path(tempfile.mkdtemp())).start()
+            thread = threading.Timer(600, lambda: None)
+            thread.start()
+            with socket.create_server(("127.0.0.1", 0)):
+                yield process
+            process.kill()
+            thread.cancel()
+            thread.join()
+"""
+
+
+@pytest.mark.parametrize("scope", ["class", "module", "session"])
+def test_a_fixture_of_several_tests_that_a_running_test_asks_for_owns_what_it_starts(
+    tmp_path: Path, scope: str
+) -> None:
+    text = (
+        STARTS.format(scope=scope)
+        + """
+        class TestAll:
+            def test_asks(self, request): request.getfixturevalue("shared")
+            def test_starts_it_again(self, shared):
+                shared.kill()
+                shared.start()
+            def test_next(self): pass
+        def test_after(): pass
+    """
+    )
+    (tmp_path / "test_next.py").write_text("def test_of_another_module(): pass\n")
+    said, counts = outcomes(tmp_path, text)
+    assert counts == {"passed": 5}, said
+
+
+def test_a_test_that_asks_for_a_shared_fixture_must_end_what_it_started_itself_before(tmp_path: Path) -> None:
+    text = (
+        STARTS.format(scope="module")
+        + """
+        def test_asks(request):
+            KEPT.append(processes.Process("left", ["sleep", "599"], pathlib.Path(tempfile.mkdtemp())).start())
+            request.getfixturevalue("shared")
+        def test_next(): pass
+    """
+    )
+    said, counts = outcomes(tmp_path, text)
+    assert counts == {"passed": 2, "error": 1}
+    assert re.search(r"child \d+ \(sleep 599\) still runs", said)
+
+
+LEFT_BY_FIXTURES = {
+    "thread": (
+        "threading.Thread(target=threading.Event().wait, args=(60,), name='left', daemon=True).start()",
+        r"thread 'left' still runs",
+    ),
+    "child": ("KEPT.append(subprocess.Popen(['sleep', '600']))", r"child \d+ \(sleep 600\) still runs"),
+    "process of processes.py": (
+        "KEPT.append(processes.Process('left', ['sleep', '600'], pathlib.Path(tempfile.mkdtemp())).start())",
+        r"child \d+ \(sleep 600\) still runs",
+    ),
+    "port": ("KEPT.append(socket.create_server(('127.0.0.1', 0)))", r"a socket that listens on TCP port \d+"),
+}
+
+
+@pytest.fixture(scope="module")
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Run all of them in one process, each in a module of its own."""
+    directory = tmp_path_factory.mktemp("fixtures")
+    (directory / "conftest.py").write_text(
+        HEAD + "@pytest.fixture(scope='session', autouse=True)\n"
+        "def of_the_run():\n"
+        "    with subprocess.Popen(['sleep', '598']) as child, socket.create_server(('127.0.0.1', 0)):\n"
+        "        yield\n"
+        "        child.kill()\n"
+    )
+    for n, (leak, _) in enumerate(LEFT_BY_FIXTURES.values()):
+        (directory / f"test_{n}.py").write_text(
+            f"{HEAD}@pytest.fixture(scope='module', autouse=True)\n"
+            f"def leaves(): {leak}\n"
+            f"def test_first(): pass\n"
+            f"def test_last_{n}(): pass\n"
+        )
+    said, counts = outcomes(directory, "")
+    assert counts == {"passed": 2 * len(LEFT_BY_FIXTURES), "error": len(LEFT_BY_FIXTURES)}, said[-6000:]
+    assert "sleep 598" not in said
+    return said
+
+
+@pytest.mark.parametrize("leak", LEFT_BY_FIXTURES)
+def test_a_fixture_of_a_module_that_leaves_something_fails_the_last_test_of_the_module(
+    fixtures: str, leak: str
+) -> None:
+    n = list(LEFT_BY_FIXTURES).index(leak)
+    (said,) = re.findall(rf"_ ERROR at teardown of test_last_{n} _(.*?)\n(?:___|===)", fixtures, re.DOTALL)
+    assert f"test_{n}.py does not leave the process as it found it" in said
+    assert re.search(LEFT_BY_FIXTURES[leak][1], said), said
