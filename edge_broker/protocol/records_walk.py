@@ -8,7 +8,7 @@
 | BEYOND_RECORD | a field reaches beyond its record | 87; acked when compressed and the sum is right | 87 |
 | OFFSET_DELTA | offset deltas are not 0, 1, 2 … | acked; -1 when compressed | 87 |
 | NEGATIVE_LENGTH | a key, value or header value has a length below -1 | acked, as null | 87 |
-| HEADERS_COUNT | a record cannot have so many headers | 87 | 87 |
+| HEADERS_COUNT | a record cannot have so many headers | 87; too many: acked when compressed and the sum is right | 87 |
 | HEADER_KEY | a header has no key | 87 | 87 |
 | RECORD_REST | a record is longer than its fields | 87; acked when compressed and the sum is right | 87 |
 | MORE_BYTES | bytes follow the last record | 87 | 87 |
