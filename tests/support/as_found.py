@@ -20,7 +20,6 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 
@@ -87,7 +86,6 @@ IMPORTED = ("sys.meta_path",)  # an imported package may add a finder of its mod
 _STARTED = pytest.StashKey[left_over.Started]()
 _AT_MODULE = pytest.StashKey["_AtModule"]()
 _TEARDOWN = pytest.StashKey[bool]()
-_OF_SESSION: WeakSet[processes.Process] = WeakSet()
 
 
 @dataclass
@@ -128,7 +126,7 @@ def _as_found(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test if it leaves other settings; note which threads, children and descriptors exist before it."""
     before = hygiene.settings()
     if not request.node.nodeid.startswith(UNPROVEN):
-        left_over.share(*processes.live())
+        left_over.own(*processes.live())
         request.node.stash[_STARTED] = left_over.started()
     yield
     if _TEARDOWN in request.node.stash:  # else Ctrl-C ended the run: pytest's capturing has ended before the fixtures
@@ -144,13 +142,12 @@ def pytest_fixture_setup(
         return (yield)
     before, live = left_over.started(), set(processes.live())
     result = yield
-    owned = set(processes.live()) - live
-    left_over.share(*owned)
+    of_run = fixturedef.scope in ("session", "package")
+    left_over.own(*(set(processes.live()) - live), of_run=of_run)
     at_module = request.config.stash[_AT_MODULE]
     if at_module.running is not None and (started := at_module.running.stash.get(_STARTED, None)) is not None:
         at_module.running.stash[_STARTED] = started.including(before)
-    if fixturedef.scope in ("session", "package"):
-        _OF_SESSION.update(owned)
+    if of_run:
         at_module.started = at_module.started.including(before)
     return result
 
@@ -189,7 +186,7 @@ def _check_module(last: pytest.Item, at_module: _AtModule) -> None:
     found = list(hygiene.restored(at_module.settings))
     if not last.nodeid.startswith(UNPROVEN):
         failed = last.session.testsfailed != at_module.failed
-        left = list(left_over.left_over(at_module.started, _OF_SESSION, failed=failed))
+        left = list(left_over.left_over(at_module.started, of_module=True, failed=failed))
         found += [] if failed else left
     _check(last, last.nodeid.partition("::")[0], found)
 

@@ -48,13 +48,21 @@ class Started(NamedTuple):
         )
 
 
-# Processes that fixtures of several tests own. A test may start one of them again.
+# Processes that fixtures of several tests own, and those of the whole run. A test may start one of them again.
 _shared: WeakSet[processes.Process] = WeakSet()
+_of_run: WeakSet[processes.Process] = WeakSet()
 
 
 def share(*owned: processes.Process) -> None:
-    """Declare that a fixture of several tests owns these processes."""
+    """Declare that a fixture of the whole run owns these processes, which one of the tests starts."""
+    own(*owned, of_run=True)
+
+
+def own(*owned: processes.Process, of_run: bool = False) -> None:
+    """Note that fixtures of several tests own these processes: of a module, or of the whole run."""
     _shared.update(owned)
+    if of_run:
+        _of_run.update(owned)
 
 
 # TCP ports whose connections belong to a fixture of several tests, at either end.
@@ -86,14 +94,13 @@ def started() -> Started:
     return Started(frozenset(threading.enumerate()), frozenset(_children()), frozenset(_descriptors()))
 
 
-def left_over(
-    before: Started, shared: Collection[processes.Process] = _shared, *, failed: bool = False
-) -> Iterator[str]:
+def left_over(before: Started, *, of_module: bool = False, failed: bool = False) -> Iterator[str]:
     """Yield a sentence for each thread, child and descriptor that did not exist before; kill and reap the children.
 
-    A child of a process in `shared` is none, also where a test has started it again. Descriptors are left out of a test
-    that `failed`: the traceback holds its objects.
+    Processes of fixtures of several tests are none of a test, also where it has started them again; those of the run
+    are none of a module. Descriptors are left out where a test `failed`: the traceback holds its objects.
     """
+    shared = _of_run if of_module else _shared
     for thread in _after_grace(lambda: _threads(before)):
         yield f"thread {thread.name!r} still runs; join it before the test ends"
     for pid in _after_grace(lambda: set(_children()) - before.children - _lasting_children(shared)):

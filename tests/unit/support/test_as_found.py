@@ -382,6 +382,25 @@ def test_a_test_that_asks_for_a_shared_fixture_must_end_what_it_started_itself_b
     assert re.search(r"child \d+ \(sleep 599\) still runs", said)
 
 
+def test_a_process_that_a_test_starts_for_a_fixture_of_the_run_outlives_the_module(tmp_path: Path) -> None:
+    fixture = """
+        @pytest.fixture(scope="session")
+        def start():
+            def start():
+                if not KEPT:
+                    KEPT.append(processes.Process("late", ["sleep", "600"], pathlib.Path(tempfile.mkdtemp())))
+                    left_over.share(KEPT[0])
+                    KEPT[0].start()
+                return KEPT[0]
+            yield start
+            KEPT[0].kill()
+    """
+    (tmp_path / "conftest.py").write_text(HEAD + textwrap.dedent(fixture))
+    (tmp_path / "test_next.py").write_text("def test_uses(start): assert start().running\n")
+    said, counts = outcomes(tmp_path, "def test_starts(start): start()\n")
+    assert counts == {"passed": 2}, said
+
+
 LEFT_BY_FIXTURES = {
     "thread": (
         "threading.Thread(target=threading.Event().wait, args=(60,), name='left', daemon=True).start()",
