@@ -1,7 +1,7 @@
 """The replicator: reads the source into lanes, commits what is safe, and writes down what is missing.
 
 No Kafka client may be used here but through source.py and target.py; how batches go out is sending.py's, what to do
-about offsets is decided in plan.py and offsets.py.
+about offsets is decided in plan.py and offsets.py, and which topics and batches came from the target in admission.py.
 
 | task   | does                                                                                            |
 |--------|-------------------------------------------------------------------------------------------------|
@@ -31,7 +31,8 @@ from kafka_wire.cluster import Topic
 from kafka_wire.codecs import codec_number
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
-from mirror import ledger, plan, reporting, topics
+from mirror import ledger, plan, reporting
+from mirror.admission import Admission
 from mirror.config import Config
 from mirror.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC, Refused, letter
 from mirror.epochs import epoch_starts
@@ -53,11 +54,10 @@ from mirror.metrics import Metrics
 from mirror.offsets import Commit, PartitionOffsets
 from mirror.positions import Positions
 from mirror.progress import Progress
-from mirror.provenance import BLIND, MERGED, UNKNOWN_SINCE, TopicVerdict, carries, is_sent, same_cluster
+from mirror.provenance import is_sent, same_cluster
 from mirror.reading import WAIT_ALL_S, Answer, Place
 from mirror.report import Report
 from mirror.resuming import Resumed
-from mirror.screening import Screen
 from mirror.sending import Sender, Settings
 from mirror.source import Source
 from mirror.standby import Standby
@@ -137,13 +137,12 @@ class Replicator:
         self._rests: dict[TopicPartition, Backoff] = {}  # of partitions in trouble of their own
         self._turn = 0
         self._nothing_selected = False
-        self._unnamed: set[str] = set()  # topics that can have no name at the target
         self._waiting: set[TopicPartition] = set()  # that cannot begin, as the source does not tell of them
-        self._refused_topics: set[str] = set()  # of which nothing tells what came from the target
         self._have_begun = False  # lives of lanes, whose positions are to be judged
-        self._screen = Screen(self, config.request_timeout_ms / 1000)
-        self._polled_at, self._judged_version = 0.0, 0
         self._troubles = Troubles()
+        self._admission = Admission(
+            self, self._lanes, self._drop, self._set_trouble, timeout_s=config.request_timeout_ms / 1000
+        )
         watched = Watched(self._lanes, self._progress, self._link, self._memory, self._troubles, metrics)
         self._lags = Lags(watched, config.stall_timeout_ms / 1000, config.buffer_bytes_max)
         for side in ("source", "target"):
@@ -246,7 +245,7 @@ class Replicator:
 
     def notes(self) -> list[str]:
         """Return a sentence on the topics of which something is passed over, as it came from the target."""
-        return self._screen.notes()
+        return self._admission.screen.notes()
 
     def hurry(self) -> None:
         """Try at once what waits for its next attempt: the network has changed."""
@@ -355,11 +354,7 @@ class Replicator:
         self._note_near_miss(self.config.selection.near_miss(found))
         # By plain tuples, as in reading.py: they equal a TopicPartition, and most are known already.
         wanted = {(name, number): found[name] for name in names for number in found[name].leaders}
-        self._screen.forget(self._screen.reasons.keys() - set(names))
-        for gone in (self._unnamed | self._refused_topics) - {name for name, _ in wanted}:
-            self._refused_topics.discard(gone)
-            self._unnamed.discard(gone)
-            self._set_trouble(gone, "")
+        self._admission.keep_only({name for name, _ in wanted})
         for partition, lane in list(self._lanes.items()):
             if partition not in wanted:
                 self._drop(lane, "topic_gone")
@@ -374,8 +369,7 @@ class Replicator:
 
     async def _settle(self) -> None:
         self._have_begun = False
-        if self._screen.is_blind:
-            self._refuse_blind()
+        self._admission.refuse_blind()
         positions = Positions(self.source, self.target, self._lose, self._sender.begin_anew, self._set_trouble)
         await positions.settle(list(self._lanes.values()))
 
@@ -388,13 +382,8 @@ class Replicator:
 
     async def _add(self, new: dict[TopicPartition, Topic], found: Mapping[str, Topic]) -> bool:
         """Make lanes for new partitions; return False when their positions cannot be told yet."""
-        was_blind = self._screen.is_blind
-        new, ends = await self._screen.candidates(found, new, {partition.topic for partition in self._lanes})
-        if was_blind and self._lanes and not self._screen.is_blind:
-            raise OriginsChangedError(min(self._lanes).topic)
-        self._set_trouble("source mirrors", self._screen.unreadable)
-        self._judge_lanes()
-        if self._troubles.get("target") == NOT_YET and self._screen.has_asked_target:
+        new, ends = await self._admission.candidates(found, new)
+        if self._troubles.get("target") == NOT_YET and self._admission.screen.has_asked_target:
             self._set_trouble("target", "")  # no lane may ever do so, where all came from there
         if not new:
             self._set_trouble("positions", "")
@@ -406,12 +395,11 @@ class Replicator:
             self._set_trouble("positions", str(error))
             return False
         self._set_trouble("positions", "")
-        if self._screen.is_blind:
-            new = self._known_before(new, commits)
+        new = self._admission.known_before(new, commits)
         starts, _, untold = await self.source.known_bounds([tp for tp in new if tp not in commits])
         new = {tp: topic for tp, topic in new.items() if tp not in untold}
         positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in new}
-        verdicts = self._judged({tp.topic: topic for tp, topic in new.items()}, positions)
+        verdicts = self._admission.judged({tp.topic: topic for tp, topic in new.items()}, positions)
         new = {tp: topic for tp, topic in new.items() if is_sent(verdicts[tp.topic])}
         described = await self.source.known_settings(sorted({partition.topic for partition in new}))
         for partition, topic in new.items():
@@ -424,9 +412,7 @@ class Replicator:
                 continue
             lane.found(topic)
             commit = commits.get(partition)
-            verdict = verdicts[partition.topic]
-            if verdict is not None and not self._screen.is_blind:
-                lane.origin = verdict.origin._replace(since=0 if commit is None else UNKNOWN_SINCE)
+            lane.origin = self._admission.origin_of(verdicts[partition.topic], is_known=commit is not None)
             lane.writers.checked_below = ends.get(partition, 0)
             lane.commit = commit
             lane.start(PartitionOffsets.resume(commit) if commit else PartitionOffsets(starts[partition]))
@@ -451,45 +437,10 @@ class Replicator:
             self._set_trouble(f"{partition.topic}-{partition.partition} source", why)
         self._waiting = set(untold)
 
-    def _known_before(
-        self, new: Mapping[TopicPartition, Topic], commits: Mapping[TopicPartition, Commit]
-    ) -> dict[TopicPartition, Topic]:
-        """Return the partitions of topics that were mirrored before; refuse the others, as this mirror is blind."""
-        known = {partition.topic for partition in [*self._lanes, *commits]}
-        for name, topic in {tp.topic: topic for tp, topic in new.items() if tp.topic not in known}.items():
-            self._refuse_topic(name, topic.topic_id, BLIND)
-        return {tp: topic for tp, topic in new.items() if tp.topic in known}
-
-    def _refuse_blind(self) -> None:
-        """Refuse the topics that were mirrored while state topics were seen, as the origin in their state tells."""
-        for lane in list(self._lanes.values()):
-            if not lane.is_gone and lane.state is not None and lane.state.origin is not None:
-                self._refuse_topic(lane.partition.topic, lane.topic_id, BLIND)
-
-    def _judged(
-        self, topics: Mapping[str, Topic], positions: Mapping[TopicPartition, int]
-    ) -> dict[str, TopicVerdict | None]:
-        """Return what becomes of topics that are read from these positions; what is not sent is named."""
-        verdicts = {}
-        for name, topic in topics.items():
-            read_from = {tp.partition: offset for tp, offset in positions.items() if tp.topic == name}
-            before = self._screen.reasons.get(name)
-            verdict = verdicts[name] = self._screen.judge(name, topic.topic_id, read_from)
-            is_refused = verdict is not None and verdict.kind == "refused"
-            if is_refused or name in self._refused_topics:
-                self._set_trouble(name, verdict.reason if verdict is not None and is_refused else "")
-                (self._refused_topics.add if is_refused else self._refused_topics.discard)(name)
-            elif verdict is not None and verdict.reason and verdict != before:
-                event = "topic_passed_over" if verdict.kind == "passed_over" else "records_passed_over"
-                _log.info(event, topic=name, reason=verdict.reason)
-        return verdicts
-
     def _new_lane(self, partition: TopicPartition, settings: Mapping[str, str]) -> Lane | None:
-        try:
-            name = topics.target_name(partition.topic, self.config.name_policy, self.config.site or None)
-        except topics.TopicNameError as error:
-            self._set_trouble(partition.topic, str(error))
-            self._unnamed.add(partition.topic)
+        config = self.config
+        name = self._admission.target_name(partition.topic, config.name_policy, config.site or None)
+        if name is None:
             return None
         lane, own = Lane(partition, name, settings, self._memory), self.config.of_topic(partition.topic)
         lane.urgent, lane.codec = own.urgent, codec_number(own.compression or self.config.compression)
@@ -519,7 +470,7 @@ class Replicator:
         memory.room.clear()
         room = self.config.buffer_bytes_max - memory.bytes
         answers = await self.source.reader.poll(wanted, room, POLL_S, memory.room)
-        self._polled_at = asyncio.get_running_loop().time()
+        self._admission.polled_at = asyncio.get_running_loop().time()
         moved, out_of_range = False, []
         for answer in answers:
             lane = self._lanes.get(answer.partition)
@@ -610,7 +561,7 @@ class Replicator:
                 if isinstance(found, Piece):
                     header, writers = found.header, lane.writers
                     is_same = header.producer_id == writers.producer_id and header.producer_epoch == writers.epoch
-                    if not is_same and not await self._turn_to_writer(lane, found, answer.log_end):
+                    if not is_same and not await self._admission.turn_to_writer(lane, found, answer.log_end):
                         break
                 self._take(lane, found)
         except (BadBatch, UntoldError) as error:
@@ -619,65 +570,6 @@ class Replicator:
             if self._rests.pop(lane.partition, None) is not None:
                 self._set_trouble(f"{lane.name} source", "")
         self._sender.consider(lane)
-
-    async def _turn_to_writer(self, lane: Lane, piece: Piece, log_end: int | None) -> bool:
-        """Find out whether a producer's batches came from the target; return False where the lane is not read on now.
-
-        Raises SourceError, OriginsChangedError.
-        """
-        header, writers, reading = piece.header, lane.writers, lane.reading
-        key = header.producer_id, header.producer_epoch
-        passes_over = writers.known.get(key, False)
-        if key not in writers.known and header.producer_id >= 0:
-            if piece.end_offset > writers.checked_below and not await self._check_claims(lane, log_end):
-                return False
-            if lane.is_gone or lane.reading is not reading:
-                return False
-            fate = self._screen.fate_of(lane.partition, header.producer_id)
-            if fate == "unknown":
-                self._refuse_topic(lane.partition.topic, lane.topic_id, MERGED)
-                return False
-            passes_over = fate == "passed_over"
-        writers.turn_to(*key, passes_over=passes_over)
-        return True
-
-    async def _check_claims(self, lane: Lane, log_end: int | None) -> bool:
-        """Read what other mirrors have stored, where that was not done since the last answers; False: later."""
-        if not self._screen.is_read_since(self._polled_at):
-            wait_s = self._screen.wait_s()
-            if wait_s > 0:
-                lane.rest_until = time.monotonic() + wait_s
-                return False
-            await self._screen.refresh()
-            self._screen.check_readable()
-        lane.writers.checked_below = max(lane.writers.checked_below, log_end or 0)
-        self._judge_lanes()
-        return True
-
-    def _judge_lanes(self) -> None:
-        """Judge the topics that are read, where the claims have changed; raises OriginsChangedError."""
-        if self._screen.version == self._judged_version:
-            return
-        self._judged_version = self._screen.version
-        topics: dict[str, list[Lane]] = {}
-        for lane in self._lanes.values():
-            topics.setdefault(lane.partition.topic, []).append(lane)
-        positions = {tp: lane.read_offset for tp, lane in self._lanes.items()}
-        verdicts = self._judged({name: Topic(lanes[0].topic_id, 0, {}) for name, lanes in topics.items()}, positions)
-        for name, verdict in verdicts.items():
-            for lane in topics[name]:
-                lane.writers.forget()
-                if not is_sent(verdict):
-                    self._drop(lane, "")
-                elif verdict is not None and not carries(lane.origin, verdict.origin):
-                    raise OriginsChangedError(name)
-
-    def _refuse_topic(self, name: str, topic_id: str | None, reason: str) -> None:
-        for lane in [lane for lane in self._lanes.values() if lane.partition.topic == name]:
-            self._drop(lane, "")
-        self._screen.hold(name, topic_id, reason)
-        self._refused_topics.add(name)
-        self._set_trouble(name, reason)
 
     def _take(self, lane: Lane, found: Piece | Skipped) -> None:
         if isinstance(found, Piece) and not lane.writers.passes_over:
