@@ -154,6 +154,20 @@ def last_marker(data: memoryview) -> tuple[int, int] | None:
     return found
 
 
+def markers_of(data: memoryview) -> dict[int, tuple[int, bool]]:
+    """Return the producer of each marker by its offset, and whether it ends an aborted transaction; raises BadBatch."""
+    position, found = 0, {}
+    while len(data) - position >= HEADER_SIZE and data[position + MAGIC_POSITION] == MAGIC:
+        header = BatchHeader(data, position)
+        stop = position + SIZE_OVERHEAD + header.batch_length
+        if header.batch_length <= 0 or stop > len(data):
+            break
+        if header.attributes & CONTROL:
+            found[header.base_offset] = header.producer_id, _is_abort_marker(data[position:stop])
+        position = stop
+    return found
+
+
 def _pass_unreadable(data: memoryview, position: int, from_offset: int) -> int:
     """What is no batch of magic 2, or has no whole header: the place behind it when nobody misses it."""
     offset, length = _front(data, position)

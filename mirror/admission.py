@@ -25,7 +25,7 @@ from mirror import topics
 from mirror.errors import OriginsChangedError
 from mirror.lane import Lane
 from mirror.offsets import Commit
-from mirror.provenance import BLIND, MERGED, UNKNOWN_SINCE, Origin, TopicVerdict, carries, is_sent
+from mirror.provenance import BLIND, MERGED, UNKNOWN_SINCE, Origin, TopicVerdict, carries, is_sent, mirror_name
 from mirror.screening import Ends, Screen
 
 _log = Log("mirror")
@@ -45,10 +45,9 @@ class Admission:
     ) -> None:
         """`drop` ends a partition stream, `tell` notes what is wrong with a name; empty text ends that."""
         self.screen = Screen(ends, timeout_s)
-        self.polled_at = 0.0
-        """When the last batches were read, by the loop's clock."""
         self._lanes, self._drop, self._tell = lanes, drop, tell
         self._judged_version = 0
+        self._deleted: frozenset[str] = frozenset()  # state topics of other mirrors, as the log has named them
         self._unnamed: set[str] = set()  # topics that can have no name at the target
         self._refused: set[str] = set()  # of which nothing tells what came from the target
 
@@ -74,6 +73,10 @@ class Admission:
         if was_blind and self._lanes and not self.screen.is_blind:
             raise OriginsChangedError(min(self._lanes).topic)
         self._tell("source mirrors", self.screen.unreadable)
+        for name in sorted(self.screen.deleted - self._deleted):
+            action = "start its mirror, which writes it again, before this one is restarted"
+            _log.warning("state_topic_deleted", topic=name, mirror=mirror_name(name), action=action)
+        self._deleted = self.screen.deleted
         self.judge_lanes()
         return admitted, ends
 
@@ -147,9 +150,9 @@ class Admission:
                 elif verdict is not None and not carries(lane.origin, verdict.origin):
                     raise OriginsChangedError(name)
 
-    def _refuse(self, name: str, topic_id: str | None, reason: str) -> None:
+    def _refuse(self, name: str, topic_id: str | None, reason: str, *, by_writer: bool = False) -> None:
         self._drop_all(lane for lane in self._lanes.values() if lane.partition.topic == name)
-        self.screen.hold(name, topic_id, reason)
+        self.screen.hold(name, topic_id, reason, by_writer=by_writer)
         self._refused.add(name)
         self._tell(name, reason)
 
@@ -173,8 +176,11 @@ class Admission:
             if lane.is_gone or lane.reading is not reading:
                 return False
             fate = self.screen.fate_of(lane.partition, header.producer_id)
-            if fate == "unknown":
-                self._refuse(lane.partition.topic, lane.topic_id, MERGED)
+            reason = MERGED if fate == "unknown" else ""
+            if fate == "own":
+                reason = self.screen.unknown_at(lane.partition, lane.topic_id, piece.first_offset)
+            if reason:
+                self._refuse(lane.partition.topic, lane.topic_id, reason, by_writer=True)
                 return False
             passes_over = fate == "passed_over"
         writers.turn_to(*key, passes_over=passes_over)
@@ -182,7 +188,7 @@ class Admission:
 
     async def _check_claims(self, lane: Lane, log_end: int | None) -> bool:
         """Read what other mirrors have stored, where that was not done since the last answers; False: later."""
-        if not self.screen.is_read_since(self.polled_at):
+        if not self.screen.is_fresh:
             wait_s = self.screen.wait_s()
             if wait_s > 0:
                 lane.rest_until = time.monotonic() + wait_s

@@ -10,26 +10,33 @@ and the edge broker refuse such a topic with TOPIC_AUTHORIZATION_FAILED, whether
 
 A mirror stores the head of a producer epoch, with acks=all, before the first batch of it. So a producer whose batch is
 in the source's log before a refresh begins, and that no claim names after it, is none of a mirror's.
-It is read at read_uncommitted: a head in an open transaction is written before the records of it can be read.
+It is read at read_uncommitted: a head in an open transaction is written before the records of it can be read, and the
+marker of a commit may come in their log first.
+
+| a head was written | it counts |
+|---|---|
+| without a transaction, or in one that is open or committed | yes |
+| in a transaction that was aborted | no: the head before it does; none of its records can be read |
+
 Does not contain: what a claim means (provenance.py), when to refresh (replicator.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from edge_broker.protocol.record_batch import records_of
+from edge_broker.protocol.record_batch import TRANSACTIONAL, records_of
 from kafka_wire.apis import CONSUMER, FETCH
-from kafka_wire.batches import BadBatch, Piece, pieces_of
+from kafka_wire.batches import BadBatch, Piece, markers_of, pieces_of
 from kafka_wire.cluster import SIDE, Topic
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import SourceError
-from mirror.provenance import Claims
+from mirror.provenance import Claim, Claims
 from mirror.source import Source
 from mirror.state_records import claim_of, is_state_topic
 
@@ -45,29 +52,41 @@ class _Place(NamedTuple):
     offset: int
 
 
+class _Before(NamedTuple):
+    """A head that a transaction replaces, and of which partition."""
+
+    source_partition: tuple[str, int]
+    claim: Claim | None
+
+
 class ClaimsReader:
     """The claims at one source, and when they were read; every coroutine raises SourceError. One call at a time."""
 
     def __init__(self, source: Callable[[], Source], timeout_s: float) -> None:
         self.claims = Claims()
-        self.began_at = -1.0
-        """When the last refresh that has ended was begun, by the loop's clock."""
         self.unreadable: dict[str, str] = {}
         """State topics that cannot be read, and why; what their mirrors write is not recognised."""
+        self.deleted: set[str] = set()
+        """State topics that were deleted since they were read; what was read is kept as long as this process runs."""
         self.is_blind = False
         """Whether `look` found that this user may not see the state topics of other mirrors."""
         self._source = source
         self._timeout_s = timeout_s
         self._places: dict[str, _Place] = {}
+        self._open: dict[tuple[str, int], list[_Before]] = {}  # by state topic and producer
 
     @property
     def has_mirrors(self) -> bool:
         """Return whether another mirror writes to the source, or has written."""
         return bool(self._places or self.claims)
 
+    def differs(self, topics: Collection[str]) -> bool:
+        """Return whether a state topic that was read exists no more, by all topics of the source, or exists again."""
+        gone = self._places.keys() - self.unreadable.keys() - set(topics)
+        return bool(gone) or not self.deleted.isdisjoint(topics)
+
     async def refresh(self, topics: Mapping[str, Topic] | None = None) -> None:
         """Read what mirrors have stored until now; `topics` are all of the source as they are now."""
-        began_at = asyncio.get_running_loop().time()
         found = await self._source().topics() if topics is None else topics
         names = {name: topic for name, topic in found.items() if is_state_topic(name)}
         self.unreadable = {}
@@ -77,6 +96,8 @@ class ClaimsReader:
                 self.unreadable[gone] = error_name(code)
             else:
                 del self._places[gone]
+                self.deleted.add(gone)
+        self.deleted -= names.keys()
         by_node: dict[int, list[str]] = {}
         for name, topic in names.items():
             place = self._places.get(name)
@@ -87,7 +108,6 @@ class ClaimsReader:
             if node < 0:
                 raise SourceError(f"topic {led[0]}, which another mirror keeps at the source, has no leader")
             await self._read(node, led)
-        self.began_at = began_at
 
     async def look(self) -> None:
         """Find out whether state topics of other mirrors may be seen at all."""
@@ -158,10 +178,14 @@ class ClaimsReader:
         """Take the heads of an answer; one that is empty, of a topic that `is_alone` in it, ends the topic."""
         place = self._places[name]
         offset = place.offset
+        records = memoryview(data.records or b"")
         try:
-            for found in pieces_of(memoryview(data.records or b""), offset):
+            markers = markers_of(records)
+            for found in pieces_of(records, offset):
                 if isinstance(found, Piece):
                     self._take_piece(name, found)
+                elif found.first_offset in markers:
+                    self._end_transaction(name, *markers[found.first_offset])
                 offset = found.end_offset
         except (BadBatch, Refusal, ProtocolViolation) as error:
             self.unreadable[name] = str(error)
@@ -172,5 +196,14 @@ class ClaimsReader:
     def _take_piece(self, name: str, piece: Piece) -> None:
         for record in records_of(piece.batch):
             claimed = claim_of(name, record.key, record.value)
-            if claimed is not None and record.offset >= piece.first_offset:
-                self.claims.take(*claimed)
+            if claimed is None or record.offset < piece.first_offset:
+                continue
+            if piece.header.attributes & TRANSACTIONAL:
+                before = _Before(claimed[0], self.claims.newest(name, claimed[0]))
+                self._open.setdefault((name, piece.header.producer_id), []).append(before)
+            self.claims.take(*claimed)
+
+    def _end_transaction(self, name: str, producer_id: int, is_aborted: bool) -> None:
+        for source_partition, before in reversed(self._open.pop((name, producer_id), [])):
+            if is_aborted:
+                self.claims.take_back(name, source_partition, before)

@@ -32,7 +32,7 @@ from kafka_wire.looking import Look, Wanted
 from mirror.between import Between
 from mirror.errors import LeaderlessError, OvertakenError, SourceError, TargetError
 from mirror.lane import Lane
-from mirror.provenance import carries
+from mirror.provenance import Origin, carries
 from mirror.resuming import Resumed, Seen, floor_of
 from mirror.state import PartitionState, Write
 from mirror.state_records import Reading, StateError, StepsMissing, Stored, Topics
@@ -114,6 +114,7 @@ class Lives:
         self._wake = asyncio.Event()
         self._backoff = Backoff(*backoff)
         self._fenced_at = 0.0
+        self._made_ids: dict[str, str | None] = {}  # of topics that this mirror made, since a life began in them
         self._tells = True  # a line for each
 
     @property
@@ -378,6 +379,17 @@ class Lives:
             self._states[partition] = state
         return state
 
+    def topic_made(self, topic: str) -> None:
+        """Note that this mirror has made a topic at the target."""
+        self._made_ids.pop(topic, None)
+
+    def _origin(self, lane: Lane) -> Origin | None:
+        """Return the origin of what a lane sends; it is alone in the very topic that the mirror made, in no other."""
+        origin, topic_id = lane.origin, self.target.topic_id(lane.target_topic)
+        if origin is None or not origin.is_alone:
+            return origin
+        return origin._replace(is_alone=self._made_ids.setdefault(lane.target_topic, topic_id) == topic_id)
+
     def _topics(self, lane: Lane) -> Topics:
         return Topics(lane.target_topic, lane.topic_id, self.target.topic_id(lane.target_topic))
 
@@ -441,7 +453,7 @@ class Lives:
 
     async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
         if fence is not None:
-            state.begin(self._topics(lane), *fence[:2], resumed, end, origin=lane.origin)
+            state.begin(self._topics(lane), *fence[:2], resumed, end, origin=self._origin(lane))
             return
         life = state.life
         may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not lane.contradicts
@@ -456,7 +468,7 @@ class Lives:
         else:
             made = await self.target.producer()
             producer = made.id, made.epoch
-        state.begin(self._topics(lane), *producer, resumed, end, origin=lane.origin)
+        state.begin(self._topics(lane), *producer, resumed, end, origin=self._origin(lane))
 
     # -- write
 

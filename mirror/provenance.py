@@ -175,6 +175,19 @@ class Claims:
         self._by_topic.clear()
         self._by_producer.clear()
 
+    def newest(self, state_topic: str, source_partition: tuple[str, int]) -> Claim | None:
+        """Return the newest head of a mirror's partition."""
+        return self._claims.get((state_topic, source_partition))
+
+    def take_back(self, state_topic: str, source_partition: tuple[str, int], before: Claim | None) -> None:
+        """Note that the transaction of a head was aborted: `before` is the newest one."""
+        self._claims.pop((state_topic, source_partition), None)
+        if before is not None:
+            self._claims[state_topic, source_partition] = before
+        self.version += 1
+        self._by_topic.clear()
+        self._by_producer.clear()
+
     def _index(self) -> None:
         if self._by_topic or not self._claims:
             return
@@ -196,19 +209,33 @@ class Claims:
         exactly = [claim for claim in here if claim.partition == partition]
         return _fate(exactly or here or claims, target)
 
+    def unknown_at(self, topic: str, topic_id: str | None, partition: int, offset: int, target: Target) -> str:
+        """Return why nothing tells who wrote a batch at an offset, if no claim names its producer; empty if one would.
+
+        A partition stream may go back below the position by which its topic was judged.
+        """
+        for claim in self.of_topic(topic):
+            since = _since(claim, topic_id)
+            if claim.partition == partition and offset < since and _fate([claim], target) != "sent":
+                return _forgotten(claim, since)
+        return ""
+
     def verdict(
         self, topic: str, topic_id: str | None, source: str, target: Target, read_from: Mapping[int, int]
     ) -> TopicVerdict:
-        """Return what becomes of a topic of the cluster `source`; `read_from` is where each partition is read next."""
+        """Return what becomes of a topic of the cluster `source`; `read_from` is where each partition is read next.
+
+        A claim to a topic that was deleted refuses no other one of its name before a batch of its mirror is there.
+        """
         claims = self.of_topic(topic)
         fates = {claim: _fate([claim], target) for claim in claims}
-        mixed = [claim for claim in claims if fates[claim] == "unknown"]
+        mixed = [claim for claim in claims if fates[claim] == "unknown" and not _is_of_deleted(claim, topic_id)]
         own = Origin(frozenset({source}))
         if mixed:
             return TopicVerdict("refused", own, reason=_merged(mixed[0]))
         gone = [claim for claim in claims if fates[claim] == "passed_over"]
         for claim in gone:
-            since = 0 if claim.origin is None or claim.topic_id != topic_id else claim.origin.since
+            since = _since(claim, topic_id)
             if read_from.get(claim.partition, since) < since:
                 return TopicVerdict("refused", own, reason=_forgotten(claim, since))
         alone = [claim for claim in claims if _is_alone(claim, topic_id)]
@@ -222,6 +249,16 @@ class Claims:
         producers = frozenset(producer_id for claim in gone for producer_id in claim.producers)
         origin = Origin(frozenset(passed), frozenset(perhaps))
         return TopicVerdict("sent", origin, producers, _in_part(gone[0]) if gone else "")
+
+
+def _is_of_deleted(claim: Claim, topic_id: str | None) -> bool:
+    """Return whether a claim is to a former topic of the same name."""
+    return None not in (claim.topic_id, topic_id) and claim.topic_id != topic_id
+
+
+def _since(claim: Claim, topic_id: str | None) -> int:
+    """Return from which offset of a topic on a claim names all producers of its mirror."""
+    return 0 if claim.origin is None or claim.topic_id != topic_id else claim.origin.since
 
 
 def _with_known_since(claim: Claim, before: Claim | None) -> Claim:
@@ -297,11 +334,22 @@ def _forgotten(claim: Claim, since: int) -> str:
 
 
 def _whole(claim: Claim) -> str:
-    return f"is passed over: {mirror_name(claim.state_topic)} made it, from records of this mirror's target"
+    return (
+        f"is passed over: {mirror_name(claim.state_topic)} made it, from records of this mirror's target; records that "
+        "others write into it are not sent either"
+    )
 
 
 def _in_part(claim: Claim) -> str:
     return f"is sent without the records that {mirror_name(claim.state_topic)} wrote, as they came from the target"
+
+
+def deleted_state(state_topic: str) -> str:
+    """Return the sentence on a state topic that another mirror keeps at the source, and that was deleted."""
+    return (
+        f"{state_topic} was deleted at the source: until {mirror_name(state_topic)} has written it again, this mirror "
+        "recognises its records as long as it is not restarted"
+    )
 
 
 def same_cluster(cluster_id: str) -> str:

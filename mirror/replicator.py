@@ -470,7 +470,7 @@ class Replicator:
         memory.room.clear()
         room = self.config.buffer_bytes_max - memory.bytes
         answers = await self.source.reader.poll(wanted, room, POLL_S, memory.room)
-        self._admission.polled_at = asyncio.get_running_loop().time()
+        self._admission.screen.batches_read()
         moved, out_of_range = False, []
         for answer in answers:
             lane = self._lanes.get(answer.partition)
@@ -805,6 +805,7 @@ class Replicator:
 
     def made(self, lane: Lane, settings: Mapping[str, str]) -> None:
         """Tell of a topic that was made: under another name than at the source, it is the mirror's alone."""
+        self._lives.topic_made(lane.target_topic)
         for each in self._lanes.values():
             is_alone = each.target_topic == lane.target_topic != each.partition.topic
             if is_alone and each.origin is not None:

@@ -26,7 +26,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.claims_reading import ClaimsReader
 from mirror.errors import SourceError, TargetError
 from mirror.mirrormaker import alias_of, aliases, is_read, refusal
-from mirror.provenance import RIGHTS, UNSEEN, Claims, Fate, Origin, Target, TopicVerdict
+from mirror.provenance import RIGHTS, UNSEEN, Claims, Fate, Origin, Target, TopicVerdict, deleted_state
 from mirror.source import Source
 from mirror.state_records import is_state_topic
 from mirror.target import Target as TargetEnd
@@ -59,6 +59,7 @@ class Screen:
         self._reader = ClaimsReader(lambda: ends.source, timeout_s)
         self._target_ids: frozenset[str] = frozenset()
         self._held: dict[str, _Held] = {}
+        self._by_writer: dict[str, _Held] = {}  # refused for a batch in it, which no verdict on the topic shows
         self._ended_at, self._duration_s = -REJUDGED_S, 0.0
         self._looked_at = -REJUDGED_S
         self._is_target_read: bool | None = None  # by MirrorMaker 2; None: the target was not asked yet
@@ -67,6 +68,8 @@ class Screen:
         self._brought_version = 0
         self.has_asked_target = False
         """Whether the target has answered."""
+        self.is_fresh = False
+        """Whether the claims were read after the last batches."""
         self._ids_version = -1  # of the claims, when the target's topics were asked for
 
     @property
@@ -92,6 +95,11 @@ class Screen:
         """Whether other mirrors may write to the source without this one seeing it."""
         return self._reader.is_blind
 
+    @property
+    def deleted(self) -> frozenset[str]:
+        """State topics of other mirrors that were deleted while this mirror ran."""
+        return frozenset(self._reader.deleted)
+
     # -- topics
 
     async def candidates(
@@ -105,6 +113,8 @@ class Screen:
         if self.is_blind or (new and now - self._looked_at >= REJUDGED_S):
             await self.look()
         await self.note_mirrormaker(found)
+        if self._reader.differs(found):
+            await self._reader.refresh(found)
         if not (self._reader.has_mirrors or any(map(is_state_topic, found))):
             return {tp: topic for tp, topic in new.items() if not self._is_held(tp.topic, topic)}, {}
         is_due = now - self._ended_at >= REJUDGED_S
@@ -169,6 +179,8 @@ class Screen:
         source, target = self._ends.source.cluster_id, self._target
         if source is None:
             return None
+        if self._by_writer.get(name) == _Held(topic_id, self.version):
+            return self.reasons[name]
         verdict = self.claims.verdict(name, topic_id, source, target, read_from)
         if verdict.kind == "sent":
             self._held.pop(name, None)
@@ -184,18 +196,27 @@ class Screen:
         """Return what becomes of a producer's batches."""
         return self.claims.fate_of(*partition, producer_id, self._target)
 
-    def hold(self, name: str, topic_id: str | None, reason: str) -> None:
-        """Leave out a topic that was admitted, until the claims have changed."""
+    def unknown_at(self, partition: TopicPartition, topic_id: str | None, offset: int) -> str:
+        """Return why nothing tells who wrote a batch of a producer that no claim names; empty: a user of the source."""
+        topic, number = partition
+        return self.claims.unknown_at(topic, topic_id, number, offset, self._target)
+
+    def hold(self, name: str, topic_id: str | None, reason: str, *, by_writer: bool = False) -> None:
+        """Leave out a topic that was admitted, until the claims have changed; `by_writer`: for a batch in it."""
         self._held[name] = _Held(topic_id, self.version)
+        if by_writer:
+            self._by_writer[name] = self._held[name]
         self.reasons[name] = TopicVerdict("refused", Origin(frozenset()), reason=reason)
 
     def notes(self) -> list[str]:
         """Return a sentence for all topics that are passed over, and one for those of which some records are."""
         kinds = {
-            "passed_over": "passed over, as a mirror made it from records of the target",
+            "passed_over": "passed over, as a mirror made it from records of the target; "
+            "records that others write into it are not sent either",
             "sent": "sent without the records that came from the target",
         }
         told = [UNSEEN] if self.is_blind else []
+        told += [deleted_state(name) for name in sorted(self.deleted)]
         for kind, text in kinds.items():
             names = sorted(name for name, verdict in self.reasons.items() if verdict.kind == kind)
             more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
@@ -207,6 +228,7 @@ class Screen:
         for name in names:
             self.reasons.pop(name, None)
             self._held.pop(name, None)
+            self._by_writer.pop(name, None)
 
     @property
     def _target(self) -> Target:
@@ -214,9 +236,12 @@ class Screen:
 
     # -- claims
 
-    def is_read_since(self, moment: float) -> bool:
-        """Return whether the claims were read by a refresh that began after a moment of the loop's clock."""
-        return self._reader.began_at >= moment
+    def batches_read(self) -> None:
+        """Note that batches of the source have come: the heads of their writers may be newer than what was read.
+
+        The call that reads batches and `refresh` are of one task. No clock tells their order, as uvloop's has 1 ms.
+        """
+        self.is_fresh = False
 
     def wait_s(self) -> float:
         """Return for how long a refresh should wait, as the last one was just now."""
@@ -228,6 +253,7 @@ class Screen:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         await self._reader.refresh()
+        self.is_fresh = True
         if asks_target and self.claims and not self.knows_target:
             await self._ask_target()
         self._ended_at = loop.time()

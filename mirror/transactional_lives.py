@@ -138,7 +138,7 @@ class TransactionalLives(Lives):
 
     async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
         assert fence is not None, "nothing goes on without one"
-        state.begin(self._topics(lane), *fence[:2], resumed, end, is_transactional=True, origin=lane.origin)
+        state.begin(self._topics(lane), *fence[:2], resumed, end, is_transactional=True, origin=self._origin(lane))
 
     def note(self, lane: Lane) -> None:
         """Nothing has to be stored before its transaction's end."""
