@@ -85,6 +85,9 @@ simulate: $(VENV)/.installed-test  ## the same, and whole brokers in any order, 
 simulate-mirror: $(VENV)/.installed-test  ## the mirror between two ends in memory, in virtual time, from a new seed on (SECONDS=120); SEED=: that one alone; HOURS=: so long
 	$(PYTHON) -m tests.simulation.mirror --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
+simulate-loops: $(VENV)/.installed-test  ## several sites and the mirrors between them, in memory, from a new seed on (SECONDS=120); SEED=: that one alone; HOURS=: so long
+	$(PYTHON) -m tests.simulation.loops --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
+
 cluster-simulate: $(VENV)/.installed-test  ## a cluster of brokers over a model of ZooKeeper, in virtual time, for 60 s; SEED=: that one alone; HOURS=: so long
 	$(PYTHON) -m tests.simulation.cluster $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 

@@ -86,6 +86,9 @@ class Host(Protocol):
     def stored(self, lane: Lane) -> None:
         """More of a lane's batches may go."""
 
+    def state_topic_lost(self, name: str) -> None:
+        """The state topic was deleted since it was opened, and is written again."""
+
     def transaction_ended(self, outcome: str) -> None:
         """A transaction has ended so, by metrics.OUTCOMES."""
 
@@ -103,7 +106,7 @@ class Lives:
         self._states: dict[Partition, PartitionState] = {}  # of every lane that has begun, kept when it is dropped
         self._stored: dict[Partition, Stored] | None = None  # what was read and not begun yet
         self._between = Between()
-        self._opening, self._is_open = asyncio.Lock(), False
+        self._opening, self._is_open, self._was_opened = asyncio.Lock(), False, False
         self._is_unsure = True  # whether a write to the state topic may have arrived
         self._waiting: dict[Lane, asyncio.Future[Begun]] = {}
         self._coming: set[Lane] = set()
@@ -138,8 +141,24 @@ class Lives:
     async def _open(self) -> None:
         async with self._opening:
             if not self._is_open:
-                await self._topic.open(self._replicas)
-                self._is_open = True
+                before = self._topic.topic_id
+                is_new = await self._topic.open(self._replicas)
+                if self._was_opened and (is_new or self._topic.topic_id != before):
+                    self._write_again()
+                self._is_open = self._was_opened = True
+
+    def _write_again(self) -> None:
+        """Have the state topic hold again all that is known: it was deleted, and made again."""
+        for partition, stored in (self._stored or {}).items():  # of partitions that have not begun
+            head = stored.head._replace(first_chunk=stored.held_chunk)
+            assert self._stored is not None
+            self._stored[partition] = stored._replace(head=head)
+            self._due.add(PartitionState(partition, head.topics, self._stored[partition]))
+        self._due.update(self._states.values())
+        for state in self._due:
+            state.store_again()
+        self._wake.set()
+        self.host.state_topic_lost(self._name)
 
     async def _open_with_epoch(self, *, anew: bool = False) -> None:
         """Have the next epoch given meanwhile; that there are no fences is told when one is asked for."""
@@ -521,8 +540,21 @@ class Lives:
                 if state.is_behind and (is_time or state.records_behind >= POSITION_RECORDS)
             }
             self._wake.set()
+            await self._look_at_topic()
             if not (self.is_weak or self._is_unsure) and loop.time() - self._fenced_at >= RENEW_S:
                 await self._renew()
+
+    async def _look_at_topic(self) -> None:
+        """Find out whether the state topic was deleted; else the next write would, which may be days away.
+
+        Mirrors that read it at the target would not recognise what this one writes.
+        """
+        if self._is_unsure or not self._is_open:
+            return
+        with contextlib.suppress(TargetError), mapped():  # it is away: the next look tells
+            if not await self._topic.is_same():
+                self._is_unsure, self._is_open = True, False
+                self._failed.set()
 
     async def _renew(self) -> None:
         try:

@@ -138,6 +138,7 @@ class Replicator:
         self._turn = 0
         self._nothing_selected = False
         self._waiting: set[TopicPartition] = set()  # that cannot begin, as the source does not tell of them
+        self._lost_state: list[str] = []
         self._have_begun = False  # lives of lanes, whose positions are to be judged
         self._troubles = Troubles()
         self._admission = Admission(
@@ -244,8 +245,8 @@ class Replicator:
         return "; ".join(self._troubles.sentences())
 
     def notes(self) -> list[str]:
-        """Return a sentence on the topics of which something is passed over, as it came from the target."""
-        return self._admission.screen.notes()
+        """Return a sentence on each kind of topics of which something is passed over, and on lost state topics."""
+        return [*self._admission.screen.notes(), *self._lost_state]
 
     def hurry(self) -> None:
         """Try at once what waits for its next attempt: the network has changed."""
@@ -734,6 +735,12 @@ class Replicator:
         """Have a lane send what waited for the state topic."""
         if not lane.is_gone:
             self._sender.consider(lane)
+
+    def state_topic_lost(self, name: str) -> None:
+        """Name the state topic that was deleted while this mirror ran."""
+        then = "is written again, and offsets from before are translated no more"
+        self._lost_state = [f"{name} was deleted at the target while this mirror ran: it {then}"]
+        _log.warning("state_topic_deleted", topic=name, action=f"none: it {then}")
 
     def transaction_ended(self, outcome: str) -> None:
         """Count a transaction."""

@@ -375,6 +375,15 @@ class PartitionState:
             if write.changed is not None:
                 self._change(write.changed)
 
+    def store_again(self) -> None:
+        """Have all that is held written again, as the state topic has lost it: its steps with the next head, at once.
+
+        What older chunks told is gone.
+        """
+        self._first_chunk, self._removed = self._held_chunk, []
+        if self.map.steps:
+            self._change(0)
+
     def _change(self, at: int) -> None:
         self._changed = at if self._changed is None else min(self._changed, at)
 

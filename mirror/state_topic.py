@@ -3,6 +3,7 @@
 | call | requests, each a round trip |
 |---|---|
 | `open` | Metadata; where there is no such topic CreateTopics, and Metadata until it has a leader |
+| `is_same` | Metadata |
 | `read` | Fetch of what is committed, from the start on, until the end that the first answer told |
 | `write` | Produce, five at once, of one batch each: a partition takes no more in a request of an idempotent producer |
 
@@ -106,6 +107,13 @@ class StateTopic:
             await self._create(replicas or replicas_for(len(self._cluster.nodes)))
             await self._until_led()
         return is_new
+
+    async def is_same(self) -> bool:
+        """Return whether the topic exists still, under the id that it was opened with."""
+        topic = (await self._cluster.topics([self.name])).get(self.name)
+        if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        return bool(topic.error_code) or topic.topic_id == self.topic_id
 
     async def _find(self) -> bool:
         topic = (await self._cluster.topics([self.name])).get(self.name)

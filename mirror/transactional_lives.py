@@ -230,6 +230,9 @@ class TransactionalLives(Lives):
     def _holds(self, state: PartitionState) -> bool:
         return self._states.get(state.partition) is state
 
+    async def _look_at_topic(self) -> None:
+        """Leave it to the next commit, after which all that is not stored begins again."""
+
     async def _renew(self) -> None:
         async with self.turn:
             if not self._is_unsure and self.settled.is_set():

@@ -24,6 +24,7 @@ from tests.support.mirror_road import (
     bounds,
     create_topic,
     delete_topic,
+    numbers,
     partition_count,
     produce,
     read_all,
@@ -397,3 +398,49 @@ def test_a_topic_that_is_deleted_and_made_again_goes_if_it_is_a_users(a, b, tmp_
         produce(b, "a.t", 100, 110)
         wait_still([(b, "a.t", a, "b.a.t")])
         assert found(a, "b.a.t") == list(range(100, 110))
+
+
+def test_a_state_topic_that_is_deleted_during_a_run_is_named_and_written_again_whole(a, b, tmp_path):
+    """Else the next start would find heads without the steps that they name."""
+    state_topic = "__edge-mirror-up-state"
+
+    def in_t():
+        return sorted(number for partition in range(2) for number in numbers(read_all(b, "up.t", partition)))
+
+    create_topic(a, "t", 2)
+    for number in range(2):
+        produce(a, "t", 10 * number, 10 * number + 10, partition=number)
+    with mirrors(tmp_path, {"up": (a, b)}, {"ledger": False}, topics="t|u", site="up") as running:
+        wait_until(lambda: in_t() == list(range(20)), 20, "t is mirrored")
+        delete_topic(b, state_topic)
+        create_topic(a, "u", 1)
+        produce(a, "u", 0, 5)
+        wait_until(lambda: found(b, "up.u") == list(range(5)), 20, "u is mirrored")
+        produce(a, "t", 20, 25, partition=1)
+        wait_until(lambda: in_t() == list(range(25)), 20, "t is mirrored on")
+        status, told = running["up"].get("/health")
+        assert status == 200
+        assert f"{state_topic} was deleted" in told
+        assert "state_topic_deleted" in running["up"].log_path.read_text()
+        keys = {record.key for record in read_all(b, state_topic)}
+        assert {b"head:t:0", b"head:t:1", b"head:u:0", b"steps:t:0:0", b"steps:t:1:0"} <= keys
+        running["up"].stop()
+        running["up"].start()
+        produce(a, "t", 25, 30)
+        wait_until(lambda: in_t() == list(range(30)), 20, "t is mirrored after a restart")
+
+
+def test_a_state_topic_of_another_mirror_that_is_deleted_is_named(a, b, tmp_path):
+    for bootstrap in (a, b):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    with mirrors(tmp_path, both(a, b), {"ledger": False, "policy": "identity"}, topics="t", site=SITES) as running:
+        wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
+        running["up"].stop()
+        delete_topic(b, "__edge-mirror-up-state")
+        wait_until(lambda: "__edge-mirror-up-state was deleted" in running["down"].get("/health")[1], 20, "it is named")
+        assert "state_topic_deleted" in running["down"].log_path.read_text()
+        running["up"].start()
+        wait_still([(a, "t", b, "t"), (b, "t", a, "t")])
+        wait_until(lambda: "was deleted" not in running["down"].get("/health")[1], 20, "it is there again")
+    assert found(a, "t") == found(b, "t") == list(range(20))

@@ -449,6 +449,8 @@ class SimulatedFencing:
 class SimulatedStateTopic:
     """The last record of each key; a write may have arrived though nobody hears of it, or arrive later."""
 
+    topic_id = "state"
+
     def __init__(self, world: World, life: Life, name: str) -> None:
         self._world, self._life, self.partition = world, life, (name, 0)
         self._epoch = -1
@@ -458,6 +460,9 @@ class SimulatedStateTopic:
     async def open(self, replicas: int = 0) -> bool:
         async with self._world.call(self._life, ConnectionLost):
             return False
+
+    async def is_same(self) -> bool:
+        return True
 
     def begin(self, producer_id: int, producer_epoch: int) -> None:
         self._epoch = producer_epoch

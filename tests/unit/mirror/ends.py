@@ -17,7 +17,7 @@ from edge_broker.protocol.messages.produce import PartitionProduceResponse, Prod
 from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
 from kafka_wire.batches import SEQUENCES
 from kafka_wire.cluster import Leader, Topic
-from kafka_wire.errors import ConnectionLost
+from kafka_wire.errors import ConnectionLost, WireError
 from kafka_wire.fencing import Fence, NoFence
 from kafka_wire.looking import Look, Own
 from kafka_wire.partitions import TopicPartition
@@ -184,6 +184,8 @@ class MemoryTarget(Target):
 
     cluster = None
     cluster_id = "target-id"
+    state_id, state_ids_given = 1, 1
+    """The state topic's, None while it does not exist, and how many it had."""
 
     def __init__(self, *, refuse_bytes=10**9, fail=lambda: None):
         self.log, self.written, self.bases, self.put_aside = [], [], {}, []
@@ -242,6 +244,10 @@ class MemoryTarget(Target):
 
     def state_topic(self, name):
         return MemoryStateTopic(self, name)
+
+    def delete_state(self):
+        """Delete the state topic."""
+        self.state, self.state_id = {}, None
 
     def marker(self):
         """A fence's, behind all that is there."""
@@ -379,13 +385,22 @@ class MemoryStateTopic:
 
     def __init__(self, target, name):
         self.target, self.partition, self.marked_by = target, (name, 0), None
+        self.topic_id = None
 
     @property
     def clock(self):
         return SimpleNamespace(now_ms=self.target.clock_ms)
 
     async def open(self, replicas=0):
-        return False
+        is_new = self.target.state_id is None
+        if is_new:
+            self.target.state_ids_given += 1
+            self.target.state_id = self.target.state_ids_given
+        self.topic_id = self.target.state_id
+        return is_new
+
+    async def is_same(self):
+        return self.topic_id == self.target.state_id
 
     def begin(self, producer_id, producer_epoch): ...
 
@@ -395,6 +410,8 @@ class MemoryStateTopic:
 
     async def write(self, groups):
         await asyncio.sleep(0)
+        if self.topic_id != self.target.state_id:
+            raise WireError("the state topic cannot be written to: UNKNOWN_TOPIC_OR_PARTITION")
         self.target.state_writes += 1
         outcome = self.target.fail()
         if outcome == "lost":
