@@ -42,9 +42,10 @@ class Admission:
         tell: Callable[[str, str], None],
         *,
         timeout_s: float,
+        accepted: str = "",
     ) -> None:
         """`drop` ends a partition stream, `tell` notes what is wrong with a name; empty text ends that."""
-        self.screen = Screen(ends, timeout_s)
+        self.screen = Screen(ends, timeout_s, accepted)
         self._lanes, self._drop, self._tell = lanes, drop, tell
         self._judged_version = 0
         self._deleted: frozenset[str] = frozenset()  # state topics of other mirrors, as the log has named them

@@ -277,12 +277,33 @@ class Asking:
 
     async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | Skipped | None:
         """Return what of the batch that holds an offset begins there, or what follows; None behind what counts."""
-        wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=1)
+        data = await self._fetched(partition, offset, 1)  # the first batch comes whole, however large (KIP-74)
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return None
+        self._check(partition, offset, data)
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        with self._mapped():
+            return next(pieces_of(memoryview(data.records or b""), offset, aborted), None)
+
+    async def keys_from(self, partition: TopicPartition, offset: int, bytes_max: int) -> tuple[set[bytes], int]:
+        """Return the keys of records from an offset on, of one answer, and the offset where to read on."""
+        data = await self._fetched(partition, offset, bytes_max)
+        self._check(partition, offset, data)
+        keys: set[bytes] = set()
+        with self._mapped():
+            for piece in pieces_of(memoryview(data.records or b""), offset):
+                if isinstance(piece, Piece):
+                    keys |= {one.key for one in records_of(piece.batch) if one.key is not None}
+                offset = piece.end_offset
+        return keys, offset if data.records else max(offset, data.high_watermark)
+
+    async def _fetched(self, partition: TopicPartition, offset: int, bytes_max: int) -> PartitionData:
+        wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
         request = FetchRequest(
             replica_id=CONSUMER,
             max_wait_ms=0,
             min_bytes=1,
-            max_bytes=1,  # the first batch comes whole, however large (KIP-74)
+            max_bytes=bytes_max,
             isolation_level=READ_COMMITTED,
             topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
         )
@@ -294,16 +315,12 @@ class Asking:
             told = [one for topic in answer.responses for one in topic.partitions]
             if len(told) != 1:
                 raise self._kind(f"{_name(partition)} at {offset}: {len(told)} partitions were answered")
-            return self._first(partition, offset, told[0])
+            return told[0]
 
-    def _first(self, partition: TopicPartition, offset: int, data: PartitionData) -> Piece | Skipped | None:
-        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return None
+    def _check(self, partition: TopicPartition, offset: int, data: PartitionData) -> None:
         if data.error_code:
             self.forget(partition.topic)
             raise self._kind(f"{_name(partition)} at {offset}: {error_name(data.error_code)}")
-        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-        return next(pieces_of(memoryview(data.records or b""), offset, aborted), None)
 
     async def contents_from(self, partition: TopicPartition, offset: int) -> Contents | None:
         """Return the records of the batch that holds an offset, or of the next one, from there on; None at the end."""

@@ -44,6 +44,8 @@ class Config:
     """Regular expression that a topic's whole name must match."""
     exclude: str = ""
     """Regular expression; a topic whose whole name matches it is not mirrored, whatever `topics` says."""
+    accept_from_mirrormaker: str = ""
+    """Regular expression; a topic whose whole name matches it is sent though MirrorMaker 2 may have brought it."""
     site: str = ""
     """The site's name: prefix of the topics, part of the group id."""
     policy: str = ""
@@ -221,7 +223,7 @@ def _check_names(config: Config) -> None:
     both = set(config.source_client.servers) & set(config.target_client.servers) - {""}
     if both:
         raise ConfigurationError(f"source and target are both {min(both)}: a mirror needs two clusters.")
-    for key in ("topics", "exclude"):
+    for key in ("topics", "exclude", "accept_from_mirrormaker"):
         try:
             re.compile(getattr(config, key))
         except re.error as error:

@@ -8,12 +8,19 @@ It keeps nothing that tells from which cluster a record came: its aliases are na
 | `mm2-configs.ALIAS.internal`, `ALIAS.checkpoints.internal` | no `mm2-offset-syncs.….internal` | a third's: sent |
 | one of these | `mm2-offset-syncs.….internal`: it reads the target | refused by name: nothing tells |
 
+| with IdentityReplicationPolicy, as both clusters have such topics and none `ALIAS.…` is there | a topic is |
+|---|---|
+| named by an offset sync at the target | refused by name: MirrorMaker 2 writes the target's records into it |
+| named by none, once all were read | sent |
+| of both clusters, while they cannot be read | refused by name |
+
 It makes `mm2-configs.…` (alone) or `….checkpoints.internal` (in a Connect cluster) where it writes, and
 `mm2-offset-syncs.…` where it reads, before it makes any topic. A user may well have a topic `ALIAS.heartbeats`, so that
 it tells nothing.
 
 Source: KIP-382, KIP-716; Apache Kafka's DefaultReplicationPolicy and ReplicationPolicy.
-Does not contain: requests. With IdentityReplicationPolicy no name tells, and nothing is recognised.
+With `offset-syncs.topic.location = target` the target has no such topic, and nothing is recognised.
+Does not contain: requests.
 """
 
 from __future__ import annotations
@@ -41,10 +48,44 @@ def alias_of(name: str, known: Iterable[str]) -> str | None:
     return max((alias for alias in known if name.startswith(f"{alias}.")), key=len, default=None)
 
 
+def without_prefix(source_topics: Iterable[str], known: Iterable[str]) -> frozenset[str]:
+    """Return those of the known aliases from which no topic has come under another name, but what it makes itself."""
+    own = {f"{alias}.{name}" for alias in known for name in ("checkpoints.internal", "heartbeats")}
+    named = {alias_of(name, known) for name in source_topics if name not in own}
+    return frozenset(known) - named
+
+
+def may_keep_its_name(topic: str) -> bool:
+    """Return whether IdentityReplicationPolicy would bring a topic under its own name; not heartbeats, nor internal."""
+    return topic != "heartbeats" and not topic.startswith("__") and not topic.endswith((".internal", "-internal"))
+
+
+def offset_syncs(topics: Iterable[str]) -> list[str]:
+    """Return the topics in which it keeps offset syncs, of those that a cluster has."""
+    return sorted(filter(_OFFSET_SYNCS.fullmatch, topics))
+
+
+def topic_of_sync(key: bytes) -> str | None:
+    """Return the topic that the key of an offset sync names (OffsetSync.KEY_SCHEMA: STRING, INT32); None if none."""
+    size = int.from_bytes(key[:2], "big")
+    if len(key) != 2 + size + 4:
+        return None
+    return key[2 : 2 + size].decode("utf-8", "replace")
+
+
+def refusal_without_prefix(*, is_known: bool) -> str:
+    """Return why a topic of the same name at both ends is refused, as a predicate of it."""
+    found = "mirrors it from this mirror's target" if is_known else "may mirror it from this mirror's target, and its "
+    return (
+        f"is refused: MirrorMaker 2 {found}{'' if is_known else 'offset syncs there were not read'}, under the same "
+        "name; exclude the topic, or set accept_from_mirrormaker to a pattern of topics that are sent all the same"
+    )
+
+
 def refusal(alias: str) -> str:
     """Return why a topic of an alias is refused, as a predicate of the topic."""
     return (
         f"is refused: MirrorMaker 2 brought it from the cluster that it calls {alias}, and nothing tells whether that "
-        "is this mirror's target; exclude the topic, or give MirrorMaker 2 patterns that leave out what this mirror "
-        "makes"
+        "is this mirror's target; exclude it, give MirrorMaker 2 patterns that leave out what this mirror makes, "
+        "or set accept_from_mirrormaker to a pattern of topics that are sent all the same"
     )

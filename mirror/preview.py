@@ -62,7 +62,7 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     commits = await source.commits(partitions)
     there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
     positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions}
-    screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000)
+    screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000, config.accept_from_mirrormaker)
     verdicts = await _verdicts(screen, known, chosen, positions)
     found = [
         _judged(_planned(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
@@ -95,7 +95,7 @@ async def from_target(source: Source, target: Target, config: Config) -> dict[st
     known = await source.topics()
     chosen = {name: known[name] for name in config.selection.of(known)}
     await target.topics([])
-    screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000)
+    screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000, config.accept_from_mirrormaker)
     verdicts = await _verdicts(screen, known, chosen)
     if screen.is_blind:
         raise SourceError(UNSEEN)

@@ -142,7 +142,12 @@ class Replicator:
         self._have_begun = False  # lives of lanes, whose positions are to be judged
         self._troubles = Troubles()
         self._admission = Admission(
-            self, self._lanes, self._drop, self._set_trouble, timeout_s=config.request_timeout_ms / 1000
+            self,
+            self._lanes,
+            self._drop,
+            self._set_trouble,
+            timeout_s=config.request_timeout_ms / 1000,
+            accepted=config.accept_from_mirrormaker,
         )
         watched = Watched(self._lanes, self._progress, self._link, self._memory, self._troubles, metrics)
         self._lags = Lags(watched, config.stall_timeout_ms / 1000, config.buffer_bytes_max)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -25,7 +26,17 @@ from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.claims_reading import ClaimsReader
 from mirror.errors import SourceError, TargetError
-from mirror.mirrormaker import alias_of, aliases, is_read, refusal
+from mirror.mirrormaker import (
+    alias_of,
+    aliases,
+    is_read,
+    may_keep_its_name,
+    offset_syncs,
+    refusal,
+    refusal_without_prefix,
+    without_prefix,
+)
+from mirror.offset_syncs import OffsetSyncs
 from mirror.provenance import RIGHTS, UNSEEN, Claims, Fate, Origin, Target, TopicVerdict, deleted_state
 from mirror.source import Source
 from mirror.state_records import is_state_topic
@@ -53,7 +64,12 @@ class _Held(NamedTuple):
 class Screen:
     """What of the source is sent; of one event loop. `reasons` has the sentence of each topic of which some is not."""
 
-    def __init__(self, ends: Ends, timeout_s: float) -> None:
+    def __init__(self, ends: Ends, timeout_s: float, accepted: str = "") -> None:
+        """`accepted` is a regular expression: topics that are sent though MirrorMaker 2 may have brought them."""
+        self._accepted = re.compile(accepted)
+        self._syncs = OffsetSyncs(lambda: ends.target)
+        self._same_named: dict[str, bool] = {}  # topics as MirrorMaker 2 brings them; whether an offset sync names it
+        self._syncs_at, self._names = -REJUDGED_S, frozenset[str]()  # when they were read, and of which topics
         self.reasons: dict[str, TopicVerdict] = {}
         self._ends = ends
         self._reader = ClaimsReader(lambda: ends.source, timeout_s)
@@ -152,10 +168,39 @@ class Screen:
             with contextlib.suppress(TargetError):  # it is away, and these topics wait for it
                 self._is_target_read = is_read(await self._ends.target.topics())
                 self._asked_about = theirs
+        await self._note_same_named(names, without_prefix(names, here))
         brought = frozenset() if self._is_target_read is False and theirs <= self._asked_about else here
         if brought != self._brought:
             self._brought = brought
             self._brought_version += 1
+
+    async def _note_same_named(self, names: list[str], here: frozenset[str]) -> None:
+        """Note which topics MirrorMaker 2 brings under the same name, where it brings none under another."""
+        now = asyncio.get_running_loop().time()
+        if here and now - self._syncs_at < REJUDGED_S and not self._has_new(names):
+            return
+        found: dict[str, bool] = {}
+        if here:
+            try:
+                there = await self._ends.target.topics()
+            except TargetError:
+                return  # nothing is sent meanwhile
+            self._syncs_at, self._names = now, frozenset(names)
+            found = await self._read_same_named(frozenset(names) & there.keys(), offset_syncs(there))
+        if found != self._same_named:
+            self._same_named = found
+            self._brought_version += 1
+
+    async def _read_same_named(self, both: frozenset[str], syncs: list[str]) -> dict[str, bool]:
+        some = frozenset(filter(may_keep_its_name, both))
+        if not some or not syncs:
+            return {}
+        with contextlib.suppress(TargetError):  # they may not be read: what they have told until now holds
+            await self._syncs.read(syncs)
+        return dict.fromkeys(some & self._syncs.topics, True) if self._syncs.is_whole else dict.fromkeys(some, False)
+
+    def _has_new(self, names: list[str]) -> bool:
+        return not self._names.issuperset(names)
 
     async def _has_records(self, partition: TopicPartition, end: int) -> bool:
         """Return whether a log holds more than the markers of fences, which come before the head of their writer."""
@@ -172,9 +217,9 @@ class Screen:
 
     def judge(self, name: str, topic_id: str | None, read_from: Mapping[int, int]) -> TopicVerdict | None:
         """Return what becomes of a topic that is read from these offsets; None where its cluster has no id."""
-        alias = alias_of(name, self._brought)
-        if alias is not None and not self.claims.of_topic(name):
-            self.hold(name, topic_id, refusal(alias))
+        reason = "" if self.claims.of_topic(name) else self._mirrormaker_refusal(name)
+        if reason:
+            self.hold(name, topic_id, reason)
             return self.reasons[name]
         source, target = self._ends.source.cluster_id, self._target
         if source is None:
@@ -191,6 +236,15 @@ class Screen:
         else:
             self.reasons.pop(name, None)
         return verdict
+
+    def _mirrormaker_refusal(self, name: str) -> str:
+        """Return why a topic that MirrorMaker 2 may have brought from the target is refused; empty: it is not."""
+        if self._accepted.fullmatch(name):
+            return ""
+        if name in self._same_named:
+            return refusal_without_prefix(is_known=self._same_named[name])
+        alias = alias_of(name, self._brought)
+        return "" if alias is None else refusal(alias)
 
     def fate_of(self, partition: TopicPartition, producer_id: int) -> Fate:
         """Return what becomes of a producer's batches."""

@@ -305,3 +305,14 @@ async def test_who_leads_is_asked_once_for_all_who_want_to_know_at_the_same_mome
     with pytest.raises(SourceError, match="u-0 has no leader"):
         await asking.leader(partitions[5])
     assert source.asked.count("Metadata") == 2
+
+
+async def test_the_keys_of_an_answer_and_where_to_read_on(source, asking):
+    records = build_batch([(b"a", b""), (None, b""), (b"b", None)], timestamp_ms=5, base_offset=40)
+    source.fetched = [PartitionData(partition_index=0, high_watermark=90, records=bytes(records))]
+    assert await asking.keys_from(TP, 40, 1000) == ({b"a", b"b"}, 43)
+    source.fetched = [PartitionData(partition_index=0, high_watermark=90)]  # compaction has left nothing there
+    assert await asking.keys_from(TP, 43, 1000) == (set(), 90)
+    source.fetched = [PartitionData(partition_index=0, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+    with pytest.raises(SourceError, match="TOPIC_AUTHORIZATION_FAILED"):
+        await asking.keys_from(TP, 43, 1000)

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_wire.partitions import TopicPartition
 from mirror import screening
-from mirror.errors import SourceError
+from mirror.errors import SourceError, TargetError
 from mirror.offset_map import End
 from mirror.provenance import MERGED, Origin
 from mirror.screening import Screen
@@ -56,6 +56,63 @@ def screen(ends):
 
 def origin(*passed, perhaps=(), alone=False, since=0):
     return Origin(frozenset(passed), frozenset(perhaps), alone, since, ((7, 0),))
+
+
+SYNCS = "mm2-offset-syncs.b.internal"
+
+
+@pytest.fixture
+def mirrormaker(ends):
+    """MirrorMaker 2 from `a` to `b` with IdentityReplicationPolicy: the topics that its offset syncs name."""
+    named = {"t"}
+    ends.b.make("mm2-configs.a.internal", 1)
+    ends.b.make("a.checkpoints.internal", 1)
+    ends.a.make(SYNCS, 1)
+
+    async def bounds(partitions):
+        if not named:
+            raise TargetError("TOPIC_AUTHORIZATION_FAILED")
+        return dict.fromkeys(partitions, 0), dict.fromkeys(partitions, 1)
+
+    async def keys_from(partition, offset, bytes_max):
+        assert partition == (SYNCS, 0)
+        return {len(name).to_bytes(2, "big") + name.encode() + bytes(4) for name in named}, 1
+
+    ends.target.bounds, ends.target.keys_from = bounds, keys_from
+    return named
+
+
+async def test_a_topic_that_mirrormaker_brings_under_its_own_name_is_refused_and_others_go(screen, ends, mirrormaker):
+    assert await admitted(screen, ends) == ["u"]
+    assert "MirrorMaker 2 mirrors it from this mirror's target" in screen.reasons["t"].reason
+    assert "accept_from_mirrormaker" in screen.reasons["t"].reason
+
+
+async def test_while_its_offset_syncs_cannot_be_read_topics_of_both_clusters_are_refused(screen, ends, mirrormaker):
+    mirrormaker.clear()
+    ends.a.delete("u")
+    assert await admitted(screen, ends) == ["u"]
+    assert "were not read" in screen.reasons["t"].reason
+
+
+async def test_what_is_accepted_from_mirrormaker_is_sent(ends, mirrormaker):
+    assert await admitted(Screen(ends, 1.0, "t|v"), ends) == NAMES
+
+
+async def test_where_mirrormaker_gives_names_of_its_own_no_offset_sync_is_read(screen, ends, mirrormaker):
+    mirrormaker.clear()
+    ends.b.make("a.own", 1)
+    assert await admitted(screen, ends) == NAMES
+
+
+async def test_what_mirrormaker_begins_to_bring_is_refused_once_that_is_read(screen, ends, mirrormaker, monkeypatch):
+    monkeypatch.setattr(screening, "REJUDGED_S", 0.0)
+    assert await admitted(screen, ends) == ["u"]
+    mirrormaker.add("u")
+    screen._syncs._offsets.clear()
+    version = screen.version
+    assert await admitted(screen, ends) == []
+    assert screen.version > version
 
 
 async def admitted(screen, ends, known=()):
