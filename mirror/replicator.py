@@ -402,9 +402,10 @@ class Replicator:
             return False
         self._set_trouble("positions", "")
         new = self._admission.known_before(new, commits)
-        starts, _, untold = await self.source.known_bounds([tp for tp in new if tp not in commits])
+        has_claims = bool(self._admission.screen.claims)  # a topic may be refused for what has expired since
+        starts, _, untold = await self.source.known_bounds([tp for tp in new if has_claims or tp not in commits])
         new = {tp: topic for tp, topic in new.items() if tp not in untold}
-        positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in new}
+        positions = {tp: max(commits[tp].offset if tp in commits else 0, starts.get(tp, 0)) for tp in new}
         verdicts = self._admission.judged({tp.topic: topic for tp, topic in new.items()}, positions)
         new = {tp: topic for tp, topic in new.items() if is_sent(verdicts[tp.topic])}
         described = await self.source.known_settings(sorted({partition.topic for partition in new}))

@@ -46,6 +46,7 @@ NAMED_MAX = 3
 MARKERS_MAX = 16  # offsets of a log that are looked at: a longer one has records
 REFRESH_SHARE = 20  # times the duration of a refresh pass between two that producers cause
 REFRESH_S_MAX = 1.0
+TRIED_AGAIN_S = 3600.0  # after which a topic that was refused for a batch in it is read again: that may have expired
 REJUDGED_S = 60.0  # after which topics that are held are judged by claims that are read again
 
 
@@ -75,7 +76,7 @@ class Screen:
         self._reader = ClaimsReader(lambda: ends.source, timeout_s)
         self._target_ids: frozenset[str] = frozenset()
         self._held: dict[str, _Held] = {}
-        self._by_writer: dict[str, _Held] = {}  # refused for a batch in it, which no verdict on the topic shows
+        self._by_writer: dict[str, tuple[_Held, float]] = {}  # for a batch in it, which no verdict shows; until when
         self._ended_at, self._duration_s = -REJUDGED_S, 0.0
         self._looked_at = -REJUDGED_S
         self._is_target_read: bool | None = None  # by MirrorMaker 2; None: the target was not asked yet
@@ -224,7 +225,8 @@ class Screen:
         source, target = self._ends.source.cluster_id, self._target
         if source is None:
             return None
-        if self._by_writer.get(name) == _Held(topic_id, self.version):
+        held, until = self._by_writer.get(name, (None, 0.0))
+        if held == _Held(topic_id, self.version) and asyncio.get_running_loop().time() < until:
             return self.reasons[name]
         verdict = self.claims.verdict(name, topic_id, source, target, read_from)
         if verdict.kind == "sent":
@@ -259,7 +261,7 @@ class Screen:
         """Leave out a topic that was admitted, until the claims have changed; `by_writer`: for a batch in it."""
         self._held[name] = _Held(topic_id, self.version)
         if by_writer:
-            self._by_writer[name] = self._held[name]
+            self._by_writer[name] = self._held[name], asyncio.get_running_loop().time() + TRIED_AGAIN_S
         self.reasons[name] = TopicVerdict("refused", Origin(frozenset()), reason=reason)
 
     def notes(self) -> list[str]:

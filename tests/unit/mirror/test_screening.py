@@ -194,6 +194,14 @@ async def test_what_is_held_for_a_batch_stays_held_though_claims_are_read_again(
     assert await admitted(screen, ends) == ["t"]
 
 
+async def test_what_is_held_for_a_batch_is_tried_again_in_an_hour(screen, ends, monkeypatch):
+    ends.append("t")
+    monkeypatch.setattr(screening, "TRIED_AGAIN_S", 0.0)
+    await ends.source.topics()
+    screen.hold("t", ends.b.ids["t"], MERGED, by_writer=True)
+    assert screen.judge("t", ends.b.ids["t"], {0: 0}).kind == "sent"
+
+
 async def test_topics_of_claims_wait_for_a_target_that_was_never_reached(screen, ends):
     ends.target.is_away = True
     ends.head("t", origin("a"))
