@@ -30,6 +30,8 @@ from mirror.screening import Ends, Screen
 
 _log = Log("mirror")
 
+TARGET_AWAY_S = 1.0  # between questions to a target that decides whether a batch is sent
+
 
 class Admission:
     """Of one mirror and its `lanes`, which are the host's; of one event loop."""
@@ -176,6 +178,8 @@ class Admission:
                 return False
             if lane.is_gone or lane.reading is not reading:
                 return False
+            if self.screen.claims.names(header.producer_id) and not await self._asks_target(lane):
+                return False
             fate = self.screen.fate_of(lane.partition, header.producer_id)
             reason = MERGED if fate == "unknown" else ""
             if fate == "own":
@@ -186,6 +190,19 @@ class Admission:
             passes_over = fate == "passed_over"
         writers.turn_to(*key, passes_over=passes_over)
         return True
+
+    async def _asks_target(self, lane: Lane) -> bool:
+        """Return whether the target has told what decides a writer's fate; else the lane rests until it has."""
+        if self.screen.knows_target:
+            return True
+        reading = lane.reading
+        if self.screen.wait_s() <= 0:
+            await self.screen.refresh()
+            self.screen.check_readable()
+            self.judge_lanes()
+        if not self.screen.knows_target:
+            lane.rest_until = time.monotonic() + TARGET_AWAY_S
+        return self.screen.knows_target and not lane.is_gone and lane.reading is reading
 
     async def _check_claims(self, lane: Lane, log_end: int | None) -> bool:
         """Read what other mirrors have stored, where that was not done since the last answers; False: later."""

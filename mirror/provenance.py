@@ -201,6 +201,11 @@ class Claims:
         self._index()
         return self._by_topic.get(topic, [])
 
+    def names(self, producer_id: int) -> bool:
+        """Return whether a claim names a producer."""
+        self._index()
+        return producer_id in self._by_producer
+
     def fate_of(self, topic: str, partition: int, producer_id: int, target: Target) -> Fate:
         """Return what becomes of a producer's batches in a partition; of one that no claim names, by its others."""
         self._index()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mirror import admission, provenance
+from mirror.admission import Admission
 from mirror.provenance import Claim, Claims, Fate, Origin, Target, TopicVerdict, Writing
 from mirror.screening import Screen
 
@@ -65,7 +66,7 @@ def hold_once(them: Screen, name: str, topic_id: str | None, reason: str, *, by_
     _hold(them, name, topic_id, reason)
 
 
-async def count_as_written(*_: object) -> bool:
+async def say_yes(*_: object) -> bool:
     return True
 
 
@@ -88,6 +89,7 @@ BROKEN: dict[str, tuple[Rule, int]] = {
     "claims are read once": ((Screen, "refresh", read_claims_once), 1),
     "claims that were read count for later batches": ((Screen, "batches_read", lambda _: None), 27),
     "a refusal for a batch does not hold": ((Screen, "hold", hold_once), 41187),
-    "a topic is admitted before its first record": ((Screen, "_has_records", count_as_written), 63),
+    "a writer is judged before the target has told": ((Admission, "_asks_target", say_yes), 107124),
+    "a topic is admitted before its first record": ((Screen, "_has_records", say_yes), 63),
     "a claim that is replaced is forgotten": ((Claims, "take", take_the_last_alone), 52),
 }  # fmt: skip

@@ -15,6 +15,8 @@ FOUND = {
     862: "the same, of the other policy",
     1569: "a stale claim was left out of what is carried on, though its mirror wrote on before it noticed",
     2560: "a claim to a deleted topic refused one of its name into which no mirror had written",
+    107124: "a writer of the last release was judged while the target was away, and sent from then on, round and round",
+    109024: "the same, once",
     41187: "a topic refused for a batch in it was admitted once a minute, with a marker at the target each time",
 }
 """Seeds that have failed, and what was wrong."""
