@@ -870,15 +870,16 @@ async def test_a_target_that_gives_no_producer_id_yet_is_asked_again_and_well_th
 async def test_a_producer_that_the_target_does_not_know_any_more_is_replaced():
     target = MemoryTarget()
     source = MemorySource([record(o) for o in range(60)])
-    run, spoilt = Run(source, target, config=replace(CONFIG, batch_bytes_max=200)), []
+    run, spoilt, append = Run(source, target, config=replace(CONFIG, batch_bytes_max=200)), [], target.append
 
-    def forgotten():
-        if run.acked >= 30 and not spoilt:
+    def forget_once(data):
+        if len(target.got) >= 30 and not spoilt:
             spoilt.append(target.remembered[FENCED].epoch)
-            target.remembered[FENCED].next_sequence = 700  # so that what comes next is out of order
-        return run.acked == 60
+            target.remembered[FENCED].next_sequence = 700  # so that this batch is out of order
+        return append(data)
 
-    await run.until(forgotten)
+    target.append = forget_once
+    await run.until_safe(60)
     assert run.offsets == list(range(60))
     assert target.remembered[FENCED].epoch == spoilt[0] + 1
 
@@ -1143,20 +1144,16 @@ async def test_a_partition_whose_leader_cannot_judge_it_holds_up_no_other_work()
     target = MemoryTarget()
     await mirrored(source, target, 50)
     answer, silent = source.epoch_ends, [True] * 5
+    troubles = set()
 
     async def epoch_ends(asked):
+        troubles.add(run.replicator.trouble())  # of the answer before this one
         return dict.fromkeys(asked, "LeaderNotAvailable") if silent and silent.pop() else await answer(asked)
 
     source.epoch_ends = epoch_ends
     source.cut(100, [record(o) for o in range(100, 130)])
     run = Run(source, target)
-    troubles = set()
-
-    def safe():
-        troubles.add(run.replicator.trouble())
-        return run.acked == 130
-
-    await run.until(safe)
+    await run.until_safe(130)
     assert any("readings-0 position: its leader cannot judge it: LeaderNotAvailable" in text for text in troubles)
     assert run.replicator.trouble() == ""
     assert run.offsets == list(range(130))
