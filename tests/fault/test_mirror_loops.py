@@ -69,8 +69,13 @@ def assert_refused(source, target, mirror):
     assert not mirror.log_path.exists()
 
 
-def test_one_cluster_by_two_names_is_refused(tmp_path):
-    with EdgeBroker(tmp_path, name="one") as broker:
+@pytest.fixture
+def broker_class(request):
+    return {"edge": EdgeBroker, "kafka": ApacheKafka}[request.config.getoption("--broker")]
+
+
+def test_one_cluster_by_two_names_is_refused(tmp_path, broker_class):
+    with broker_class(tmp_path, name="one") as broker:
         create_topic(broker.bootstrap, "t", 1)
         produce(broker.bootstrap, "t", 0, 20)
         other = broker.bootstrap.replace("127.0.0.1", "localhost")
@@ -92,13 +97,21 @@ def test_a_cloned_card_is_refused_until_it_has_an_empty_data_directory(tmp_path)
         assert command(*sides, "check", "--connect").returncode == 0
 
 
-def test_one_cluster_by_a_second_listener_is_refused(tmp_path):
+def with_two_listeners(tmp_path, broker_class):
+    """Return a broker, and the address of its second listener."""
+    if broker_class is ApacheKafka:
+        broker = ApacheKafka(tmp_path, name="one", listeners={"OTHER": "PLAINTEXT"})
+        return broker, f"127.0.0.1:{broker.ports['OTHER']}"
     ports = {"CLIENT": free_port(), "OTHER": free_port()}
     settings = listener_settings({"CLIENT": "PLAINTEXT", "OTHER": "PLAINTEXT"}, ports)
-    with EdgeBroker(tmp_path, name="one", port=ports["CLIENT"], settings=settings) as broker:
+    return EdgeBroker(tmp_path, name="one", port=ports["CLIENT"], settings=settings), f"127.0.0.1:{ports['OTHER']}"
+
+
+def test_one_cluster_by_a_second_listener_is_refused(tmp_path, broker_class):
+    broker, other = with_two_listeners(tmp_path, broker_class)
+    with broker:
         create_topic(broker.bootstrap, "t", 1)
         produce(broker.bootstrap, "t", 0, 20)
-        other = f"127.0.0.1:{ports['OTHER']}"
         assert_refused(broker.bootstrap, other, EdgeMirror(tmp_path / "m", broker.bootstrap, other, settings=FAST))
         assert bounds(broker.bootstrap, "t")[1] == 20
 
@@ -131,11 +144,6 @@ def test_a_source_whose_servers_are_of_both_clusters_ends_once_it_is_the_target(
         finally:
             mirror.kill()
         assert found(second.bootstrap, "t") == list(range(20))
-
-
-@pytest.fixture
-def broker_class(request):
-    return {"edge": EdgeBroker, "kafka": ApacheKafka}[request.config.getoption("--broker")]
 
 
 @pytest.fixture
