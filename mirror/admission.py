@@ -181,6 +181,8 @@ class Admission:
             if self.screen.claims.names(header.producer_id) and not await self._asks_target(lane):
                 return False
             fate = self.screen.fate_of(lane.partition, header.producer_id)
+            if fate == "own" and header.producer_id in writers.passed_over:
+                fate = "passed_over"  # the state topic that named it was deleted, and this mirror started since
             reason = MERGED if fate == "unknown" else ""
             if fate == "own":
                 reason = self.screen.unknown_at(lane.partition, lane.topic_id, piece.first_offset)

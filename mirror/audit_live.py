@@ -152,12 +152,13 @@ class LiveEnd:
         facts = self._now
         assert facts is not None
         partition = TopicPartition(facts.name, facts.partition)
+        commit = (self._commits or {}).get(partition)
         reader = LogReader(
             self._source,
             partition,
             self._timeout_s,
             keyed=facts.is_compacted is not False,
-            passes_over=self._origins.of(partition),
+            passes_over=self._origins.of(partition, () if commit is None else commit.passed_over),
         )
         return reader.ranges(first, end)
 

@@ -1,13 +1,14 @@
 """Which batches of the source an audit passes over, as the mirror does: those that came from the target.
 
 The claims of other mirrors are read at the source (screening.py); the target's cluster id decides. The target's digests
-tell it, else the target is asked where there is a claim.
+tell it, else the target is asked where there is a claim. Producers whose state topic was deleted are those that the
+mirror has noted with its position.
 Does not contain: what a claim means (provenance.py), how the batches are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
@@ -58,9 +59,17 @@ class Origins:
         verdict = screen.judge(name, topic.topic_id, {})
         return "" if verdict is None else verdict.reason
 
-    def of(self, partition: TopicPartition) -> PassesOver | None:
-        """Return how a partition's producers are told apart; None where no other mirror writes to the source."""
+    def of(self, partition: TopicPartition, passed_over: Collection[int]) -> PassesOver | None:
+        """Return how a partition's producers are told apart; None where no other mirror writes to the source.
+
+        The mirror has noted with its position that it has `passed_over` these; their state topics may be deleted.
+        """
         screen = self._screen
         if screen is None or not screen.claims:
-            return None
-        return lambda producer_id: screen.fate_of(partition, producer_id) == "passed_over"
+            return passed_over.__contains__ if passed_over else None
+
+        def passes_over(producer_id: int) -> bool:
+            fate = screen.fate_of(partition, producer_id)
+            return fate == "passed_over" or (fate == "own" and producer_id in passed_over)
+
+        return passes_over

@@ -19,7 +19,8 @@ the order in which they were sent, or none behind the first that is not.
 What is safe is known from the state topic at the target (state.py); what is committed at the source follows it, for
 retention and ladder there, for people, and for a mirror that has lost its state.
 
-A commit's metadata names the log: topic id, leader epoch, the target's end. One of a version before the state topic
+A commit's metadata names the log: topic id, leader epoch, the target's end; and the producers whose batches were passed
+over, as the state topics that named them may be deleted. One of a version before the state topic
 (up to 56f8dfa) promises besides how far sending may have gone (`sent_up_to`), `sent_times` times at most.
 """
 
@@ -31,6 +32,7 @@ from dataclasses import dataclass, field
 from mirror.epochs import EpochStart, LeaderEpochs
 
 METADATA_VERSION = 1
+PASSED_OVER_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,13 @@ class Commit:
     sent_times: int = 1
     topic_id: str | None = None
     epoch: EpochStart | None = None
+    passed_over: tuple[int, ...] = ()
+    """Producer ids of which batches were not sent, as they came from the target; the last PASSED_OVER_MAX."""
     by_hand: bool = field(default=False, compare=False)
     """Whether somebody else has set it."""
 
     def metadata(self) -> str:
-        """Return the text for OffsetCommit's metadata field, under 250 bytes."""
+        """Return the text for OffsetCommit's metadata field, under 600 bytes."""
         fields: dict[str, object] = {
             "version": METADATA_VERSION,
             "sent_up_to": self.sent_up_to,
@@ -61,6 +65,8 @@ class Commit:
             fields["topic_id"] = self.topic_id
         if self.epoch is not None:
             fields |= {"leader_epoch": self.epoch.leader_epoch, "epoch_start": self.epoch.offset}
+        if self.passed_over:
+            fields["passed_over"] = self.passed_over
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -83,6 +89,7 @@ def read_commit(offset: int, metadata: str) -> Commit:
         1 if sent_times is None else sent_times,
         topic_id if isinstance(topic_id, str) else None,
         _epoch(fields, offset),
+        _passed_over(fields.get("passed_over")),
     )
 
 
@@ -91,6 +98,12 @@ def _epoch(fields: dict[str, object], offset: int) -> EpochStart | None:
     if leader_epoch is None or offset == 0:
         return None
     return EpochStart(offset - 1 if start is None else min(start, offset - 1), leader_epoch)
+
+
+def _passed_over(found: object) -> tuple[int, ...]:
+    if not isinstance(found, list) or not all(type(each) is int for each in found):
+        return ()
+    return tuple(found[-PASSED_OVER_MAX:])
 
 
 def _integer(fields: dict[str, object], key: str) -> int | None:
@@ -158,10 +171,10 @@ class PartitionOffsets:
         else:
             self.acked = to_offset
 
-    def next_commit(self, *, again: bool = False) -> Commit | None:
+    def next_commit(self, passed_over: tuple[int, ...] = (), *, again: bool = False) -> Commit | None:
         """Return what to commit; None when it is committed, unless it is to be said `again`, as offsets expire."""
         epoch = self.epochs.below(self.acked)
-        commit = Commit(self.acked, self.acked, self.target_end, 1, self.topic_id, epoch)
+        commit = Commit(self.acked, self.acked, self.target_end, 1, self.topic_id, epoch, passed_over)
         return None if commit == self.committed and not again else commit
 
     def stored(self, commit: Commit) -> None:

@@ -6,6 +6,7 @@ A record is recognised by its batch's producer id, never by a name; T is this mi
 | the writer of a batch, by the claims | the batch |
 |---|---|
 | is of no claim | is sent: a record of this cluster |
+| is of no claim any more, and this mirror noted with its position that it passed the writer over | is passed over |
 | every record of the claim has passed T | is passed over |
 | no record of the claim has passed T | is sent, and the clusters that it has passed are carried on |
 | some may have passed T, and others not (merged on the way) | cannot be told: the topic is refused by name |
@@ -27,6 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
+
+from mirror.offsets import PASSED_OVER_MAX
 
 PRODUCERS_MAX = 32  # that a head names; batches of an older one lie below `since`
 UNKNOWN_SINCE = -1
@@ -296,20 +299,24 @@ class Writers:
     """The producers of one source partition: whether the batches of the last one are passed over, and of the others.
 
     Below `checked_below`, a producer that no claim names is none of a mirror's: its head would have been read.
+    `passed_over` has the last producer ids that were passed over; the partition's position is stored with them.
     """
 
-    __slots__ = ("checked_below", "epoch", "known", "passes_over", "producer_id")
+    __slots__ = ("checked_below", "epoch", "known", "passed_over", "passes_over", "producer_id")
 
     def __init__(self) -> None:
         self.producer_id = self.epoch = -1
         self.passes_over = False
         self.checked_below = 0
         self.known: dict[tuple[int, int], bool] = {}  # by producer id and epoch
+        self.passed_over: tuple[int, ...] = ()
 
     def turn_to(self, producer_id: int, epoch: int, *, passes_over: bool) -> None:
         """Note the writer of the next batch."""
         self.producer_id, self.epoch, self.passes_over = producer_id, epoch, passes_over
         self.known[producer_id, epoch] = passes_over
+        if passes_over and producer_id not in self.passed_over:
+            self.passed_over = (*self.passed_over, producer_id)[-PASSED_OVER_MAX:]
 
     def forget(self) -> None:
         """Have each producer be looked up again, but the one that is none."""

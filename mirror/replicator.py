@@ -228,7 +228,7 @@ class Replicator:
 
     async def _last_commit(self) -> None:
         try:
-            await self._store(lambda lane: lane.offsets.next_commit(), self._lanes.values())
+            await self._store(lambda lane: lane.offsets.next_commit(lane.writers.passed_over), self._lanes.values())
             async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
                 if self._lanes:
                     await self._lives.stop(self._lanes.values())
@@ -422,6 +422,8 @@ class Replicator:
             lane.origin = self._admission.origin_of(verdicts[partition.topic], is_known=commit is not None)
             lane.writers.checked_below = ends.get(partition, 0)
             lane.commit = commit
+            if commit is not None and commit.topic_id == topic.topic_id:
+                lane.writers.passed_over = commit.passed_over
             lane.start(PartitionOffsets.resume(commit) if commit else PartitionOffsets(starts[partition]))
             if commit is None:
                 lane.offsets.topic_id = topic.topic_id
@@ -858,7 +860,7 @@ class Replicator:
     def _next_commit(self, lane: Lane) -> Commit | None:
         """Return what to commit: what is new, and what is so old that Kafka would drop it one day."""
         again = time.monotonic() - lane.stored_at >= self.config.commit_again_ms / 1000
-        return lane.offsets.next_commit(again=again)
+        return lane.offsets.next_commit(lane.writers.passed_over, again=again)
 
     def _to_commit(self) -> set[Lane]:
         """Return the lanes that have changed; now and then all, as a position that is never told is forgotten."""

@@ -347,6 +347,30 @@ def test_a_deleted_state_topic_makes_no_loop(a, b, tmp_path):
     assert found(a, "t") == found(b, "t") == list(range(20))
 
 
+def test_what_was_passed_over_is_known_after_its_state_topic_was_deleted(a, b, tmp_path):
+    """By what `down` has noted with its position: for its audit, and for itself at the next start."""
+    for bootstrap in (a, b):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    produce(b, "t", 100, 110)
+    there, back = (a, "t", b, "t"), (b, "t", a, "down.t")
+    up, down = {"policy": "identity", "ledger": False}, {"policy": "prefix", "ledger": False}
+    with (
+        mirrors(tmp_path, {"up": (a, b)}, up, topics="t", site=SITES),
+        mirrors(tmp_path, {"down": (b, a)}, down, topics="t", site=SITES),
+    ):
+        wait_still([there, back])
+    assert found(a, "down.t") == list(range(100, 110))
+    account = audited(b, a, tmp_path / "down", "--site", "down")["t"]
+    assert account["from_target"] > 20
+    delete_topic(b, "__edge-mirror-up-state")
+    assert audited(b, a, tmp_path / "down", "--site", "down")["t"] == account
+    with mirrors(tmp_path, {"down": (b, a)}, down, topics="t", site=SITES):
+        produce(b, "t", 110, 115)
+        wait_still([back])
+    assert found(a, "down.t") == list(range(100, 115))
+
+
 def leave_as_the_last_release(bootstrap, state_topic):
     """Write a mirror's heads once more without their origins, as the release before left them."""
     golden = json.loads((GOLDEN / "mirror_state_752fe42.json").read_text())

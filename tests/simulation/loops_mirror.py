@@ -167,6 +167,8 @@ class MemoryMirror:
         lane.found(topic)
         self._admitted[partition] = self.source.heads
         commit = self.positions.get(partition)
+        if commit is not None and commit.topic_id == topic.topic_id:
+            lane.writers.passed_over = commit.passed_over
         lane.read_from(0 if commit is None or commit.topic_id != topic.topic_id else commit.offset)
         return lane
 
@@ -187,7 +189,9 @@ class MemoryMirror:
                 if not lane.writers.passes_over:
                     self._send(lane, one.writer, one.copies)
             lane.read_offset = one.piece.end_offset
-            self.positions[partition] = Commit(lane.read_offset, lane.read_offset, topic_id=lane.topic_id)
+            self.positions[partition] = Commit(
+                lane.read_offset, lane.read_offset, topic_id=lane.topic_id, passed_over=lane.writers.passed_over
+            )
             taken += 1
         return taken
 

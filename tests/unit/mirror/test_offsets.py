@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.epochs import EpochStart
-from mirror.offsets import Commit, PartitionOffsets, read_commit
+from mirror.offsets import PASSED_OVER_MAX, Commit, PartitionOffsets, read_commit
 
 
 def test_several_batches_are_safe_in_their_order():
@@ -45,7 +45,7 @@ def test_explained_offsets_are_skipped():
     assert (offsets.acked, offsets.position) == (15, 15)
 
 
-LONGEST = Commit(2**62, 2**62, 2**62, 2**31, "x" * 22, EpochStart(2**62 - 1, 2**31 - 1))
+LONGEST = Commit(2**62, 2**62, 2**62, 2**31, "x" * 22, EpochStart(2**62 - 1, 2**31 - 1), (2**62,) * PASSED_OVER_MAX)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,32 @@ LONGEST = Commit(2**62, 2**62, 2**62, 2**31, "x" * 22, EpochStart(2**62 - 1, 2**
         Commit(0, 2**62, 2**62),
         Commit(5, 9, 77, 1, "f0zPYpr-QZGYZzyz7SdtyA"),
         Commit(5, 9, 77, 1, None, EpochStart(0, 0)),
+        Commit(5, 9, 77, passed_over=(7, 1001)),
         LONGEST,
     ],
 )
 def test_metadata_survives_the_trip(commit):
     assert read_commit(commit.offset, commit.metadata()) == commit
-    assert len(commit.metadata()) < 250
+    assert len(commit.metadata()) < 600
+
+
+@pytest.mark.parametrize("told", ['"7"', "[true]", "[[7]]", "7", "null", '{"7":1}', "[7.5]"])
+def test_writers_that_are_no_list_of_numbers_are_none(told):
+    assert read_commit(5, f'{{"version":1,"sent_up_to":9,"passed_over":{told}}}') == Commit(5, 9)
+
+
+def test_the_last_writers_that_were_passed_over_are_read():
+    told = ",".join(map(str, range(1000)))
+    found = read_commit(5, f'{{"version":1,"sent_up_to":9,"passed_over":[{told}]}}')
+    assert found.passed_over == tuple(range(1000 - PASSED_OVER_MAX, 1000))
+
+
+def test_a_writer_that_is_passed_over_is_committed_though_the_position_stays():
+    offsets = PartitionOffsets(7)
+    offsets.stored(offsets.next_commit())
+    assert offsets.next_commit((5,)) == Commit(7, 7, passed_over=(5,))
+    offsets.stored(offsets.next_commit((5,)))
+    assert offsets.next_commit((5,)) is None
 
 
 def test_the_keys_of_an_older_version_are_as_they_were():
