@@ -45,9 +45,10 @@ class Admission:
         *,
         timeout_s: float,
         accepted: str = "",
+        accepted_unseen: str = "",
     ) -> None:
         """`drop` ends a partition stream, `tell` notes what is wrong with a name; empty text ends that."""
-        self.screen = Screen(ends, timeout_s, accepted)
+        self.screen = Screen(ends, timeout_s, accepted, accepted_unseen)
         self._lanes, self._drop, self._tell = lanes, drop, tell
         self._judged_version = 0
         self._deleted: frozenset[str] = frozenset()  # state topics of other mirrors, as the log has named them
@@ -87,20 +88,22 @@ class Admission:
         self, new: dict[TopicPartition, Topic], commits: Mapping[TopicPartition, Commit]
     ) -> dict[TopicPartition, Topic]:
         """Return all, or, while this mirror is blind, those of topics that were mirrored before; refuse the others."""
-        if not self.screen.is_blind:
-            return new
         known = {partition.topic for partition in [*self._lanes, *commits]}
-        for name, topic in {tp.topic: topic for tp, topic in new.items() if tp.topic not in known}.items():
+        unseen = {tp.topic: topic for tp, topic in new.items() if tp.topic not in known}
+        unseen = {name: topic for name, topic in unseen.items() if self.screen.is_unseen(name)}
+        for name, topic in unseen.items():
             self._refuse(name, topic.topic_id, BLIND)
-        return {tp: topic for tp, topic in new.items() if tp.topic in known}
+        return {tp: topic for tp, topic in new.items() if tp.topic not in unseen}
 
     def refuse_blind(self) -> None:
         """Refuse, while this mirror is blind, the topics that it mirrored while it was not, by their stored origin."""
         if not self.screen.is_blind:
             return
         for lane in list(self._lanes.values()):
-            if not lane.is_gone and lane.state is not None and lane.state.origin is not None:
-                self._refuse(lane.partition.topic, lane.topic_id, BLIND)
+            name = lane.partition.topic
+            had_origin = lane.state is not None and lane.state.origin is not None
+            if not lane.is_gone and had_origin and self.screen.is_unseen(name):
+                self._refuse(name, lane.topic_id, BLIND)
 
     def judged(
         self, topics: Mapping[str, Topic], positions: Mapping[TopicPartition, int]

@@ -40,7 +40,8 @@ class Origins:
         if not any(map(is_state_topic, known)):
             return
         self.target.cluster_id = target_id
-        screen = Screen(self, self._config.request_timeout_ms / 1000, self._config.accept_from_mirrormaker)
+        config = self._config
+        screen = Screen(self, config.request_timeout_ms / 1000, config.accept_from_mirrormaker, config.accept_unseen)
         try:
             await screen.refresh(asks_target=bool(self._config.target))
             screen.check_readable()

@@ -46,6 +46,8 @@ class Config:
     """Regular expression; a topic whose whole name matches it is not mirrored, whatever `topics` says."""
     accept_from_mirrormaker: str = ""
     """Regular expression; a topic whose whole name matches it is sent though MirrorMaker 2 may have brought it."""
+    accept_unseen: str = ""
+    """Regular expression; a topic whose whole name matches it is sent though no state topic of a mirror may be seen."""
     site: str = ""
     """The site's name: prefix of the topics, part of the group id."""
     policy: str = ""
@@ -223,7 +225,7 @@ def _check_names(config: Config) -> None:
     both = set(config.source_client.servers) & set(config.target_client.servers) - {""}
     if both:
         raise ConfigurationError(f"source and target are both {min(both)}: a mirror needs two clusters.")
-    for key in ("topics", "exclude", "accept_from_mirrormaker"):
+    for key in ("topics", "exclude", "accept_from_mirrormaker", "accept_unseen"):
         try:
             re.compile(getattr(config, key))
         except re.error as error:

@@ -62,7 +62,7 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     commits = await source.commits(partitions)
     there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
     positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions}
-    screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000, config.accept_from_mirrormaker)
+    screen = _screen(source, target, config)
     verdicts = await _verdicts(screen, known, chosen, positions)
     found = [
         _judged(_planned(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
@@ -70,13 +70,18 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     ]
     if screen.is_blind:
         mirrored = {partition.topic for partition in commits}
-        found = [_unseen(one, is_refused=one.topic not in mirrored) for one in found]
+        found = [_unseen(one, is_refused=one.topic not in mirrored and screen.is_unseen(one.topic)) for one in found]
     return found, config.selection.near_miss(known)
 
 
 class _Sides:
     def __init__(self, source: Source, target: Target) -> None:
         self.source, self.target = source, target
+
+
+def _screen(source: Source, target: Target, config: Config) -> Screen:
+    accepted = config.accept_from_mirrormaker, config.accept_unseen
+    return Screen(_Sides(source, target), config.request_timeout_ms / 1000, *accepted)
 
 
 def _unseen(one: Planned, *, is_refused: bool) -> Planned:
@@ -95,9 +100,9 @@ async def from_target(source: Source, target: Target, config: Config) -> dict[st
     known = await source.topics()
     chosen = {name: known[name] for name in config.selection.of(known)}
     await target.topics([])
-    screen = Screen(_Sides(source, target), config.request_timeout_ms / 1000, config.accept_from_mirrormaker)
+    screen = _screen(source, target, config)
     verdicts = await _verdicts(screen, known, chosen)
-    if screen.is_blind:
+    if any(map(screen.is_unseen, chosen)):
         raise SourceError(UNSEEN)
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None and verdict.reason}
 

@@ -38,7 +38,10 @@ MERGED = (
     "give the mirrors that write to it sites and the policy prefix"
 )
 RIGHTS = "let this mirror's user describe and read the source's topics whose names begin with __edge-mirror-"
-UNSEEN = f"this mirror may not see the state topics of other mirrors at the source: {RIGHTS}"
+UNSEEN = (
+    f"this mirror may not see the state topics of other mirrors at the source: {RIGHTS}; or, where no mirror brings "
+    "records there from this mirror's target, set accept_unseen to a pattern of topics that are sent all the same"
+)
 BLIND = f"is refused: nothing tells which of its records came from this mirror's target, as {UNSEEN}"
 
 Fate = Literal["own", "passed_over", "sent", "unknown"]

@@ -148,6 +148,7 @@ class Replicator:
             self._set_trouble,
             timeout_s=config.request_timeout_ms / 1000,
             accepted=config.accept_from_mirrormaker,
+            accepted_unseen=config.accept_unseen,
         )
         watched = Watched(self._lanes, self._progress, self._link, self._memory, self._troubles, metrics)
         self._lags = Lags(watched, config.stall_timeout_ms / 1000, config.buffer_bytes_max)

@@ -8,7 +8,7 @@
 | of a writer whose fate the target's cluster id decides, while the target was never reached | left |
 | any, while a state topic cannot be read | held, with a sentence: nothing tells what came from the target |
 | that MirrorMaker 2 may have brought from the target (mirrormaker.py) | refused |
-| while state topics may not be seen at all (`is_blind`) | held likewise, but for what the release before has mirrored |
+| while no state topic may be seen (`is_blind`) | held, but for `accept_unseen` and what the last release mirrored |
 
 Does not contain: partition streams, offsets, log lines.
 """
@@ -65,9 +65,12 @@ class _Held(NamedTuple):
 class Screen:
     """What of the source is sent; of one event loop. `reasons` has the sentence of each topic of which some is not."""
 
-    def __init__(self, ends: Ends, timeout_s: float, accepted: str = "") -> None:
-        """`accepted` is a regular expression: topics that are sent though MirrorMaker 2 may have brought them."""
-        self._accepted = re.compile(accepted)
+    def __init__(self, ends: Ends, timeout_s: float, accepted: str = "", accepted_unseen: str = "") -> None:
+        """Take two regular expressions of topics that are sent all the same.
+
+        `accepted`: though MirrorMaker 2 may have brought them; `accepted_unseen`: though this mirror is blind.
+        """
+        self._accepted, self._accepted_unseen = re.compile(accepted), re.compile(accepted_unseen)
         self._syncs = OffsetSyncs(lambda: ends.target)
         self._same_named: dict[str, bool] = {}  # topics as MirrorMaker 2 brings them; whether an offset sync names it
         self._syncs_at, self._names = -REJUDGED_S, frozenset[str]()  # when they were read, and of which topics
@@ -111,6 +114,10 @@ class Screen:
     def is_blind(self) -> bool:
         """Whether other mirrors may write to the source without this one seeing it."""
         return self._reader.is_blind
+
+    def is_unseen(self, name: str) -> bool:
+        """Return whether a topic is refused as this mirror is blind, unless it has mirrored the topic before."""
+        return self.is_blind and not self._accepted_unseen.fullmatch(name)
 
     @property
     def deleted(self) -> frozenset[str]:

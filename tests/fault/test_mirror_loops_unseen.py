@@ -114,6 +114,28 @@ def test_mirrors_that_see_no_state_topics_refuse_new_topics_until_they_do(ends, 
     assert found(a.bootstrap, "t") == found(b.bootstrap, "t") == [*range(20), *range(100, 110)]
 
 
+def test_one_way_that_may_not_see_them_sends_the_topics_that_a_key_accepts(ends, login, tmp_path):
+    a, b = ends
+    for name in ("t", "u"):
+        create_topic(a.bootstrap, name, 1)
+    hide(a)
+    for name in ("t", "u"):
+        produce(a.bootstrap, name, 0, 20)
+    sides, accepted = {"up": (a.login, b.bootstrap)}, {**login, "accept_unseen": "t"}
+    with mirrors(tmp_path, sides, accepted, topics="t|u", site="up") as running:
+        wait_until(lambda: found(b.bootstrap, "up.t") == list(range(20)), 20, "t is mirrored")
+        wait_until(lambda: "u: is refused" in running["up"].get("/health")[1], 20, "u is refused")
+        assert "set accept_unseen" in running["up"].get("/health")[1]
+        planned = command(a.login, b.bootstrap, tmp_path / "up", "plan")
+        assert planned.returncode == 0, planned  # its topics are t alone
+        assert UNSEEN in planned.stderr
+        assert command(a.login, b.bootstrap, tmp_path / "up", "check", "--connect").returncode == 0
+    with mirrors(tmp_path, sides, accepted, topics="t", site="up") as running:  # and after a restart
+        produce(a.bootstrap, "t", 20, 25)
+        wait_until(lambda: found(b.bootstrap, "up.t") == list(range(25)), 20, "t is mirrored on")
+        assert running["up"].get("/health")[0] == 200
+
+
 def test_a_mirror_that_loses_the_right_to_see_them_stops_at_its_next_start(ends, login, tmp_path):
     a, b = ends
     for broker in ends:
