@@ -1,22 +1,25 @@
 """Keeps the settings of topics at the target in step with the source's, and says what it left alone.
 
 The target is asked where the source's settings are not those that were seen last, or that the mirror made the topic
-with, so that nothing crosses the link while nothing changes. Must never come in: which key follows (in_step.py), when
-it is looked (replicator.py).
+with, so that nothing crosses the link while nothing changes. Must never come in: which key follows (in_step.py), which
+topics exist (replicator.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from drupelet.log_tree import Log
+from mirror.errors import SourceError, TargetError
 from mirror.in_step import InStep, Setting, Step
 from mirror.lane import Lane
 from mirror.source import Source
 from mirror.target import Target
 
 AT_ONCE = 100  # topics in a request
+TIMES = 12  # the time between looks for new topics: settings change rarely
 _log = Log("mirror")
 
 
@@ -41,6 +44,19 @@ class Following:
         self._in_step.forget(topic)
         self._seen.pop(topic, None)
 
+    async def run(self, lanes: Callable[[], Iterable[Lane]], refresh_s: float) -> None:
+        """Look until this is cancelled; where an end cannot be asked, one line says so."""
+        logged = ""
+        while True:
+            await asyncio.sleep(refresh_s * TIMES)
+            try:
+                await self.look(list(lanes()))
+                logged = ""
+            except (SourceError, TargetError) as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.warning("settings_not_compared", error=logged)
+
     async def look(self, lanes: Iterable[Lane]) -> None:
         """Bring the topics of these lanes in step; SourceError, TargetError where an end cannot be asked now."""
         by_topic: dict[str, list[Lane]] = {}
@@ -64,6 +80,14 @@ class Following:
         for topic, lanes in topics.items():
             await self._judge(topic, lanes[0].target_topic, settings[topic], there[lanes[0].target_topic])
             self._seen[topic] = settings[topic]
+
+    async def has_raised(self, lane: Lane) -> bool:
+        """Return whether the target's limit was below the source's, and is no more; an end that is away: a line."""
+        try:
+            return await self.raises(lane)
+        except (SourceError, TargetError) as error:
+            _log.warning("settings_not_compared", **lane.fields(), error=error)
+            return False
 
     async def raises(self, lane: Lane) -> bool:
         """Whether something of a lane's topic has just been brought in step, as one of its records was refused."""

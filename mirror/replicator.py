@@ -7,7 +7,7 @@ about offsets is decided in plan.py and offsets.py, and which topics and batches
 |--------|-------------------------------------------------------------------------------------------------|
 | read   | finds topics, reads batches into the lanes, settles every gap before it reads on; a lane is not  |
 |        | read before its life at the target has begun (lives.py) and positions.py has judged its position |
-| commit | stores positions in the source's group, every commit interval                                   |
+| commit | stores positions in the source's group, every commit interval (committing.py)                   |
 | follow | keeps the settings of topics at the target in step (following.py)                                |
 | watch  | lag, health, log lines when a side falls silent or comes back                                   |
 
@@ -20,10 +20,9 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from drupelet.backoff import Backoff
-from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from drupelet.log_tree import Log
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
@@ -31,10 +30,11 @@ from kafka_wire.cluster import Topic
 from kafka_wire.codecs import codec_number
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
-from mirror import ledger, plan, reporting
+from mirror import plan, reporting
 from mirror.admission import Admission
+from mirror.committing import Committer
 from mirror.config import Config
-from mirror.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC, Refused, letter
+from mirror.dead_letter import Refused, letter
 from mirror.epochs import epoch_starts
 from mirror.errors import (
     NotOurTurnError,
@@ -50,8 +50,9 @@ from mirror.lags import Lags, Watched
 from mirror.lane import Batch, Lane, Memory
 from mirror.link import Link
 from mirror.lives import Lives
+from mirror.losses import Losses
 from mirror.metrics import Metrics
-from mirror.offsets import Commit, PartitionOffsets
+from mirror.offsets import PartitionOffsets
 from mirror.positions import Positions
 from mirror.progress import Progress
 from mirror.provenance import is_sent, same_cluster
@@ -72,7 +73,6 @@ _log = Log("mirror")
 
 BACKOFF_FIRST_S = 0.1
 POLL_S = 1.0
-LOOK_AT_ALL_S = 60.0
 LANE_SHARE = 4  # of the memory, that one lane may fill
 BULK_SHARE = 0.75  # of the memory, beyond which only lanes are read that have less than their share of it
 URGENT_SHARE = 8  # of the memory, that is kept for urgent lanes where there can be some
@@ -91,7 +91,6 @@ STEADY_S = 30.0  # of reading without trouble, after which the back-off starts a
 SILENT_S = 5.0  # without an answer, after which a side counts as away
 SOURCE_SILENT_REOPEN_S = 60.0
 WATCH_S = 1.0
-FOLLOW_TIMES = 12  # the time between looks for new topics: settings change rarely
 TOO_LARGE = ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
 LINES_MAX = 40  # about partitions that begin at once
 
@@ -107,8 +106,7 @@ class Replicator:
         self.target.source_cluster_id = lambda: self.source.cluster_id
         self.node = f"mirror@{socket.gethostname()}"
         self._ledger = Target(config.source_client, replicas=config.target_replication_factor)
-        self._kept: set[str] = set()  # topics of the source that the mirror has written to
-        self._ledger_lock = asyncio.Lock()
+        self._losses = Losses(lambda: self._ledger, config, metrics, self.node, self._set_trouble)
         self._lanes: dict[TopicPartition, Lane] = {}
         self._memory = Memory()
         self._progress = Progress()
@@ -132,8 +130,7 @@ class Replicator:
         self._reign: list[
             asyncio.Task[None]
         ] = []  # of the sender and the lives, while this mirror is the one that writes
-        self._changed: set[Lane] = set()  # since they were looked at for a commit
-        self._stored_all_at = time.monotonic()
+        self._committer = Committer(self, self._lanes.values, config, self._set_trouble)
         self._rests: dict[TopicPartition, Backoff] = {}  # of partitions in trouble of their own
         self._turn = 0
         self._nothing_selected = False
@@ -171,7 +168,8 @@ class Replicator:
     async def run(self, stop: asyncio.Event) -> None:
         """Mirror until `stop` is set; then wait for the acknowledgements under way, commit, and close."""
         async with asyncio.TaskGroup() as tasks:
-            loops = self._read(tasks), self._commit(), self._watch(), self._follow_settings(), self.standby.run()
+            following = self._following.run(self._lanes.values, self.config.refresh_interval_ms / 1000)
+            loops = self._read(tasks), self._committer.run(), self._watch(), following, self.standby.run()
             reading, *others = [tasks.create_task(loop) for loop in (*loops, self._lags.ask(self.source))]
             await self._until_set(stop, self._refused)
             await self._wind_up(reading)
@@ -229,7 +227,7 @@ class Replicator:
 
     async def _last_commit(self) -> None:
         try:
-            await self._store(lambda lane: lane.offsets.next_commit(lane.writers.passed_over), self._lanes.values())
+            await self._committer.commit_all()
             async with asyncio.timeout(self.config.stop_timeout_ms / 1000):
                 if self._lanes:
                     await self._lives.stop(self._lanes.values())
@@ -377,7 +375,9 @@ class Replicator:
     async def _settle(self) -> None:
         self._have_begun = False
         self._admission.refuse_blind()
-        positions = Positions(self.source, self.target, self._lose, self._sender.begin_anew, self._set_trouble)
+        positions = Positions(
+            self.source, self.target, self._losses.write_loss, self._sender.begin_anew, self._set_trouble
+        )
         await positions.settle(list(self._lanes.values()))
 
     def _note_near_miss(self, near: str | None) -> None:
@@ -595,7 +595,7 @@ class Replicator:
         reading = lane.reading
         await self._renew_settings(lane, seen)
         if seen > lane.crossed_to and plan.judge_jump(compacted=lane.compacted) == "missing":
-            await self._lose(lane, "source_offset_jump", lane.read_offset, seen)
+            await self._losses.write_loss(lane, "source_offset_jump", lane.read_offset, seen)
         if lane.reading is reading:
             lane.read_offset, lane.crossed_to = seen, max(seen, lane.crossed_to)
 
@@ -627,7 +627,9 @@ class Replicator:
             verdict = plan.judge_out_of_range(lane.read_offset, starts[partition], ends[partition])
             if verdict.first_offset < verdict.end_offset:
                 reading = lane.reading
-                await self._lose(lane, "source_offset_out_of_range", verdict.first_offset, verdict.end_offset)
+                await self._losses.write_loss(
+                    lane, "source_offset_out_of_range", verdict.first_offset, verdict.end_offset
+                )
                 if lane.reading is not reading:
                     continue  # a life has begun elsewhere meanwhile
             if verdict.resume_offset < lane.read_offset:
@@ -641,54 +643,6 @@ class Replicator:
         _log.error("source_went_back", **lane.fields(), position=lane.read_offset, log_start=log_start, log_end=log_end)
         self.doubled(lane, log_end - log_start)  # at most: what is there now may be other records
         lane.go_back_to, lane.leader_epoch, lane.starts_anew = log_start, None, True
-
-    async def _lose(
-        self, lane: Lane, cause: ledger.Cause, first: int, end: int, size: int | None = None, occasion: str = ""
-    ) -> None:
-        """Write a loss down, at the source, acknowledged by all replicas; comes back only when that is done."""
-        records = end - first if cause == "record_refused" or not lane.compacted else None
-        entry = ledger.loss(
-            cause,
-            lane.partition.topic,
-            lane.partition.partition,
-            first,
-            end,
-            records=records,
-            size_bytes=size,
-            time_ms=int(time.time() * 1000),
-            node=self.node,
-            occasion=occasion,
-        )
-        _log.error("loss", cause=cause, **lane.fields(), first_offset=first, last_offset=end - 1, records=records)
-        async with self._ledger_lock:
-            await self._write_down(entry)
-        self.metrics.ledger.labels(cause).inc()
-
-    async def _write_down(self, entry: ledger.Loss) -> None:
-        key, value = ledger.encode(entry)
-        await self._keep(
-            "ledger", LEDGER_TOPIC, LEDGER_CONFIG, lambda s: self._ledger.write(LEDGER_TOPIC, key, value, s)
-        )
-
-    async def _keep(
-        self, name: str, topic: str, settings: Mapping[str, str], write: Callable[[float], Awaitable[None]]
-    ) -> None:
-        """Write to a topic of the source's that is the mirror's own, again and again until it is safe."""
-        backoff = self._backoff()
-        while True:
-            try:
-                if topic not in self._kept:
-                    await self._ledger.ensure_topic(TopicPartition(topic, 0), 1, settings)
-                    self._kept.add(topic)
-                await write(self.config.delivery_timeout_ms / 1000)
-            except TargetError as error:
-                self._set_trouble(name, str(error))
-                self._kept.clear()
-                await self._ledger.close()
-                await asyncio.sleep(backoff.next_s())
-            else:
-                self._set_trouble(name, "")
-                return
 
     # -- what the sender tells -------------------------------------------------------------------------------------
 
@@ -721,7 +675,7 @@ class Replicator:
             is_known = lane.state is not None or lane.commit is not None
             start, mirrored = starts[lane.partition], lane.offsets.acked if is_known else resumed.source_offset
             if resumed.verdict == "target_anew" and mirrored < start:
-                await self._lose(lane, "source_offset_out_of_range", mirrored, start)
+                await self._losses.write_loss(lane, "source_offset_out_of_range", mirrored, start)
             return start
         if lane.commit is None:
             return lane.offsets.acked
@@ -760,30 +714,9 @@ class Replicator:
         self._overtaken_by = self._overtaken_by or text
         self._memory.room.set()
 
-    async def _raised(self, lane: Lane) -> bool:
-        """Whether the target's limit was behind the source's, and is no more."""
-        try:
-            return await self._following.raises(lane)
-        except (SourceError, TargetError) as error:
-            _log.warning("settings_not_compared", **lane.fields(), error=error)
-            return False
-
-    async def _follow_settings(self) -> None:
-        """Keep topics at the target in step; where an end cannot be asked, that is said once."""
-        said = ""
-        while True:
-            await asyncio.sleep(self.config.refresh_interval_ms * FOLLOW_TIMES / 1000)
-            try:
-                await self._following.look(list(self._lanes.values()))
-                said = ""
-            except (SourceError, TargetError) as error:
-                if str(error) != said:
-                    said = str(error)
-                    _log.warning("settings_not_compared", error=said)
-
     async def refused_record(self, lane: Lane, refused: Refused) -> bool:
         """Do with a record that the target refuses what is set for its topic; tell whether the lane goes on."""
-        if refused.reason in TOO_LARGE and await self._raised(lane):
+        if refused.reason in TOO_LARGE and await self._following.has_raised(lane):
             return False
         said = f"the target refuses the record at offset {refused.offset}, of {refused.size} bytes: "
         said += f"{refused.reason}{': ' if refused.said else ''}{refused.said}"
@@ -796,15 +729,9 @@ class Replicator:
         except (ValueError, Refusal, ProtocolViolation) as error:
             self._set_trouble(lane.name, f"{said}; it cannot be put aside, and waits: {error}")
             return False
-        async with self._ledger_lock:
-            await self._keep(
-                DEAD_LETTER_TOPIC,
-                DEAD_LETTER_TOPIC,
-                DEAD_LETTER_CONFIG,
-                lambda s: self._ledger.write_batch(DEAD_LETTER_TOPIC, batch, s),
-            )
+        await self._losses.write_letter(batch)
         _log.warning("dead_letter", **lane.fields(), offset=refused.offset, bytes=refused.size, error=refused.reason)
-        await self._lose(lane, "record_refused", refused.offset, refused.offset + 1, refused.size)
+        await self._losses.write_loss(lane, "record_refused", refused.offset, refused.offset + 1, refused.size)
         return True
 
     def refuse(self, text: str) -> None:
@@ -840,51 +767,7 @@ class Replicator:
 
     def changed(self, lane: Lane) -> None:
         """Have a lane's position committed."""
-        self._changed.add(lane)
-
-    # -- commit ----------------------------------------------------------------------------------------------------
-
-    async def _commit(self) -> None:
-        backoff = self._backoff()
-        while True:
-            await asyncio.sleep(self.config.commit_interval_ms / 1000)
-            try:
-                await self._store(self._next_commit, self._to_commit())
-                backoff.reset()
-                self._set_trouble("commit", "")
-            except NotOurTurnError:
-                continue  # it is told who has the word, and then committed
-            except SourceError as error:
-                self._set_trouble("commit", str(error))
-                await asyncio.sleep(backoff.next_s())
-
-    def _next_commit(self, lane: Lane) -> Commit | None:
-        """Return what to commit: what is new, and what is so old that Kafka would drop it one day."""
-        again = time.monotonic() - lane.stored_at >= self.config.commit_again_ms / 1000
-        return lane.offsets.next_commit(lane.writers.passed_over, again=again)
-
-    def _to_commit(self) -> set[Lane]:
-        """Return the lanes that have changed; now and then all, as a position that is never told is forgotten."""
-        changed, self._changed = self._changed, set()
-        if time.monotonic() - self._stored_all_at >= min(LOOK_AT_ALL_S, self.config.commit_again_ms / 1000):
-            self._stored_all_at = time.monotonic()
-            changed.update(self._lanes.values())
-        return {lane for lane in changed if not lane.is_gone}
-
-    async def _store(self, choose: Callable[[Lane], Commit | None], lanes: Iterable[Lane]) -> None:
-        chosen = {lane: (lane.offsets, choose(lane)) for lane in lanes}
-        commits = {lane.partition: commit for lane, (_, commit) in chosen.items() if commit is not None}
-        if not commits:
-            return
-        try:
-            await self.source.commit(commits, self.config.stop_timeout_ms / 1000, self.standby.member)
-        except SourceError:
-            self._changed.update(chosen)
-            raise
-        for lane, (offsets, commit) in chosen.items():
-            if commit is not None:
-                offsets.stored(commit)
-                lane.stored_at = time.monotonic()
+        self._committer.position_changed(lane)
 
     # -- watch -----------------------------------------------------------------------------------------------------
 
