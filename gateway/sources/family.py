@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import glob
 import os
-import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gateway.sources.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start
+from gateway.sources.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start, opened
 from gateway.sources.denied_files import MISSED_LOOKS_MIN, DeniedFiles
+from gateway.sources.directory import directory_time, entry_of, refuse_irregular
 from gateway.sources.family_file import (
     FamilyFile,
     count_as_read,
@@ -85,6 +85,7 @@ class Family:
         self.lost: list[Lost] = []
         self._unopened: OSError | None = None  # why a file with unread bytes cannot be opened
         self._denied = DeniedFiles()
+        self._copies: set[tuple[int, int]] = set()  # new names that were copies of the path when last looked at
         self.changes = 0
         self._rotated = rotated
         self._is_alone = is_alone
@@ -162,7 +163,7 @@ class Family:
 
     def is_at(self, path: Path) -> bool:
         """Whether one of the files has that name now. Raises OSError."""
-        entry = _entry(str(path))
+        entry = entry_of(str(path))
         return entry is not None and any(self._find(file, {entry.id: entry}) is not None for file in list(self.files))
 
     # Looking
@@ -203,8 +204,8 @@ class Family:
         try:
             own = self.path.stat()
         except FileNotFoundError:
-            return _directory_time(self.path.parent), None
-        return _directory_time(self.path.parent), own.st_dev, own.st_ino
+            return directory_time(self.path.parent), None
+        return directory_time(self.path.parent), own.st_dev, own.st_ino
 
     def _look_whole(self) -> None:
         for file in list(self.files):
@@ -260,6 +261,7 @@ class Family:
             if file.opened is not None and not file.place.head_bytes:
                 note_head(file)  # by it a copy is known
         copied = self._adopt_copies(ordered)
+        self._copies &= strangers.keys()
         unknown = [entry for entry in ordered if not self._is_copy(entry)]
         if unknown and not all(map(is_intact, self.files)):  # they may be copies of a file truncated since
             self._whole_looks_due += 1
@@ -295,10 +297,10 @@ class Family:
                 continue
             if not is_own and self._is_followed(Path(found.path)):
                 continue
-            entry = _entry(found.path)
+            entry = entry_of(found.path)
             if entry is None:
                 if is_own:
-                    _refuse_irregular(self.path)
+                    refuse_irregular(self.path)
                 continue
             yield entry
         yield from self._entries_elsewhere(known)
@@ -310,7 +312,7 @@ class Family:
             path = Path(name)
             if path == self.path or self._is_followed(path):
                 continue
-            entry = _entry(name)
+            entry = entry_of(name)
             if entry is not None and self._is_ours(entry, known):
                 yield entry
 
@@ -390,23 +392,26 @@ class Family:
         """Whether a new name holds what a file that exists holds, or nothing yet."""
         if entry.path == str(self.path):
             return False
-        if entry.size == 0:
-            return True
         live = next((file for file in self.files if file.path == self.path), None)
-        return live is not None and live.opened is not None and is_copy(entry, live.opened, live.place)
+        if entry.size and not (live and live.opened and is_copy(entry, live.opened, live.place)):
+            self._copies.discard(entry.id)
+            return False
+        self._copies.add(entry.id)
+        return True
 
     def _move_to_copy(self, file: FamilyFile, size: int) -> None:
         assert file.opened is not None
         copy = self._copy_of_truncated(file, size)
+        is_short = copy is None and (copy := self._short_copy(file)) is not None
         at, status = self.files.index(file), file.opened.status()
         truncated = FamilyFile(
             Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns), status.st_size, file.device, file.path
         )
         truncated.opened, truncated.modified_ns, truncated.may_grow = file.opened, status.st_mtime_ns, file.may_grow
         file.opened = None
+        if (copy is None or is_short) and not file.is_finished:
+            self.lost.append(Lost(file.place, None, f"the file was truncated{' after it was copied' * is_short}"))
         if copy is None:
-            if not file.is_finished:
-                self.lost.append(Lost(file.place, None, "the file was truncated"))
             self.files[at] = truncated
         else:
             file.place = replace(file.place, inode=copy.inode)
@@ -415,6 +420,9 @@ class Family:
             file.may_grow, file.was_finished = False, True  # a copy does not grow
             self.files.insert(at + 1, truncated)
             self._open(file)
+            if is_short and file.opened is not None:
+                file.place = replace(file.place, position=min(file.place.position, copy.size))
+                note_last(file)
         self.changes += 1
 
     def _copy_of_truncated(self, file: FamilyFile, size: int) -> Entry | None:
@@ -438,6 +446,16 @@ class Family:
         new = [entry for entry in entries if entry.id not in known and not is_being_compressed(entry, entries)]
         copies = (entry for entry in reversed(in_order(new, str(self.path))) if self._may_be(entry, file))
         return next((entry for entry in copies if file.place.head_bytes and has_size(entry, size)), None)
+
+    def _short_copy(self, file: FamilyFile) -> Entry | None:
+        """Return the copy that was made of the file, and lacks what the program wrote while it was made."""
+        place = file.place
+        for entry in reversed(in_order(list(self._entries()), str(self.path))):
+            if entry.id in self._copies and place.head_bytes and not is_compressed(entry.path):
+                with opened(entry) as found:
+                    if found is not None and found.begins_with(place.head_bytes, place.head_crc32):
+                        return entry
+        return None
 
     # New files, and gone ones
 
@@ -570,29 +588,3 @@ class Family:
         file.opened = found
         if not file.place.head_bytes:
             note_head(file)
-
-
-def _entry(path: str) -> Entry | None:
-    """Return the regular file of that name, or None."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _refuse_irregular(path: Path) -> None:
-    """Raise NotRegularError for what exists and is no regular file."""
-    try:
-        OpenFile(path).close()
-    except FileNotFoundError:
-        return
-
-
-def _directory_time(directory: Path) -> int | None:
-    try:
-        return directory.stat().st_mtime_ns
-    except OSError:
-        return None

@@ -58,6 +58,7 @@ class Tail:
         self._clock = clock
         self._splitter = LineSplitter(line_bytes_max)
         self._current: FamilyFile | None = None
+        self._opened: OpenFile | None = None  # what it was read from: its copy is another file
         self._head = b""  # the current file's first bytes, as far as they have been read
         self._last = b""  # the bytes before the place that reading has come to: checked against truncation
         self._taken = b""  # the bytes before the file's place, as far as they are known
@@ -83,7 +84,7 @@ class Tail:
             self._current = None  # it was truncated, and has no copy
         items: list[Item] = [*self._lost_items()]
         file = self._family.next_to_read()
-        if file is not None and file is not self._current:
+        if file is not None and (file is not self._current or file.opened is not self._opened):
             self._start(file)
         if self._current is not None and self._changes != self._family.changes:
             self._note_others()
@@ -154,7 +155,7 @@ class Tail:
 
     def _start(self, file: FamilyFile) -> None:
         assert file.opened is not None
-        self._current = file
+        self._current, self._opened = file, file.opened
         position = file.place.position
         self._splitter.start(position)
         self._quiet_since_s = None

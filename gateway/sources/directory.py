@@ -1,0 +1,37 @@
+"""SYNC: regular files as a directory shows them. Source: stat(2)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from gateway.sources.open_file import OpenFile
+from gateway.sources.rotation import Entry
+
+
+def entry_of(path: str) -> Entry | None:
+    """Return the regular file of that name, or None."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def refuse_irregular(path: Path) -> None:
+    """Raise NotRegularError for what exists and is no regular file."""
+    try:
+        OpenFile(path).close()
+    except FileNotFoundError:
+        return
+
+
+def directory_time(directory: Path) -> int | None:
+    """Return when a name in the directory last changed, None where that cannot be known."""
+    try:
+        return directory.stat().st_mtime_ns
+    except OSError:
+        return None
