@@ -98,6 +98,9 @@ class LineSplitter:
         pieces = []
         if self._nuls >= NULS_MIN or (self._nuls and self._at_beginning):
             pieces.append(Piece(None, self._nuls, self._nuls))
+        elif self._skipped_bytes:
+            self._skipped = b"\0" * self._nuls + self._skipped
+            self._skipped_bytes += self._nuls
         else:
             text = b"\0" * self._nuls + text
         length = self._skipped_bytes + len(text)

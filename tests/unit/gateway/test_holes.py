@@ -9,6 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
+from gateway.sources.places import TooLong
 from tests.unit.gateway.test_rotations import line_texts, lost_bytes
 from tests.unit.gateway.test_tail import append, follow, read_all, texts
 
@@ -44,3 +45,13 @@ def test_a_hole_larger_than_a_read_costs_no_memory(tmp_path: Path) -> None:
     tail = follow(log)
     assert texts(read_all(tail)) == [b"far"]
     assert tail.nul_bytes == 1 << 30
+
+
+def test_a_few_nuls_before_a_line_that_is_too_long_are_its_own(tmp_path: Path) -> None:
+    """As UTF-16 has one before each line but the first."""
+    log = tmp_path / "app.log"
+    log.write_bytes(b"first\n\0" + b"x" * 100_000 + b"\nlast\n")
+    first, long, last = read_all(follow(log))
+    assert isinstance(long, TooLong)
+    assert (long.beginning[:3], long.beginning.count(b"\0"), long.bytes) == (b"\0xx", 1, 100_001)
+    assert texts([first, last]) == [b"first", b"last"]
