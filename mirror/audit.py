@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from drupelet.errors import CommandFailed
 from kafka_wire.partitions import TopicPartition
 from mirror.audit_account import Account
 from mirror.audit_arguments import Only
@@ -48,11 +49,19 @@ class Ways(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """What was audited, and remarks for a person; `one_sided` are partitions that the target alone has."""
+    """What was audited, and remarks for a person.
+
+    `one_sided` are partitions that the target alone has, `unread` those of which an end returns nothing now.
+    """
 
     accounts: list[Account]
     one_sided: list[Facts]
     remarks: list[str]
+    unread: list[Facts]
+
+    def is_proven(self, *, may_double: bool) -> bool:
+        """Return whether all partitions were audited, and nothing differs."""
+        return not self.unread and all(account.is_proven(may_double=may_double) for account in self.accounts)
 
 
 Tell = Callable[[str, int, int], None]
@@ -71,8 +80,11 @@ async def audit(config: Config, ways: Ways, only: Only | None, tell: Tell) -> Au
             source.target_id = target.cluster_id
         await source.open()
         older = _older((source, ways.source_digests), (target, ways.target_digests))
-        audited = Audited([], [], [] if older is None else [OLDER[older]])
+        audited = Audited([], [], [] if older is None else [OLDER[older]], [])
         async for here, told in _both(source, target, audited):
+            if here.unknown or told.unknown:
+                audited.unread.append(here if here.unknown else told)
+                continue
             there = told if told.is_compacted is not None else told._replace(is_compacted=here.is_compacted)
             account = Account(here, there, older=older)
             await _audit({"source": source, "target": target}, account, tell)
@@ -168,6 +180,8 @@ async def tell_digests(side: Side, config: Config, only: Only | None, *, each: b
         count = 0
         while (facts := await end.next()) is not None:
             count += 1
+            if facts.unknown and only is not None and only.first is not None:
+                raise CommandFailed(f"{facts.name}-{facts.partition} cannot be read: {facts.unknown}")
             yield facts_line(facts)
             if only is not None and only.first is not None and only.end is not None:
                 for one in await end.again(only.first, only.end):

@@ -21,6 +21,7 @@ class Facts(NamedTuple):
     `end` was told when the audit began. The source tells `position`, committed in the mirror's group, and `ledger`; the
     target `state`. `is_compacted` None: it may not be asked.
     `reason` is a predicate of the topic for a person: what of it is passed over, or that it is refused.
+    `unknown` is half a sentence of why this end returns nothing of the partition now; then its offsets are 0.
     """
 
     topic: str
@@ -34,3 +35,4 @@ class Facts(NamedTuple):
     ledger: tuple[Entry, ...] = ()
     state: Stored | None = None
     reason: str = ""
+    unknown: str = ""

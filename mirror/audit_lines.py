@@ -8,6 +8,9 @@
 | `{"parts":[1700000000000,"…","…","…"]}` | of one record that alone was asked for: Parts |
 | `{"all":4}` | the last: so many partitions were told |
 
+A partition of which an end returns nothing now has `start` and `end` null and says why in `unknown`: a release that
+does not know this key refuses such a line, and so takes the partition for no empty one.
+
 | key of a range | |
 |---|---|
 | r | its digest; absent where it has no records |
@@ -77,8 +80,8 @@ def facts_line(facts: Facts) -> str:
     fields: dict[str, Any] = {
         "partition": [facts.topic, facts.partition],
         "name": facts.name,
-        "start": facts.start,
-        "end": facts.end,
+        "start": None if facts.unknown else facts.start,
+        "end": None if facts.unknown else facts.end,
         "compacted": facts.is_compacted,
         "topic_id": facts.topic_id,
     }
@@ -86,6 +89,8 @@ def facts_line(facts: Facts) -> str:
         fields["position"] = facts.position
     if facts.reason:
         fields["reason"] = facts.reason
+    if facts.unknown:
+        fields["unknown"] = facts.unknown
     if facts.ledger:
         fields["ledger"] = [list(entry) for entry in facts.ledger]
     if facts.state is not None:
@@ -154,18 +159,20 @@ def _begin(fields: Mapping[str, Any]) -> Begin:
 def _facts(fields: Mapping[str, Any]) -> Facts:
     topic, partition = fields["partition"]
     compacted, topic_id = fields["compacted"], fields["topic_id"]
+    unknown = str(fields.get("unknown", ""))
     return Facts(
         str(topic),
         _number(partition),
         str(fields["name"]),
-        _number(fields["start"]),
-        _number(fields["end"]),
+        0 if unknown else _number(fields["start"]),
+        0 if unknown else _number(fields["end"]),
         None if compacted is None else bool(compacted),
         None if topic_id is None else str(topic_id),
         _number(fields["position"]) if "position" in fields else None,
         tuple(Entry(str(cause), _number(first), _number(end)) for cause, first, end in fields.get("ledger", ())),
         _stored(fields) if "head" in fields else None,
         str(fields.get("reason", "")),
+        unknown,
     )
 
 

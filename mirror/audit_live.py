@@ -74,11 +74,12 @@ class LiveEnd:
                 for number in known[name].leaders
                 if self._only in (None, (topic, number))
             }
-            compacted = await self._compacted(sorted(set(wanted.values())))
+            compacted, undescribed = await self._compacted(sorted(set(wanted.values())))
             stored = await self._state(known)
             self.at_ms = time.time_ns() // 1_000_000
             here = [TopicPartition(name, partition.partition) for partition, name in wanted.items()]
-            starts, ends = await self._source.bounds(here)
+            starts, ends, unknown = await self._source.known_bounds(here)
+            unknown |= {one: undescribed[one.topic] for one in here if one.topic in undescribed}
             ledger = await self._ledger(known)
             if self.side == "source":
                 await self._origins.open(known, self.target_id)
@@ -87,7 +88,14 @@ class LiveEnd:
             commit = (self._commits or {}).get(partition)
             topic_id = known[name].topic_id
             told = Facts(
-                partition.topic, partition.partition, name, starts[there], ends[there], compacted.get(name), topic_id
+                partition.topic,
+                partition.partition,
+                name,
+                starts.get(there, 0),
+                ends.get(there, 0),
+                compacted.get(name),
+                topic_id,
+                unknown=unknown.get(there, ""),
             )
             if self.side == "source":
                 position = None if commit is None else commit.offset
@@ -109,15 +117,24 @@ class LiveEnd:
             return target_name(topic, self._config.name_policy, self._config.site or None) == name
         return False
 
-    async def _compacted(self, names: Sequence[str]) -> dict[str, bool]:
-        """Whether each compacts; not told where it may not be asked."""
+    async def _compacted(self, names: Sequence[str]) -> tuple[dict[str, bool], dict[str, str]]:
+        """Return whether each topic compacts, and why the source does not describe one.
+
+        The target may leave it open: the mirror itself needs no right to describe topics there.
+        """
         try:
-            settings = await self._source.settings(names)
+            settings = await self._source.known_settings(names)
         except SourceError:
             if self.side == "source":
                 raise
-            return {}  # the mirror itself needs no such right there
-        return {name: "compact" in found["cleanup.policy"] for name, found in settings.items()}
+            return {}, {}
+        compacted, undescribed = dict[str, bool](), dict[str, str]()
+        for name, found in settings.items():
+            if isinstance(found, str):
+                undescribed[name] = found
+            else:
+                compacted[name] = "compact" in found["cleanup.policy"]
+        return compacted, undescribed if self.side == "source" else {}
 
     async def _state(self, known: Mapping[str, Topic]) -> dict[Partition, Stored]:
         name = topic_name(self._config.group_id)
@@ -144,7 +161,7 @@ class LiveEnd:
         """Go on to the next partition."""
         await self._stop_reading()
         self._now = self._left.pop(0) if self._left else None
-        if self._now is not None:
+        if self._now is not None and not self._now.unknown:
             self._reading = self._read(self._now.start, self._now.end)
         return self._now
 

@@ -47,8 +47,13 @@ def _table(side: Side, accounts: Sequence[Account]) -> str:
     return table(head, rows)
 
 
-def sentences(accounts: Sequence[Account], one_sided: Sequence[Facts], *, may_double: bool) -> list[str]:
-    """The first differences of the partitions, one each and at most SHOWN_MAX, what is foreign, and the verdict."""
+def sentences(
+    accounts: Sequence[Account], one_sided: Sequence[Facts], *, may_double: bool, unread: Sequence[Facts] = ()
+) -> list[str]:
+    """The first differences of the partitions, one each and at most SHOWN_MAX, what is foreign, and the verdict.
+
+    `unread` are partitions of which an end returns nothing now; with one of them nothing is proven as a whole.
+    """
     said = [
         _first(account, may_double)
         for account in accounts
@@ -65,11 +70,16 @@ def sentences(accounts: Sequence[Account], one_sided: Sequence[Facts], *, may_do
         names = ", ".join(f"{one.name}-{one.partition}" for one in one_sided[:3])
         more = f" and {len(one_sided) - 3} more" if len(one_sided) > 3 else ""
         said.append(f"Not at the source any more, and not audited: {names}{more}.")
+    said += [f"{one.name}-{one.partition} is not audited: {one.unknown}." for one in unread[:SHOWN_MAX]]
+    if len(unread) > SHOWN_MAX:
+        said.append(f"{len(unread) - SHOWN_MAX} more partitions are not audited; --json has them all.")
     said += _reasons(accounts)
     differ = sum(not account.is_proven(may_double=may_double) for account in accounts)
     compared = sum(account.compared for account in accounts)
-    if differ:
-        said.append(f"NOT PROVEN: {differ} of {len(accounts)} partitions differ; {compared} records are the same.")
+    if differ or unread:
+        not_audited = f", {len(unread)} {_are(len(unread))} not audited" if unread else ""
+        of = len(accounts) + len(unread)
+        said.append(f"NOT PROVEN: {differ} of {of} partitions differ{not_audited}; {compared} records are the same.")
     else:
         said.append(f"PROVEN: {len(accounts)} partitions add up at both ends; {compared} records are the same.")
     return said
@@ -112,14 +122,20 @@ def _say(one: Difference, facts: Facts) -> str:
 
 
 def as_json(
-    accounts: Sequence[Account], one_sided: Sequence[Facts], remarks: Sequence[str], *, may_double: bool
+    accounts: Sequence[Account],
+    one_sided: Sequence[Facts],
+    remarks: Sequence[str],
+    *,
+    may_double: bool,
+    unread: Sequence[Facts] = (),
 ) -> dict[str, Any]:
     """All of it."""
     return {
-        "proven": all(account.is_proven(may_double=may_double) for account in accounts),
+        "proven": not unread and all(account.is_proven(may_double=may_double) for account in accounts),
         "remarks": list(remarks),
         "partitions": [_account(account, may_double) for account in accounts],
         "not_at_the_source": [[one.name, one.partition] for one in one_sided],
+        "not_audited": [[one.name, one.partition, one.unknown] for one in unread],
     }
 
 

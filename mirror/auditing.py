@@ -31,15 +31,21 @@ async def audit(config: Config, ways: audits.Ways, only: Only | None, *, as_json
         progress.end()
     _check_selection(config, only, found)
     if as_json:
-        print(json.dumps(shown_as_json(found.accounts, found.one_sided, found.remarks, may_double=may_double)))
+        shown = shown_as_json(
+            found.accounts, found.one_sided, found.remarks, may_double=may_double, unread=found.unread
+        )
+        print(json.dumps(shown))
     else:
         print(tables(found.accounts))
-        print("", *found.remarks, *sentences(found.accounts, found.one_sided, may_double=may_double), sep="\n")
-    return 0 if all(account.is_proven(may_double=may_double) for account in found.accounts) else 1
+        said = sentences(found.accounts, found.one_sided, may_double=may_double, unread=found.unread)
+        print("", *found.remarks, *said, sep="\n")
+    return 0 if found.is_proven(may_double=may_double) else 1
 
 
 def _check_selection(config: Config, only: Only | None, found: audits.Audited) -> None:
     """Nothing is proven where a pattern is misspelt."""
+    if found.unread:
+        return
     if only is not None and not found.accounts:
         raise CommandFailed(f"nothing was audited: the source has no {only} that is mirrored")
     if only is None and all(account.facts["source"].topic == LEDGER_TOPIC for account in found.accounts):

@@ -58,10 +58,10 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     known = await source.topics()
     chosen = {name: known[name] for name in config.selection.of(known)}
     partitions = [TopicPartition(name, number) for name, topic in chosen.items() for number in topic.leaders]
-    starts, ends = await source.bounds(partitions)
+    starts, ends, untold = await source.known_bounds(partitions)
     commits = await source.commits(partitions)
     there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
-    positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions}
+    positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions if tp not in untold}
     screen = _screen(source, target, config)
     verdicts = await _verdicts(screen, known, chosen, positions)
     found = [
@@ -71,6 +71,7 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     if screen.is_blind:
         mirrored = {partition.topic for partition in commits}
         found = [_unseen(one, is_refused=one.topic not in mirrored and screen.is_unseen(one.topic)) for one in found]
+    found = [_uncounted(one, {tp: why for tp, why in untold.items() if tp.topic == one.topic}) for one in found]
     return found, config.selection.near_miss(known)
 
 
@@ -82,6 +83,16 @@ class _Sides:
 def _screen(source: Source, target: Target, config: Config) -> Screen:
     accepted = config.accept_from_mirrormaker, config.accept_unseen
     return Screen(_Sides(source, target), config.request_timeout_ms / 1000, *accepted)
+
+
+def _uncounted(one: Planned, untold: Mapping[TopicPartition, str]) -> Planned:
+    """Return what is planned of a topic of which some partitions are not counted: the source does not tell of them."""
+    if not untold or one.target_name is None:
+        return one
+    first, why = min(untold.items())
+    more = f" and of {len(untold) - 1} more of its partitions" if len(untold) > 1 else ""
+    trouble = f"the source does not return the offsets of {first.topic}-{first.partition}{more}: {why}"
+    return replace(one, trouble=trouble)
 
 
 def _unseen(one: Planned, *, is_refused: bool) -> Planned:
@@ -154,7 +165,8 @@ def _each(name: str, numbers: Iterable[int], bounds: Bounds) -> Iterable[tuple[i
     starts, ends, commits = bounds
     for number in numbers:
         partition = TopicPartition(name, number)
-        yield starts[partition], ends[partition], commits.get(partition)
+        if partition in starts:
+            yield starts[partition], ends[partition], commits.get(partition)
 
 
 def counts(start: int, end: int, commit: Commit | None) -> tuple[int, int, int]:

@@ -78,7 +78,7 @@ class LinkStatus(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of it. `link` None, `up_s` None and no troubles where the mirror itself was not asked.
+    """All of it. Where the mirror itself was not asked, `link` and `up_s` are None, and `troubles` are the source's.
 
     `transactions`: whether it runs them; None where it was not asked, or is of a version before there were any.
     """

@@ -5,7 +5,8 @@
 | lag | the source's end minus what is committed |
 | lag_s | the age of the first record behind the position, by its own time |
 | lag_bytes | as many batches like the first one behind the position; always an estimate |
-| rates, link, wire, troubles | not known |
+| rates, link, wire | not known |
+| troubles | partitions whose offsets the source does not return now; the others are shown |
 
 Lives here: what the source is asked. Must never come in: text for a person, the mirror's own word (status.py).
 """
@@ -44,7 +45,7 @@ async def standing(config: Config) -> Report:
         link=None,
         up_s=None,
         buffered_bytes=None,
-        troubles=(),
+        troubles=[one.trouble for one in partitions if one.source_end is None and one.trouble],
         topics=topics_of(partitions, {one.topic: _target_name(one.topic, config) for one in partitions}),
         partitions=partitions,
     )
@@ -63,10 +64,12 @@ async def _partitions(source: Source, config: Config) -> list[PartitionStatus]:
     chosen = config.selection.of(known) if config.topics else []
     there = {TopicPartition(name, number) for name in chosen for number in known[name].leaders}
     there |= {tp for tp in commits if tp.topic in known and tp.partition in known[tp.topic].leaders}
-    starts, ends = await source.bounds(there)
+    starts, ends, untold = await source.known_bounds(there)
     looks = asyncio.Semaphore(LOOKS_AT_ONCE)
 
     async def one(partition: TopicPartition) -> PartitionStatus:
+        if partition in untold:
+            return _unknown(partition, untold[partition], commits)
         status = _status(partition, ends, commits)
         if not status.lag or status.position is None:
             return status
@@ -74,6 +77,13 @@ async def _partitions(source: Source, config: Config) -> list[PartitionStatus]:
             return await _looked_at(source, status, max(status.position, starts[partition]))
 
     return await asyncio.gather(*(one(partition) for partition in sorted(there | commits.keys())))
+
+
+def _unknown(partition: TopicPartition, why: str, commits: Mapping[TopicPartition, Commit]) -> PartitionStatus:
+    name = f"{partition.topic}-{partition.partition}"
+    position = commits[partition].offset if partition in commits else None
+    trouble = f"the source does not return the offsets of {name}: {why}"
+    return PartitionStatus(partition.topic, partition.partition, None, position, None, trouble=trouble)
 
 
 def _status(
