@@ -28,7 +28,8 @@ ProducerStateManager, TransactionCoordinator of the source):
   partition, keeps it.
 - A partition without a leader gets its marker when it has one again. Until then the coordinator answers
   CONCURRENT_TRANSACTIONS to all that begins anew, for every partition: give none that has no leader. By the source, the
-  same holds of one with fewer in-sync replicas than min.insync.replicas: its leader takes no marker either.
+  same holds of one with fewer in-sync replicas than min.insync.replicas: its leader takes no marker either. Where that
+  comes to pass while markers are written, the others have theirs: the fence is not confirmed, and each log tells.
 - A batch that head deletion or DeleteRecords has removed is still remembered. A marker of the epoch that is in force
   already leaves the sequences as they are.
 - Epochs end at LAST_EPOCH. The next producer id's markers say nothing about the old one, so an open transaction is left
@@ -55,7 +56,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafka_wire.apis import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from kafka_wire.cluster import SIDE, TRANSACTION, Cluster, Partition
 from kafka_wire.connection import Connection
-from kafka_wire.errors import NoCoordinator, VersionUnknown, WireError
+from kafka_wire.errors import ConnectionLost, NoCoordinator, VersionUnknown, WireError
 
 BOUND_S = 30.0
 BACKOFF_S = 0.02, 1.0  # first and longest wait before the coordinator is asked again
@@ -230,10 +231,15 @@ class Fencing:
             return (await connection.ask(END_TXN, self._end(), timeout_s=self._timeout_s)).error_code
 
         try:
-            await self._until_done("the fence's markers", ask, patience)
+            while True:
+                try:
+                    await self._until_done("the fence's markers", ask, patience)
+                except ConnectionLost as error:  # the next coordinator has the end in its log, and writes the markers
+                    await patience.wait(str(error))
+                else:
+                    return True
         except OutOfPatience:
             return False
-        return True
 
     def _added(self, partitions: Collection[Partition]) -> AddPartitionsToTxnRequest:
         topics: dict[str, list[int]] = {}

@@ -317,11 +317,13 @@ class Lives:
         if fence is None:
             producer = await self.target.producer()
             self._topic.begin(producer.id, producer.epoch)
-        elif not fence.is_confirmed or self._topic.partition in fence.refused:
-            code = fence.refused.get(self._topic.partition)
-            why = "its marker is not written yet" if code is None else error_name(code)
-            raise TargetError(f"topic {self._name} cannot be fenced: {why}")
+        elif (code := fence.refused.get(self._topic.partition)) is not None:
+            raise TargetError(f"topic {self._name} cannot be fenced: {error_name(code)}")
         else:
+            if read is None and not fence.is_confirmed:
+                read = await self._read_early(fence)
+                if read is None:
+                    raise TargetError(f"topic {self._name} cannot be fenced: its marker is not written yet")
             self._topic.begin(*fence[:2])
         if self._stored is None or self._between:
             found = await self._read_state() if read is None else read

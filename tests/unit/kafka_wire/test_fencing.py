@@ -244,6 +244,21 @@ async def test_after_a_lost_connection_the_coordinator_is_looked_for_again(coord
     assert coordinator.asked.count("FindCoordinator") == 2
 
 
+async def test_a_coordinator_that_is_lost_while_it_writes_the_markers_is_asked_again(coordinator, fence):
+    """The end is in its log: with another epoch the next coordinator would wait until all have their markers."""
+    coordinator.says = {"EndTxn": [0, "lost", ErrorCode.CONCURRENT_TRANSACTIONS]}
+    assert await fence.begin([A]) == Fence(11, 5, {}, True)
+    assert coordinator.asked.count("InitProducerId") == 1
+
+
+async def test_a_coordinator_that_stays_away_while_it_writes_the_markers_leaves_open_which_are(
+    coordinator, fence, monkeypatch
+):
+    monkeypatch.setattr(fence, "_bound_s", 0.1)
+    coordinator.says = {"EndTxn": [0, *["lost"] * 50]}
+    assert await fence.begin([A]) == Fence(11, 5, {}, False)
+
+
 async def test_a_coordinator_that_is_connected_again_is_asked_first_and_says_itself_if_it_is_none(coordinator, fence):
     await fence.begin([A])
     for code in (0, ErrorCode.NOT_COORDINATOR):

@@ -23,12 +23,13 @@ from edge_broker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from kafka_wire.apis import TOPIC_RESOURCE
+from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from mirror import replicator, sending
 from mirror.errors import TargetError
 from mirror.target import Target
 from tests.support.scripted_wire import APIS, playing
-from tests.unit.mirror.ends import MemorySource, MemoryTarget, record
+from tests.unit.mirror.ends import FENCED, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
 from tests.unit.mirror.test_replicator import Run
 
 TP = TopicPartition("t", 0)
@@ -114,3 +115,41 @@ async def test_no_marker_is_written_while_a_partition_is_short(monkeypatch):
     await run.until(named_then_whole)
     assert seen.times == 3
     assert run.offsets == list(range(30))
+
+
+class StuckFencing(MemoryFencing):
+    """Another partition was short of replicas while markers were written: the coordinator takes nothing else."""
+
+    async def begin_with(self, chosen, meanwhile=None):
+        if self.target.epoch >= 0:
+            raise WireError("a producer id cannot be had: CONCURRENT_TRANSACTIONS")
+        fence = (await super().begin_with(chosen, meanwhile))._replace(is_confirmed=False)
+        await meanwhile(fence)
+        return fence
+
+
+class StuckStateTopic(MemoryStateTopic):
+    """The marker of the state topic itself is there from its second reading on, or never."""
+
+    readings = 0
+
+    async def read(self, reading):
+        await super().read(reading)
+        self.readings += 1
+        self.marked_by = (FENCED, self.target.epoch) if self.target.is_marked and self.readings > 1 else None
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+async def test_the_others_begin_though_one_marker_is_never_written(is_marked):
+    """A broker was killed while a fence was written: where a marker is seen, all older sessions are refused."""
+    target = MemoryTarget()
+    target.fencing, target.is_marked = lambda transactional_id: StuckFencing(target), is_marked
+    target.state_topic = lambda name: StuckStateTopic(target, name)
+    run, told = Run(MemorySource([record(o) for o in range(30)]), target), set()
+
+    def has_begun_or_is_named():
+        told.add(run.replicator._troubles.get("state topic", ""))
+        return run.acked == 30 if is_marked else any("CONCURRENT_TRANSACTIONS" in text for text in told)
+
+    await run.until(has_begun_or_is_named)
+    assert run.offsets == (list(range(30)) if is_marked else [])
