@@ -5,7 +5,7 @@
 | it becomes suspect: the broker is asked for socket.request.max.bytes, once | DescribeConfigs |
 | a batch above the limit | counts as refused, and is not sent (request_limits.py) |
 | it was alone: another connection to that broker is asked | Metadata |
-| other connections broke, or none answers: it is the link | it is sent again as it is, after a wait that grows |
+| other connections broke, or none answers: the link | sent again as it is, after LINK_CUTS such breaks with waits |
 | another one answers, and it is not at the target | it waits, longer each time, at most PAUSE_S_MAX |
 | the same, and it is condemned | it is taken in two, or handed to `on_refused` (refusals.py) |
 
@@ -29,6 +29,7 @@ from mirror.suspects import Suspicion, is_proof, note_acked, note_alone, note_cu
 from mirror.target import Target
 
 PAUSE_S_FIRST, PAUSE_S_MAX = 1.0, 300.0
+LINK_CUTS = 2  # of the link in a row, while one batch was alone, after which this is sent again at once
 CLOSED = "CONNECTION_CLOSED"
 
 
@@ -80,7 +81,8 @@ class Isolation:
         if note_cut(lane, head.pieces[0].first_offset, lane.flight[-1].end_offset):
             self._refusals.block(lane)  # from now on it holds its share, and what others read does not depend on it
             self._refusals.attempt(lane)
-            await self.limits.learn(node)
+            if node not in self.limits:
+                await self.limits.learn(node)
             await self._watch(lane, node)
         if self.limits.is_exceeded(node, head):
             return Break(head)
@@ -102,8 +104,9 @@ class Isolation:
     async def pause(self, lane: Lane, broken: Break, backoff: Backoff) -> None:
         """Have a batch of unknown outcome wait that is sent again as it is; it is kept."""
         self._pauses.pop(lane, None)
-        self._name(lane, broken.batch)
-        await asyncio.sleep(self._refusals.pause_s(lane, backoff.next_s(), [broken.batch]))
+        if lane.suspicion.times > LINK_CUTS:
+            self._name(lane, broken.batch)
+            await asyncio.sleep(self._refusals.pause_s(lane, backoff.next_s(), [broken.batch]))
         await self._watch(lane, lane.pipe.node)
 
     async def hold(self, lane: Lane, broken: Break, backoff: Backoff) -> None:
@@ -117,7 +120,7 @@ class Isolation:
             if lane.buffer and lane.buffer[0] is batch.pieces[0]:
                 self._pauses.pop(lane, None)
                 await self._refusals.take_in_two(lane, batch, CLOSED, backoff)
-        else:
+        elif not broken.is_link or suspicion.times > LINK_CUTS:
             self._name(lane, batch)
             lane.boundary = batch.end_offset
             if broken.is_link:

@@ -248,8 +248,11 @@ class Pipe:
         """Take one batch of one lane, once nothing is in flight: if the connection breaks, that was it."""
         load: list[Batch | Job] = []
         for turns in (self.sparse.urgent, self.sparse.others, self.ready.urgent, self.ready.others):
-            if not (load or self.under_way_bytes):
-                self._take(sender, turns, load, 1, 0)
+            while turns and not (load or self.under_way_bytes):
+                lane = next(iter(turns))
+                del turns[lane]
+                taken = sender.take(lane, sender.link.batch_bytes)
+                load += [] if taken is None else [taken]
         return load
 
     def _take_ready(self, sender: Sender, load: list[Batch | Job], left: int, crumb: int) -> None:

@@ -3,12 +3,13 @@
 | a partition is | since | its batches go |
 |---|---|---|
 | plain | all that was in flight when a connection broke is safe | with others |
-| suspect | the connection broke CUTS_SUSPECT times with them in flight | alone, by a connection of their own |
+| suspect | the connection broke CUTS_SUSPECT times while the same one was the first in flight | alone, by another one |
 | condemned | it broke CUTS_CONDEMNED times while one was alone, each `is_proof` | in two; of one record the host says |
 
 A break proves something if it came soon after the batch was sent, while no other connection to that broker broke and
 one of them still answers. Any other break sets the count back to 0. So a link that breaks every few seconds never
-condemns a batch. Does not contain: connections, clocks, what follows (isolating.py).
+condemns a batch, and a partition that goes on between two breaks is not suspect. Does not contain: connections, clocks,
+what follows (isolating.py).
 """
 
 from __future__ import annotations
@@ -35,13 +36,19 @@ class Suspicion:
 
 
 def note_cut(lane: Lane, first_offset: int, end_offset: int) -> bool:
-    """Note that a connection broke with these of a partition in flight; return whether it becomes suspect by that."""
+    """Note that a connection broke with these of a partition in flight; return whether it becomes suspect by that.
+
+    Where batches were acknowledged since the last break, this one is the first of those that are left.
+    """
     suspicion: Suspicion | None = lane.suspicion
     if suspicion is None or suspicion.end_offset <= first_offset:
         lane.suspicion = Suspicion(first_offset, end_offset)
         lane.is_alone = False
         return False
     if suspicion.first_offset != first_offset:
+        if not lane.is_alone:
+            lane.suspicion = Suspicion(first_offset, end_offset)
+            return False
         suspicion.first_offset, suspicion.alone_cuts, suspicion.times = first_offset, 0, 0
     suspicion.cuts += 1
     becomes_suspect = not lane.is_alone and suspicion.cuts >= CUTS_SUSPECT

@@ -12,6 +12,7 @@ import pytest
 from kafka_wire.partitions import TopicPartition
 from mirror import isolating, replicator, sending
 from mirror.lane import Lane
+from mirror.pipe import Pipe, Turns
 from mirror.sending import Sender
 from mirror.suspects import CUTS_CONDEMNED, QUICK_S, is_proof, note_acked, note_alone, note_cut
 from mirror.topic_rules import rules_from
@@ -39,15 +40,24 @@ def lane(number=0):
 def test_batches_in_flight_at_two_breaks_are_suspect_until_all_of_them_are_safe():
     one = lane()
     assert not note_cut(one, 10, 30)
+    assert not note_cut(one, 20, 30), "some were safe meanwhile"
     assert not one.is_alone
     assert note_cut(one, 20, 30)
     assert one.is_alone
     assert not note_cut(one, 20, 30)
     assert not note_acked(one, 25)
+    assert not note_cut(one, 25, 30)
     assert one.is_alone
     assert note_acked(one, 30)
     assert not one.is_alone
     assert not note_cut(one, 30, 40), "others are in flight now"
+
+
+def test_what_goes_on_between_two_breaks_is_not_suspect():
+    one = lane()
+    for first in range(100):
+        assert not note_cut(one, first, first + 50)
+    assert not one.is_alone
 
 
 def test_a_break_with_other_batches_in_flight_is_the_first_one_of_theirs():
@@ -145,7 +155,7 @@ async def test_a_known_limit_condemns_without_another_break():
 @pytest.mark.parametrize("cause", ["no other connection answers", "others break"])
 async def test_breaks_that_prove_nothing_hold_a_batch_and_name_it(cause):
     target, seen = MemoryTarget(), set()
-    run = Run(MemorySource([record(o) for o in range(30)]), target, config=DEAD_LETTER)
+    run = Run(MemorySource([record(o) for o in range(30)]), target, config=replace(DEAD_LETTER, batch_bytes_max=1))
     target.is_answering = cause != "no other connection answers"
 
     def cuts_at(data):
@@ -191,3 +201,21 @@ async def test_only_where_another_connection_answers_the_log_tells_what_became_o
     assert run.offsets == list(range(40))
     assert (target.epoch > 0) is another_answers
     assert run.ledger.put_aside == []
+
+
+def test_a_suspect_goes_in_batches_as_large_as_any_others():
+    """It went record by record: a link that broke every 3 s carried a fifth of what it had carried."""
+    taken = []
+
+    def take(lane, bytes_max):
+        taken.append((lane, bytes_max))
+        return SimpleNamespace(size=100)
+
+    pipe, first, other = Pipe.__new__(Pipe), lane(0), lane(1)
+    pipe.under_way_bytes, pipe.sparse, pipe.ready = 0, Turns(), Turns()
+    for one in (first, other):
+        pipe.ready.add(one)
+    assert len(pipe._load_alone(SimpleNamespace(link=SimpleNamespace(batch_bytes=5000), take=take))) == 1
+    assert taken == [(first, 5000)]
+    pipe.under_way_bytes = 100
+    assert pipe._load_alone(None) == []
