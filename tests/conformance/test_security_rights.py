@@ -60,8 +60,9 @@ def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield Site(process, process.bootstrap, authority, authority)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def admin(site: Site) -> AdminClient:
+    """A client of one test, as it opens connections also long after its start."""
     return AdminClient(site.librdkafka("admin"))
 
 
