@@ -3,7 +3,7 @@
 | call | when |
 |---|---|
 | `keep_only` | the source's topics were found: what was noted of others is dropped |
-| `candidates`, `judged` | partitions are new: which of them are admitted, with which origin |
+| `candidates`, `past_known`, `judged` | partitions are new: which of them are admitted, with which origin |
 | `turn_to_writer` | the next batch of a partition is of another producer than the last one |
 | `judge_lanes` | the claims of other mirrors may have changed |
 | `refuse_blind` | state topics may not be seen, and positions are about to be settled |
@@ -14,6 +14,7 @@ Does not contain: requests for records, positions, what a claim means (provenanc
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -22,7 +23,7 @@ from kafka_wire.batches import Piece
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror import topics
-from mirror.errors import OriginsChangedError
+from mirror.errors import OriginsChangedError, SourceError
 from mirror.lane import Lane
 from mirror.offsets import Commit
 from mirror.provenance import BLIND, MERGED, UNKNOWN_SINCE, Origin, TopicVerdict, carries, is_sent, mirror_name
@@ -104,6 +105,25 @@ class Admission:
             had_origin = lane.state is not None and lane.state.origin is not None
             if not lane.is_gone and had_origin and self.screen.is_unseen(name):
                 self._refuse(name, lane.topic_id, BLIND)
+
+    async def past_known(
+        self,
+        new: Mapping[TopicPartition, Topic],
+        positions: Mapping[TopicPartition, int],
+        commits: Mapping[TopicPartition, Commit],
+    ) -> dict[TopicPartition, int]:
+        """Return the offsets by which the topics of new partitions are judged: from there on all writers are known.
+
+        A partition whose leader does not answer is judged by its position.
+        """
+        offsets = dict(positions)
+        for tp, topic in new.items():
+            commit = commits.get(tp)
+            is_same = commit is not None and commit.topic_id == topic.topic_id
+            passed_over = commit.passed_over if commit is not None and is_same else ()
+            with contextlib.suppress(SourceError):
+                offsets[tp] = await self.screen.pass_known(tp, topic.topic_id, positions[tp], passed_over)
+        return offsets
 
     def judged(
         self, topics: Mapping[str, Topic], positions: Mapping[TopicPartition, int]

@@ -63,7 +63,7 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
     positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions if tp not in untold}
     screen = _screen(source, target, config)
-    verdicts = await _verdicts(screen, known, chosen, positions)
+    verdicts = await _verdicts(screen, known, chosen, positions, commits)
     found = [
         _judged(_planned(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
         for name, topic in chosen.items()
@@ -123,6 +123,7 @@ async def _verdicts(
     known: Mapping[str, Topic],
     chosen: Mapping[str, Topic],
     positions: Mapping[TopicPartition, int] | None = None,
+    commits: Mapping[TopicPartition, Commit] | None = None,
 ) -> dict[str, TopicVerdict | None]:
     await screen.look()
     await screen.note_mirrormaker(known)
@@ -130,7 +131,10 @@ async def _verdicts(
     screen.check_readable()
     read_from: dict[str, dict[int, int]] = {name: {} for name in chosen}
     for partition, offset in (positions or {}).items():
-        read_from[partition.topic][partition.partition] = offset
+        topic_id, commit = chosen[partition.topic].topic_id, (commits or {}).get(partition)
+        passed_over = commit.passed_over if commit is not None and commit.topic_id == topic_id else ()
+        known_from = await screen.pass_known(partition, topic_id, offset, passed_over)
+        read_from[partition.topic][partition.partition] = known_from
     return {name: screen.judge(name, topic.topic_id, read_from[name]) for name, topic in chosen.items()}
 
 

@@ -231,6 +231,11 @@ class Claims:
                 return _forgotten(claim, since)
         return ""
 
+    def known_from(self, topic: str, topic_id: str | None, partition: int, target: Target) -> int:
+        """Return from which offset of a partition on claims name all writers whose batches came from the target."""
+        claims = [each for each in self.of_topic(topic) if each.partition == partition]
+        return max((_since(each, topic_id) for each in claims if _fate([each], target) == "passed_over"), default=0)
+
     def verdict(
         self, topic: str, topic_id: str | None, source: str, target: Target, read_from: Mapping[int, int]
     ) -> TopicVerdict:

@@ -407,6 +407,7 @@ class Replicator:
         starts, _, untold = await self.source.known_bounds([tp for tp in new if has_claims or tp not in commits])
         new = {tp: topic for tp, topic in new.items() if tp not in untold}
         positions = {tp: max(commits[tp].offset if tp in commits else 0, starts.get(tp, 0)) for tp in new}
+        positions = await self._admission.past_known(new, positions, commits)
         verdicts = self._admission.judged({tp.topic: topic for tp, topic in new.items()}, positions)
         new = {tp: topic for tp, topic in new.items() if is_sent(verdicts[tp.topic])}
         described = await self.source.known_settings(sorted({partition.topic for partition in new}))

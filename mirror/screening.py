@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from kafka_wire.batches import Skipped
+from kafka_wire.batches import Piece, Skipped
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.claims_reading import ClaimsReader
@@ -44,6 +44,7 @@ from mirror.target import Target as TargetEnd
 
 NAMED_MAX = 3
 MARKERS_MAX = 16  # offsets of a log that are looked at: a longer one has records
+KNOWN_MAX = 16  # batches below the offset from which claims name all writers, that are looked at one by one
 REFRESH_SHARE = 20  # times the duration of a refresh pass between two that producers cause
 REFRESH_S_MAX = 1.0
 TRIED_AGAIN_S = 3600.0  # after which a topic that was refused for a batch in it is read again: that may have expired
@@ -219,6 +220,30 @@ class Screen:
                 return True
             offset = found.end_offset
         return end > MARKERS_MAX
+
+    async def pass_known(
+        self, partition: TopicPartition, topic_id: str | None, offset: int, passed_over: Collection[int]
+    ) -> int:
+        """Return the offset below which it is known who wrote each batch from `offset` on; raises SourceError.
+
+        A mirror that has lost its state fences each partition, and names its writers from the marker's end on.
+        `passed_over` are writers that are known without a claim.
+        """
+        since = self.claims.known_from(partition.topic, topic_id, partition.partition, self._target)
+        for _ in range(KNOWN_MAX):
+            if offset >= since:
+                break
+            found = await self._ends.source.batch_at(partition, offset)
+            if found is None:
+                break
+            if isinstance(found, Piece) and not self._is_known(found.header.producer_id, passed_over):
+                break
+            offset = found.end_offset
+        return offset
+
+    def _is_known(self, producer_id: int, passed_over: Collection[int]) -> bool:
+        """Return whether it is known who a producer is; one without an id is no mirror."""
+        return producer_id < 0 or producer_id in passed_over or self.claims.names(producer_id)
 
     def _is_held(self, name: str, topic: Topic) -> bool:
         return self._held.get(name) == _Held(topic.topic_id, self.version)

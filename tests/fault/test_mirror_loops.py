@@ -347,6 +347,28 @@ def test_a_deleted_state_topic_makes_no_loop(a, b, tmp_path):
     assert found(a, "t") == found(b, "t") == list(range(20))
 
 
+def test_a_mirror_that_lost_its_state_and_starts_first_has_no_topic_refused(a, b, tmp_path):
+    """Its head names no writer of what lies between the position of `down` and a fence's marker; `down` knows it."""
+    for bootstrap in (a, b):
+        create_topic(bootstrap, "t", 1)
+    produce(a, "t", 0, 20)
+    settings, there_and_back = {"ledger": False, "policy": "identity"}, [(a, "t", b, "t"), (b, "t", a, "t")]
+    state_topic = "__edge-mirror-up-state"
+    with mirrors(tmp_path, both(a, b), settings, topics="t", site=SITES):
+        wait_still(there_and_back)
+    with mirrors(tmp_path, {"up": (a, b)}, settings, topics="t", site=SITES):
+        produce(a, "t", 20, 25)
+        wait_until(lambda: found(b, "t") == list(range(25)), 20, "what down does not read yet is there")
+    delete_topic(b, state_topic)
+    with mirrors(tmp_path, {"up": (a, b)}, settings, topics="t", site=SITES):
+        wait_until(lambda: partition_count(b, state_topic), 20, "its state topic is made")
+        wait_until(lambda: any(one.key == b"head:t:0" for one in read_all(b, state_topic)), 20, "its head is stored")
+        with mirrors(tmp_path, {"down": (b, a)}, settings, topics="t", site=SITES) as running:
+            wait_still(there_and_back)
+            assert running["down"].get("/health")[0] == 200
+    assert found(a, "t") == found(b, "t") == list(range(25))
+
+
 def test_what_was_passed_over_is_known_after_its_state_topic_was_deleted(a, b, tmp_path):
     """By what `down` has noted with its position: for its audit, and for itself at the next start."""
     for bootstrap in (a, b):

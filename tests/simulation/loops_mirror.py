@@ -154,6 +154,7 @@ class MemoryMirror:
         new, ends = await self.admission.candidates(found, new)
         commits = {tp: self.positions[tp] for tp in new if tp in self.positions}
         positions = {tp: commits[tp].offset if tp in commits else 0 for tp in new}
+        positions = await self.admission.past_known(new, positions, commits)
         verdicts = self.admission.judged({tp.topic: topic for tp, topic in new.items()}, positions)
         for partition, topic in new.items():
             if is_sent(verdicts[partition.topic]):

@@ -9,6 +9,7 @@ import pytest
 from kafka_wire.partitions import TopicPartition
 from mirror.audit_origins import Origins
 from mirror.config import Config
+from mirror.errors import SourceError
 from mirror.offset_map import End
 from mirror.offsets import PASSED_OVER_MAX
 from mirror.provenance import Origin, Writers
@@ -67,6 +68,53 @@ async def test_a_mirror_that_starts_after_the_state_topic_was_deleted_still_pass
     sites.produce(sites.b, 11)
     await sites.run(sites.down)
     assert sites.sent_down() == [10, 11]
+
+
+async def test_a_marker_below_the_offset_from_which_writers_are_named_refuses_no_topic(sites):
+    """As where the mirror that has lost its state starts first: its fence comes before its head."""
+    await sites.run(sites.down)
+    sites.down.stop()
+    position = sites.down.positions[T].offset
+    await sites.run(sites.up)
+    origin = sites.up._heads["t", 0].origin
+    assert origin.since == position + 1  # a marker
+    sites.produce(sites.b, 11)
+    await sites.run(sites.down)
+    assert sites.down.troubles == {}
+    assert sites.sent_down() == [10, 11]
+
+
+async def test_a_record_that_a_known_writer_brought_before_it_lost_its_state_refuses_no_topic(sites):
+    await sites.run(sites.up)  # 2 lies below the offset from which the writers are named
+    sites.produce(sites.b, 11)
+    await sites.run(sites.down)
+    assert sites.down.troubles == {}
+    assert sites.sent_down() == [10, 11]
+
+
+async def test_a_record_whose_writer_nothing_names_still_refuses_its_topic(sites):
+    sites.b.log("t", 0).append([Copy(3, ("a", "b"))], "", 77, 0)
+    await sites.run(sites.up)
+    await sites.run(sites.down)
+    assert "nothing tells which records" in sites.down.troubles["t"]
+    assert sites.sent_down() == [10]
+
+
+async def test_a_leader_that_does_not_answer_leaves_a_topic_refused_until_it_does(sites):
+    await sites.run(sites.up)
+    sites.down.start()
+    view, batch_at, asked = sites.down.sides.source, SourceView.batch_at, []
+
+    async def away(partition, offset):
+        asked.append(offset)
+        if sites.down.admission.screen.claims:
+            raise SourceError("NOT_LEADER_OR_FOLLOWER")
+        return await batch_at(view, partition, offset)
+
+    view.batch_at = away
+    await sites.run(sites.down)
+    assert asked
+    assert "nothing tells which records" in sites.down.troubles["t"]
 
 
 async def test_a_position_of_a_topic_that_was_made_again_tells_of_no_writer(sites):
