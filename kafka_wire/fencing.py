@@ -64,6 +64,9 @@ PARTITIONS_MAX = 2000  # of one transaction, whose record in the coordinator's l
 LAST_EPOCH = 32766
 TRANSACTION_TIMEOUT_MS = 60_000
 
+WAITS = (
+    ": a partition of its last transaction has no leader, or too few in-sync replicas, for the end; start its brokers"
+)
 _FIND_AGAIN = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 _AGAIN = _FIND_AGAIN | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 _OVERTAKEN = {
@@ -276,7 +279,8 @@ class Fencing:
                 raise
             if code == ErrorCode.NONE:
                 return
-            told = f"{what} cannot be had for transactional id {self._id}: {error_name(code)}"
+            why = WAITS if code == ErrorCode.CONCURRENT_TRANSACTIONS else ""
+            told = f"{what} cannot be had for transactional id {self._id}: {error_name(code)}{why}"
             if code in _REFUSED:
                 raise NoFence(f"transactional id {self._id} is refused: {error_name(code)}")
             if code in _OVERTAKEN:
