@@ -200,10 +200,20 @@ def prepare_environment(options: Mapping[str, str]) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", options["spark.driver.bindAddress"])
 
 
+def mute_stderr(gateway: Any) -> None:
+    """Drop what the JVM writes past its log, which goes on: a trace for each answer that a pool refuses as Spark stops.
+
+    An executor that goes at that moment brings one (RejectedExecutionException), by Scala's default reporter.
+    """
+    java = gateway.jvm.java
+    java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))
+
+
 def stop_session(session: SparkSession) -> None:
     """Stop Spark and wait until its JVM has ended, so that nothing outlives this process."""
     gateway: Any = SparkContext._gateway
     try:
+        mute_stderr(gateway)
         session.stop()
         gateway.shutdown()
     except JVM_GONE as error:  # a signal to the whole process group reaches the JVM as well
