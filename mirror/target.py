@@ -11,7 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drupelet.kafka_client import ClientSettings, replicas_for
 from edge_broker.errors import ErrorCode, error_name
-from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from edge_broker.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from edge_broker.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -247,31 +251,21 @@ class Target(Asking):
 
     async def in_sync_min(self, topic: str) -> int | None:
         """Return how many replicas of a topic must be in sync for it to take a batch; None where it does not tell."""
-        resource = DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[MIN_IN_SYNC]
-        )
+        request = _of_one_setting(TOPIC_RESOURCE, topic, MIN_IN_SYNC)
         async with self._asked() as cluster:
             connection = await cluster.any_connection()
-            request = DescribeConfigsRequest(resources=[resource])
             answer = await connection.ask(DESCRIBE_CONFIGS, request, timeout_s=self._timeout_s)
-        values = [one.value or "" for result in answer.results for one in result.configs if one.name == MIN_IN_SYNC]
-        return int(values[0]) if values and values[0].isdigit() else None
+        return _number(answer, MIN_IN_SYNC)
 
     async def request_bytes_max(self, node: int) -> int | None:
         """Return the bytes of the largest request that a broker takes; None where it does not tell."""
-        resource = DescribeConfigsResource(
-            resource_type=BROKER_RESOURCE, resource_name=str(node), configuration_keys=[REQUEST_BYTES_MAX]
-        )
+        request = _of_one_setting(BROKER_RESOURCE, str(node), REQUEST_BYTES_MAX)
         try:
             async with self._asked() as cluster:
-                request = DescribeConfigsRequest(resources=[resource])
                 answer = await self._ask(cluster, node, DESCRIBE_CONFIGS, request)
         except TargetError:
             return None
-        values = [
-            one.value or "" for result in answer.results for one in result.configs if one.name == REQUEST_BYTES_MAX
-        ]
-        return int(values[0]) if values and values[0].isdigit() else None
+        return _number(answer, REQUEST_BYTES_MAX)
 
     async def witness(self, node: int) -> Connection | None:
         """Return a connection to a broker for questions, None where there is none now."""
@@ -314,6 +308,17 @@ class Target(Asking):
         if code:
             self.forget(topic)
             raise TargetError(f"{topic} does not take a record: {error_name(code)}")
+
+
+def _of_one_setting(kind: int, resource: str, name: str) -> DescribeConfigsRequest:
+    one = DescribeConfigsResource(resource_type=kind, resource_name=resource, configuration_keys=[name])
+    return DescribeConfigsRequest(resources=[one])
+
+
+def _number(answer: DescribeConfigsResponse, name: str) -> int | None:
+    """Return the value of a setting; None where it is not described, or no number."""
+    values = [one.value or "" for result in answer.results for one in result.configs if one.name == name]
+    return int(values[0]) if values and values[0].isdigit() else None
 
 
 def _refused(what: str, refusal: Refusal) -> TargetError:
