@@ -47,13 +47,10 @@ from edge_broker.protocol.messages.produce import (
 from gateway.config import GatewayConfig, KafkaConfig
 from gateway.topic_settings import settings_trouble
 
-_VERSIONS = {
-    PRODUCE: 8,
-    CREATE_TOPICS: 4,
-    DESCRIBE_CONFIGS: 1,
-}  # served by Apache Kafka 2.4 to 4.x and by the edge broker
+# served by Apache Kafka 2.4 to 4.x and by the edge broker
+_VERSIONS = {PRODUCE: 8, CREATE_TOPICS: 4, DESCRIBE_CONFIGS: 1}
 UNKNOWN_TOPIC, _DENIED, _CLUSTER_DENIED = 3, 29, 31
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE = 2  # as resource_type of configurations
 UNKNOWN_SETTINGS = "its settings are unknown: give this client the right to DESCRIBE_CONFIGS there"
 NO_RECORDS = memoryview(b"")  # null would end in a NullPointerException of Apache Kafka 4.3, and no answer
 _Answer = TypeVar("_Answer", bound=Message)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from mirror import cli
 from tests.support.command import in_process
+from tests.support.http_answers import answering
 from tests.support.ports import free_port
 from tests.unit.mirror.test_report import PARTITIONS, report
 
@@ -31,15 +31,8 @@ def serving(body: str, code: int = 200, token: str = "") -> Iterator[str]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(Handler) as at:
+        yield at
 
 
 @pytest.mark.parametrize(
