@@ -73,7 +73,7 @@ class MissingEntries:
         """Return up to which sequence number a new chain's entries and those with the same id are read or reported."""
         last = info.head_seqnum - 1
         if self._begins_here(chain, info):
-            return min(last, self._tail_of_id(chain, last))
+            return min(last, self._tail_of_id(chain, last), self._tail_before_unread(chain, last))
         first = self._first_of_id(chain, self._siblings(chain), info.head_seqnum)
         return last if first is None else min(last, first - 1)
 
@@ -103,6 +103,17 @@ class MissingEntries:
         """Return up to which sequence number the entries with the chain's id are read or reported."""
         positions = (each.position for each in self._siblings(chain))
         return max((position.tail_seqnum for position in positions if position is not None), default=default)
+
+    def _tail_before_unread(self, chain: Chain, default: int) -> int:
+        """Return up to which sequence number no chain with the same id has entries of which no position tells yet.
+
+        Such a chain's files may be deleted before its first position is saved, and then only the numbers tell of them.
+        """
+        files = {each: self.scan.chains.get(each.name, []) for each in self._siblings(chain) if each.position is None}
+        heads = [
+            found[0].head_seqnum if self._begins_here(each, found[0]) else 1 for each, found in files.items() if found
+        ]
+        return min(heads, default=default + 1) - 1
 
     def _continues(self, chain: Chain, head: int) -> bool:
         """Return whether journald gave the kind's files another id and counted on."""

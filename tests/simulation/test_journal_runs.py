@@ -28,6 +28,7 @@ FOUND = {
     2937: "the same, of the boot after, where the chain's next file has no entries",
     3131: "a file that counted on from another id, which was forgotten, was a loss with a count",
     4001254: "numbers of a chain that began after the last scan counted as accounted for",
+    9000233: "numbers of a chain that no saved position told of yet counted as accounted for, and its file was deleted",
     3332: "a chain in /run was forgotten before its copies in /var were read, which came twice",
 }
 """Seeds that have failed, and what was wrong."""

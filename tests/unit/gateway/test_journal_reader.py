@@ -185,6 +185,27 @@ def test_entries_of_another_kind_are_no_gap(follower: Follower, make_machine: Ma
     assert follower.losses == []
 
 
+def test_numbers_of_a_chain_without_a_saved_position_are_not_accounted_for(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    machine = make_machine(shared_id=True)
+    machine.log("1", "2", "3")
+    follower.read()
+    machine.boot()
+    machine.log("lost", "lost too", kind="user-1000")  # numbers 1 and 2 of the boot's id
+    machine.log("4")  # counts on from 3, under the boot's id
+    reader = JournalReader(Directories(follower.roots), Selection((), None), follower.positions, lambda: 100.0)
+    moved = [event for event in reader.next_events() if "|system|" in event.chain]
+    reader.close()
+    assert list(follower._take(moved)) == [b"4"]  # the gateway is killed before the rest is acknowledged
+    machine.rotate()
+    for path in (machine.root / machine.machine_id).glob("user-1000@*"):
+        path.unlink()
+    machine.log("5", kind="user-1000")
+    assert follower.read() == [b"5"]
+    assert [(loss.first_seqnum, loss.last_seqnum, loss.count) for loss in follower.losses] == [(1, 4, None)]
+
+
 def test_a_chain_without_files_is_a_loss_of_unknown_size(follower: Follower, make_machine: MakeMachine) -> None:
     machine = make_machine()
     machine.log("read")
