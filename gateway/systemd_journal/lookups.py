@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gateway.systemd_journal.compression import CorruptionError, LongValue
 from gateway.systemd_journal.directory import JournalFileInfo
@@ -45,6 +45,26 @@ def first_entry(info: JournalFileInfo) -> Entry | None:
         return None if file is None else readable(file, 0)
 
 
+def is_written_before(info: JournalFileInfo, other: JournalFileInfo) -> bool:
+    """Return whether a file's last entry is older than the other's first: by the boot's time, of two boots by clock."""
+    with OpenedFile(info) as file:
+        entry = None if file is None else readable(file, file.count - 1)
+    first = first_entry(other)
+    return entry is not None and first is not None and _is_before(entry, first)
+
+
+def is_read_before(position: Position, info: JournalFileInfo) -> bool:
+    """Return whether the entry that was read last was written before a file's first."""
+    first = first_entry(info)
+    return bool(position.boot_id) and first is not None and _is_before(position, first)
+
+
+def _is_before(one: Entry | Position, other: Entry) -> bool:
+    if one.boot_id == other.boot_id:
+        return one.monotonic_us <= other.monotonic_us
+    return one.realtime_us <= other.realtime_us
+
+
 def is_named(cursor: Cursor, file: JournalFile, index: int) -> bool:
     """Return whether the cursor's entry stands at an index."""
     entry = readable(file, index)
@@ -56,33 +76,32 @@ def is_local(kind: str) -> bool:
     return kind == "system" or kind.startswith("user-")
 
 
-def count_between(info: JournalFileInfo, first: int, last: int, begin: Position | None, end: Entry | None) -> int:
-    """Count a file's entries with these sequence numbers, written between the two entries given."""
+def entries_of(info: JournalFileInfo, first: int, last: int) -> Iterator[Entry]:
+    """Yield a file's readable entries with these sequence numbers."""
     with OpenedFile(info) as file:
         if file is None:
-            return 0
-        found = 0
+            return
         start = file.first_after(lambda entry: entry.seqnum >= first)
         for index in range(start, min(file.count, start + COUNTED_MAX)):
             entry = readable(file, index)
             if entry is None:
                 continue
             if entry.seqnum > last:
-                break
-            found += begin is None or _is_between(entry, begin, end)
-        return found
+                return
+            yield entry
 
 
-def _is_between(entry: Entry, begin: Position, end: Entry | None) -> bool:
-    if entry.boot_id == begin.boot_id:
-        is_after = entry.monotonic_us >= begin.monotonic_us
-    else:
-        is_after = entry.realtime_us >= (begin.realtime_us or begin.head_realtime_us)
-    if end is None or not is_after:
-        return is_after
-    if entry.boot_id == end.boot_id:
-        return entry.monotonic_us <= end.monotonic_us
-    return entry.realtime_us <= end.realtime_us
+def is_between(begin: Position, end: Entry | None) -> Callable[[Entry], bool]:
+    """Return a function that returns whether an entry was written between the position's and the other, None: now."""
+
+    def is_in(entry: Entry) -> bool:
+        if entry.boot_id == begin.boot_id:
+            is_after = entry.monotonic_us >= begin.monotonic_us
+        else:
+            is_after = entry.realtime_us >= (begin.realtime_us or begin.head_realtime_us)
+        return is_after and (end is None or _is_before(entry, end))
+
+    return is_in
 
 
 def text_of(values: list[bytes | LongValue] | None) -> str:

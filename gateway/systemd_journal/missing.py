@@ -5,18 +5,38 @@
 | 252 | one counter for all files, from 0 at each start | as before; a new one after a power loss |
 | 254 and later | one counter for all files of a boot | the boot's, which a file without entries takes, too |
 
-Missing numbers between two files of a chain are lost, or in files of other chains. The count is unknown where those
-other files are not all there, or a boot may have moved the counter. A chain that came and went unseen shows nowhere.
+Missing numbers between two files of a chain are lost, or in files of other chains. A doubt is a loss of unknown size.
+
+| claim | proof |
+|---|---|
+| nothing is missing after a position | others used all numbers, in one boot; or in several, and the last file exists |
+| the count after a position | no number is another boot's, or may be; journald writes the chain; all others are whole |
+| nothing was before a new chain's file | it begins the id, or counts on from another |
+| the same | other files of the id used all numbers, each once |
+| it counts on from another id | the other's file ends with the number before it, and did not come later |
+| a number is used once | boots that used the numbers share a file, so none of their files was deleted between them |
+
+Each boot may use the numbers of the one before again. journald deletes a chain's oldest file first, and ends all chains
+of its version 252 by a power loss. A chain that came and went unseen shows nowhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gateway.systemd_journal.chain import Chain
 from gateway.systemd_journal.directory import JournalFileInfo, Scan
-from gateway.systemd_journal.lookups import count_between, first_entry, is_local
+from gateway.systemd_journal.file_format import Entry
+from gateway.systemd_journal.lookups import (
+    entries_of,
+    first_entry,
+    is_between,
+    is_local,
+    is_read_before,
+    is_written_before,
+)
 from gateway.systemd_journal.positions import EntriesLost, Position
 
 
@@ -38,20 +58,34 @@ class MissingEntries:
         first = max(position.tail_seqnum, position.seqnum) + 1
         if head <= first:
             return None
-        others = self._other_local_chains(chain)
-        count = head - first - self._count_in(others, first, head - 1, position, info)
-        if count <= 0 and info.header.n_entries:
+        others, entry = self._other_local_chains(chain), first_entry(info)
+        used_ever = self._count_in(others, first, head - 1, lambda _: True)
+        used = self._count_in(others, first, head - 1, is_between(position, entry))
+        count, is_one_boot = head - first - used, entry is not None and entry.boot_id == position.boot_id
+        may_be_used_twice = used > 0 and not is_one_boot
+        if count <= 0 and info.header.n_entries and not (may_be_used_twice and not self._is_kept(chain, position)):
             return None
         # the last number before a file without entries is the chain's own, so others' numbers are of another boot
-        is_known = count > 0 and self._all_visible(others, first) and not self._any_denied(chain)
-        if others:  # after a boot journald may count on from another kind's highest number
-            is_known = is_known and count == head - first - self._count_in(others, first, head - 1, None, info)
-        if self._has_volatile and is_known:  # before a flush journald counts the entries in /run, too
-            entry = first_entry(info)
-            is_known = entry is not None and entry.boot_id == position.boot_id
+        is_known = (
+            count > 0
+            and used == used_ever
+            and not may_be_used_twice
+            and (self._is_active(chain) or not is_local(chain.kind))
+            and self._all_visible(others, first)
+            and not self._any_denied(chain)
+            and (is_one_boot or not self._has_volatile)  # before a flush journald counts the entries in /run, too
+        )
         return self.lost(
             chain, before, ("gap", chain.name, first, head - 1), first, head - 1, count if is_known else None
         )
+
+    def _is_active(self, chain: Chain) -> bool:
+        """Return whether journald writes the chain: a power loss would have ended it, and the others of its boot."""
+        return any(not file.is_archived for file in self.scan.chains.get(chain.name, ()))
+
+    def _is_kept(self, chain: Chain, position: Position) -> bool:
+        """Return whether the file that was read last exists: journald deletes a chain's oldest file first."""
+        return any(file.header.file_id == position.file_id for file in self.scan.chains.get(chain.name, ()))
 
     def _lost_before_new(self, chain: Chain, info: JournalFileInfo, before: Position) -> EntriesLost | None:
         """Return what is missing before the first file that is seen of a chain, where it is not the chain's first."""
@@ -60,14 +94,31 @@ class MissingEntries:
         first = self._first_of_id(chain, siblings, head)
         if first is None:
             return self.lost(chain, before, ("unseen", chain.name, head), None, head - 1, None)
-        if head - first <= self._count_in(siblings, first, head - 1, None, info):
+        if head <= first or self._are_all_used(siblings, first, info):
             return None
         # a file may have counted on from one with another id that is forgotten, so how many are missing is unknown
         return self.lost(chain, before, ("unseen", chain.name, first, head - 1), first, head - 1, None)
 
+    def _are_all_used(self, siblings: list[Chain], first: int, info: JournalFileInfo) -> bool:
+        """Return whether the numbers before a chain's first file are all in files of other chains, and none twice.
+
+        The number before the first tells of which boot the counter was up to there.
+        """
+        entry, begin, last = first_entry(info), max(first - 1, 1), info.head_seqnum - 1
+        if entry is None:  # the last number before a file without entries is the chain's own
+            return False
+        counts = [
+            Counter(each.boot_id for each in entries_of(file, begin, last))
+            for file in self._files_with(siblings, begin, last)
+        ]
+        shared = {boot for boots in counts if entry.boot_id in boots for boot in boots}
+        return sum(boots.total() for boots in counts) > last - begin and all(
+            shared.issuperset(boots) for boots in counts
+        )
+
     def _begins_here(self, chain: Chain, info: JournalFileInfo) -> bool:
         """Return whether nothing of the chain was before the file, or nothing that the gateway has to read."""
-        return self.is_first_start or info.is_first or self._continues(chain, info.head_seqnum)
+        return self.is_first_start or info.is_first or self._continues(chain, info)
 
     def tail_before(self, chain: Chain, info: JournalFileInfo) -> int:
         """Return up to which sequence number a new chain's entries and those with the same id are read or reported."""
@@ -91,13 +142,10 @@ class MissingEntries:
         tail = self._tail_of_id(chain, -1)
         if tail >= 0:
             return tail + 1
-        files = {each: self.scan.chains.get(each.name, []) for each in siblings}
-        firsts = {each: found[0] for each, found in files.items() if found}
-        least = min((file.head_seqnum for file in firsts.values()), default=head)
-        for each, file in firsts.items():
-            if file.head_seqnum == least and (file.is_first or self._continues(each, least)):
-                return least
-        return None
+        firsts = [found[0] for each in siblings if (found := self.scan.chains.get(each.name))]
+        least = min(firsts, key=lambda file: (file.head_seqnum, not file.is_first), default=None)
+        # where the chain's own file is the oldest, entries of its before that may be older still
+        return least.head_seqnum if least is not None and least.is_first and least.head_seqnum < head else None
 
     def _tail_of_id(self, chain: Chain, default: int) -> int:
         """Return up to which sequence number the entries with the chain's id are read or reported."""
@@ -115,19 +163,25 @@ class MissingEntries:
         ]
         return min(heads, default=default + 1) - 1
 
-    def _continues(self, chain: Chain, head: int) -> bool:
-        """Return whether journald gave the kind's files another id and counted on."""
+    def _continues(self, chain: Chain, info: JournalFileInfo) -> bool:
+        """Return whether journald gave the kind's files another id before this file, and counted on."""
         others = (each for each in self._chains.values() if each is not chain and each.place == chain.place)
-        return any(head - 1 in self._ends_of(each) for each in others)
+        return any(self._ends_before(each, chain, info) for each in others)
 
-    def _ends_of(self, chain: Chain) -> set[int]:
-        """Return the sequence numbers with which files of the chain end that journald does not append to."""
-        files, position = self.scan.chains.get(chain.name, []), chain.position
-        ends = {file.header.tail_seqnum for file in files if file.is_archived or not file.header.n_entries}
+    def _ends_before(self, other: Chain, chain: Chain, info: JournalFileInfo) -> bool:
+        """Return whether the other chain ends with the number before a file's first, and did not come later."""
+        files, last, position = self.scan.chains.get(other.name, []), info.head_seqnum - 1, other.position
+        after = [file for file in files if file.head_seqnum > last and (file.header.n_entries or not file.is_archived)]
+        if any(file.head_seqnum <= max(info.header.tail_seqnum, last + 1) for file in after):
+            return False  # it went on with these numbers itself
+        ended = [file for file in files if file.is_archived and file.header.tail_seqnum == last]
+        if ended:
+            return self._is_active(chain) or any(is_written_before(file, info) for file in ended)
         active = {file.header.file_id for file in files if not file.is_archived}
-        if position is not None and (position.count or position.is_ended) and position.file_id not in active:
-            ends.add(position.seqnum)
-        return ends
+        if position is None or position.seqnum != last or position.file_id in active:
+            return False
+        is_end = position.count > 0 or position.is_ended
+        return is_end and (self._is_active(chain) or is_read_before(position, info))
 
     def _other_local_chains(self, chain: Chain) -> list[Chain]:
         """Return the chains whose entries journald counts together with this one's."""
@@ -173,15 +227,16 @@ class MissingEntries:
             chain.name, after, parts, machine, first, last, count, f"{reason}: rotated, vacuumed or volatile"
         )
 
-    def _count_in(
-        self, chains: list[Chain], first: int, last: int, begin: Position | None, info: JournalFileInfo
-    ) -> int:
-        """Count the entries with these sequence numbers in other chains, written between a position and a file."""
-        files = [
+    def _count_in(self, chains: list[Chain], first: int, last: int, is_counted: Callable[[Entry], bool]) -> int:
+        """Count the entries with these sequence numbers in other chains for which `is_counted` holds."""
+        files = self._files_with(chains, first, last)
+        return sum(is_counted(entry) for file in files for entry in entries_of(file, first, last))
+
+    def _files_with(self, chains: list[Chain], first: int, last: int) -> list[JournalFileInfo]:
+        """Return the files that may hold entries with these sequence numbers."""
+        return [
             file
             for each in chains
             for file in self.scan.chains.get(each.name, ())
             if file.head_seqnum <= last and file.header.tail_seqnum >= first
         ]
-        end = None if begin is None else first_entry(info)
-        return sum(count_between(file, first, last, begin, end) for file in files)

@@ -29,6 +29,11 @@ FOUND = {
     3131: "a file that counted on from another id, which was forgotten, was a loss with a count",
     4001254: "numbers of a chain that began after the last scan counted as accounted for",
     9000233: "numbers of a chain that no saved position told of yet counted as accounted for, and its file was deleted",
+    20001107: "a file of a later boot that ends with the number before a file counted as what that file goes on from",
+    20005036: "numbers that another kind used again in the next boot were subtracted from a count",
+    31003328: "numbers of a kind that came and went before a power loss were in the count of another",
+    31004085: "a kind that took an id later counted as the beginning of the id, and what was before it as nothing",
+    31006976: "numbers of a new kind that another used again after a power loss counted as that one's",
     3332: "a chain in /run was forgotten before its copies in /var were read, which came twice",
 }
 """Seeds that have failed, and what was wrong."""

@@ -206,6 +206,166 @@ def test_numbers_of_a_chain_without_a_saved_position_are_not_accounted_for(
     assert [(loss.first_seqnum, loss.last_seqnum, loss.count) for loss in follower.losses] == [(1, 4, None)]
 
 
+def remove(machine: SimulatedJournald, pattern: str) -> None:
+    """Delete files of a machine's journal, as journald does to free space."""
+    paths = list((machine.root / machine.machine_id).glob(pattern))
+    assert paths
+    for path in paths:
+        path.unlink()
+
+
+def spans(follower: Follower) -> list[tuple[int | None, int | None, int | None]]:
+    return [(loss.first_seqnum, loss.last_seqnum, loss.count) for loss in follower.losses]
+
+
+@pytest.mark.parametrize("power_losses", [1, 2])
+def test_a_file_of_a_later_boot_that_ends_with_the_number_before_explains_nothing(
+    follower: Follower, make_machine: MakeMachine, power_losses: int
+) -> None:
+    machine = make_machine()
+    follower.read()
+    machine.log(*(f"lost {number}" for number in range(7)))
+    machine.rotate()
+    machine.log("8")
+    remove(machine, "system@*")
+    machine.boot(clean=False)
+    machine.log(*(f"later {number}" for number in range(7)))  # its last number is 7, too
+    machine.rotate()
+    if power_losses == 2:
+        machine.log("later 7")
+        machine.boot(clean=False)
+        machine.log("last")
+    assert b"8" in follower.read()
+    assert spans(follower) == [(None, 7, None)]
+
+
+@pytest.mark.parametrize("clock_s", [0.0, -60.0])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_file_that_counts_on_under_another_id_lost_nothing(
+    follower: Follower, make_machine: MakeMachine, clock_s: float, is_clean: bool
+) -> None:
+    """Without a clock that a battery keeps, a boot's first entries may be older than the last of the boot before."""
+    machine = make_machine(shared_id=True)
+    machine.log("1", "2", "3")
+    follower.read()
+    machine.log("4")
+    machine.boot(clean=is_clean)
+    machine.jump(clock_s)
+    machine.log("another", kind="user-1000")  # the boot's id is the user's
+    machine.log("5")
+    machine.rotate()
+    machine.log("6")
+    assert sorted(follower.read()) == [b"4", b"5", b"6", b"another"]
+    assert follower.losses == []
+
+
+@pytest.mark.parametrize("used_again", [5, 3])
+def test_numbers_that_a_later_boot_used_again_hide_no_loss(
+    follower: Follower, make_machine: MakeMachine, used_again: int
+) -> None:
+    machine = make_machine()
+    machine.log("read")
+    follower.read()
+    machine.log("lost 2", "lost 3", "lost 4", "lost 5")
+    machine.boot()
+    machine.log(*(f"user {number}" for number in range(used_again)), kind="user-1000")  # from 1 on
+    machine.rotate()
+    machine.log("6")
+    remove(machine, "system@*")
+    assert len(follower.read()) == used_again + 1
+    assert spans(follower) == [(2, 5, None)]
+
+
+def test_numbers_that_another_kind_used_in_a_later_boot_are_no_loss_where_the_file_before_exists(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    machine = make_machine()
+    machine.log("1")
+    follower.read()
+    machine.boot()
+    machine.log("2", "3", "4", kind="user-1000")
+    machine.rotate()
+    machine.log("5")
+    assert sorted(follower.read()) == [b"2", b"3", b"4", b"5"]
+    assert follower.losses == []
+
+
+def test_a_count_includes_no_entries_of_a_kind_that_came_and_went(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    machine = make_machine()
+    machine.log("read")
+    follower.read()
+    machine.log("lost 2", "lost 3")
+    machine.log("unseen", "unseen", "unseen", kind="user-1000")  # 4 to 6
+    machine.rotate()
+    machine.log("7")
+    machine.boot(clean=False)
+    remove(machine, "*@*-0000000000000001-*")
+    remove(machine, "user-1000@*")
+    machine.log("1", kind="user-1001")
+    assert sorted(follower.read()) == [b"1", b"7"]
+    assert spans(follower) == [(2, 6, None)]
+
+
+def test_a_file_that_is_missing_between_archived_files_of_another_machine_is_a_loss_with_count(
+    follower: Follower, tmp_path: Path
+) -> None:
+    """No other files take numbers of what systemd-journal-remote receives."""
+    a_file(tmp_path / f"remote-a@{FILE}-1-1.journal", [(1, "1", 1, BOOT)])
+    assert follower.read() == [b"1"]
+    a_file(tmp_path / f"remote-a@{FILE}-5-5.journal", [(5, "5", 5, OTHER_BOOT)], OTHER_FILE, FILE)
+    assert follower.read() == [b"5"]
+    assert spans(follower) == [(2, 4, 3)]
+
+
+def test_a_kind_that_took_the_id_later_does_not_begin_the_ids_numbers(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    machine = make_machine(shared_id=True)
+    machine.log(*map(str, range(9)), kind="user-1001")
+    follower.read()
+    machine.boot()
+    machine.log("lost 1", "lost 2", "lost 3", kind="user-1000")
+    machine.rotate()
+    remove(machine, "user-1000@*")
+    machine.log("4", kind="user-1000")
+    machine.log("10", kind="user-1001")  # from 9 on, under the id of the other
+    assert sorted(follower.read()) == [b"10", b"4"]
+    assert [(loss.last_seqnum, loss.count) for loss in follower.losses] == [(3, None)]
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_power_loss_gives_numbers_of_a_new_kind_to_another(
+    follower: Follower, make_machine: MakeMachine, is_seen: bool
+) -> None:
+    machine = make_machine(shared_id=True)
+    if is_seen:
+        machine.log("1", "2", "3", "4")
+    follower.read()
+    if not is_seen:
+        machine.log("1", "2", "3", "4")
+    machine.log("lost 5", "lost 6", "lost 7", kind="user-1000")
+    machine.boot(clean=False)
+    machine.log("5", "6", "7")
+    remove(machine, "user-1000@*")
+    machine.log("8", kind="user-1000")
+    assert sorted(follower.read())[-4:] == [b"5", b"6", b"7", b"8"]
+    assert [(loss.last_seqnum, loss.count) for loss in follower.losses] == [(7, None)]
+
+
+def test_a_kind_that_begins_in_a_later_boot_lost_nothing(follower: Follower, make_machine: MakeMachine) -> None:
+    machine = make_machine(shared_id=True)
+    machine.log("1", "2")
+    follower.read()
+    machine.log("3")
+    machine.boot()
+    machine.log("4")
+    machine.log("5", kind="user-1000")
+    assert follower.read() == [b"3", b"4", b"5"]
+    assert follower.losses == []
+
+
 def test_a_chain_without_files_is_a_loss_of_unknown_size(follower: Follower, make_machine: MakeMachine) -> None:
     machine = make_machine()
     machine.log("read")
