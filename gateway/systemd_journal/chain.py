@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.systemd_journal.directory import JournalFileInfo
 from gateway.systemd_journal.file_format import JournalFile
 from gateway.systemd_journal.positions import Position
 
@@ -18,7 +19,7 @@ class Chain:
     is_volatile: bool
     position: Position | None = None
     file: JournalFile | None = None
-    seen_file_id: str = ""  # of its last file in the last scan that found one
+    seen: JournalFileInfo | None = None  # its last file in the last scan that found one
     suspicion: tuple[object, float] | None = None  # what is suspected, and since when
     is_dirty: bool = False  # the position has moved, and no event says so
     tail_moved: bool = False

@@ -11,7 +11,7 @@ Missing numbers between two files of a chain are lost, or in files of other chai
 |---|---|
 | nothing is missing after a position | others used all numbers, in one boot; or in several, and the last file exists |
 | the count after a position | no number is another boot's, or may be; journald writes the chain; all others are whole |
-| nothing was before a new chain's file | it begins the id, or counts on from another |
+| nothing was before a new chain's file | it begins the id, counts on, or begins with copies of entries that were read |
 | the same | other files of the id used all numbers, each once |
 | it counts on from another id | the other's file ends with the number before it, and did not come later |
 | a number is used once | boots that used the numbers share a file, so none of their files was deleted between them |
@@ -50,7 +50,7 @@ class MissingEntries:
         self._has_volatile = has_volatile
         self.scan = Scan()
 
-    def lost_before(self, chain: Chain, info: JournalFileInfo, before: Position) -> EntriesLost | None:
+    def lost_before(self, chain: Chain, info: JournalFileInfo, before: Position | None) -> EntriesLost | None:
         """Return what is missing before a chain's next file, None for nothing."""
         position, head = chain.position, info.head_seqnum
         if position is None:
@@ -87,7 +87,7 @@ class MissingEntries:
         """Return whether the file that was read last exists: journald deletes a chain's oldest file first."""
         return any(file.header.file_id == position.file_id for file in self.scan.chains.get(chain.name, ()))
 
-    def _lost_before_new(self, chain: Chain, info: JournalFileInfo, before: Position) -> EntriesLost | None:
+    def _lost_before_new(self, chain: Chain, info: JournalFileInfo, before: Position | None) -> EntriesLost | None:
         """Return what is missing before the first file that is seen of a chain, where it is not the chain's first."""
         head = info.head_seqnum
         siblings = self._siblings(chain)
@@ -118,7 +118,16 @@ class MissingEntries:
 
     def _begins_here(self, chain: Chain, info: JournalFileInfo) -> bool:
         """Return whether nothing of the chain was before the file, or nothing that the gateway has to read."""
-        return self.is_first_start or info.is_first or self._continues(chain, info)
+        is_first = self.is_first_start or info.is_first
+        return is_first or self._continues(chain, info) or self._begins_with_copies(chain, info)
+
+    def _begins_with_copies(self, chain: Chain, info: JournalFileInfo) -> bool:
+        """Return whether a file begins with copies of entries that were read in /run: those before were copies, too."""
+        read = [each.position for each in self._siblings(chain) if each.is_volatile and each.position is not None]
+        entry = first_entry(info) if read else None
+        return entry is not None and any(
+            entry.boot_id == position.boot_id and entry.monotonic_us <= position.monotonic_us for position in read
+        )
 
     def tail_before(self, chain: Chain, info: JournalFileInfo) -> int:
         """Return up to which sequence number a new chain's entries and those with the same id are read or reported."""

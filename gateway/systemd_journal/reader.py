@@ -211,7 +211,7 @@ class JournalReader:
         self._scan = self._missing.scan = self._directories.scan()
         self._scanned_s = self._clock()
         for name, files in self._scan.chains.items():
-            self._chain(name, files[0].is_volatile).seen_file_id = files[-1].header.file_id
+            self._chain(name, files[0].is_volatile).seen = files[-1]
 
     def _chain(self, name: str, is_volatile: bool) -> Chain:
         chain = self._chains.get(name)
@@ -534,8 +534,15 @@ class JournalReader:
     def _vanished_unread(self, chain: Chain, now_s: float) -> Event | None:
         """Return what becomes of a chain of which files were seen and none was opened."""
         files = {info.header.file_id for files in self._scan.chains.values() for info in files}
-        if chain.seen_file_id in files:  # another sequence number id
-            return self._forget(chain)
+        seen = chain.seen
+        if seen is not None and seen.header.file_id in files:  # it has another sequence number id
+            lost = self._missing.lost_before(chain, seen, None)
+            if lost is None:
+                return self._forget(chain)
+            if not chain.confirmed(lost.id_parts, now_s, CONFIRM_S):
+                return None
+            self._forget(chain)
+            return lost
         if chain.label not in self._scan.labels and not chain.is_volatile:
             return None
         if not chain.confirmed("vanished unread", now_s, CONFIRM_S):

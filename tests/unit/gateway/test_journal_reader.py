@@ -366,6 +366,27 @@ def test_a_kind_that_begins_in_a_later_boot_lost_nothing(follower: Follower, mak
     assert follower.losses == []
 
 
+def test_an_empty_file_that_takes_another_id_before_its_loss_is_confirmed_hides_no_loss(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    machine = make_machine(shared_id=True)
+    follower.read()
+    machine.log("lost 1", "lost 2", kind="user-1000")
+    machine.boot(clean=False)
+    remove(machine, "user-1000@*")
+    reader = JournalReader(Directories(follower.roots), Selection((), None), follower.positions, lambda: follower.now_s)
+    assert reader.next_events() == []
+    machine.log("1", "2")
+    machine.log("3", kind="user-1000")  # under the id of the system's, and 2 is its number before, too
+    found: list[bytes] = []
+    for _ in range(12):
+        follower.now_s += 0.3
+        found += follower._take(reader.next_events())
+    reader.close()
+    assert sorted(found) == [b"1", b"2", b"3"]
+    assert [loss.count for loss in follower.losses] == [None]
+
+
 def test_a_chain_without_files_is_a_loss_of_unknown_size(follower: Follower, make_machine: MakeMachine) -> None:
     machine = make_machine()
     machine.log("read")
@@ -404,6 +425,37 @@ def test_entries_copied_from_run_to_var_come_once(
     machine.log("4")
     assert follower.read() == [b"3", b"4"]
     assert follower.losses == []
+
+
+@pytest.fixture
+def flushed(tmp_path: Path, follower: Follower, make_machine: MakeMachine) -> SimulatedJournald:
+    """A machine that counts on in /var from /run, of which two of three entries were read before the flush."""
+    (tmp_path / "var").mkdir()
+    (tmp_path / "run").mkdir()
+    machine = make_machine(run=tmp_path / "run", shared_id=True)
+    machine.root = tmp_path / "var"
+    follower.roots = [Root(tmp_path / "var", "var"), Root(tmp_path / "run", "run", is_volatile=True)]
+    machine.log("1", "2")
+    assert follower.read() == [b"1", b"2"]
+    machine.log("3")
+    machine.flush()
+    return machine
+
+
+def test_nothing_is_missing_before_copies_of_entries_that_were_read(
+    follower: Follower, flushed: SimulatedJournald
+) -> None:
+    flushed.log("4")
+    assert follower.read() == [b"3", b"4"]
+    assert follower.losses == []
+
+
+def test_copies_that_are_deleted_unread_are_lost(follower: Follower, flushed: SimulatedJournald) -> None:
+    flushed.rotate()
+    remove(flushed, "system@*")
+    flushed.log("4")
+    assert follower.read() == [b"4"]
+    assert {loss.count for loss in follower.losses} == {None}
 
 
 def test_a_corrupt_entry_is_lost_and_those_around_it_are_read(follower: Follower, tmp_path: Path) -> None:
