@@ -21,6 +21,7 @@ from gateway.systemd_journal.compression import CODECS, CorruptionError, Value, 
 SIGNATURE = b"LPKSHHRH"
 STATE_ARCHIVED = 2
 COMPACT = 1 << 4
+SHARED_ID_HEADER_BYTES = 272  # journald 254 added a field when it began to count the files of a boot under one id
 SUPPORTED_FLAGS = 0b11111  # compressed by xz or lz4, keyed hash, compressed by zstd, compact
 _DATA, _ENTRY, _ENTRY_ARRAY = 1, 3, 6
 _HEADER = struct.Struct("<8sII B7x 16s16s16s16s 15Q")
@@ -52,6 +53,7 @@ class Header:
     file_id: str
     machine_id: str
     seqnum_id: str
+    header_bytes: int
     n_entries: int
     tail_seqnum: int
     head_seqnum: int
@@ -62,6 +64,11 @@ class Header:
     def is_archived(self) -> bool:
         """Whether journald appends nothing more."""
         return self.state == STATE_ARCHIVED
+
+    @property
+    def may_share_id(self) -> bool:
+        """Whether the version of journald that made the file gives the files of a boot one sequence number id."""
+        return self.header_bytes >= SHARED_ID_HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,7 @@ def parse_header(raw: bytes) -> Header:
         file_id.hex(),
         machine_id.hex(),
         seqnum_id.hex(),
+        header_bytes=numbers[0],
         n_entries=numbers[8],
         tail_seqnum=numbers[9],
         head_seqnum=numbers[10],

@@ -45,26 +45,6 @@ def first_entry(info: JournalFileInfo) -> Entry | None:
         return None if file is None else readable(file, 0)
 
 
-def is_written_before(info: JournalFileInfo, other: JournalFileInfo) -> bool:
-    """Return whether a file's last entry is older than the other's first: by the boot's time, of two boots by clock."""
-    with OpenedFile(info) as file:
-        entry = None if file is None else readable(file, file.count - 1)
-    first = first_entry(other)
-    return entry is not None and first is not None and _is_before(entry, first)
-
-
-def is_read_before(position: Position, info: JournalFileInfo) -> bool:
-    """Return whether the entry that was read last was written before a file's first."""
-    first = first_entry(info)
-    return bool(position.boot_id) and first is not None and _is_before(position, first)
-
-
-def _is_before(one: Entry | Position, other: Entry) -> bool:
-    if one.boot_id == other.boot_id:
-        return one.monotonic_us <= other.monotonic_us
-    return one.realtime_us <= other.realtime_us
-
-
 def is_named(cursor: Cursor, file: JournalFile, index: int) -> bool:
     """Return whether the cursor's entry stands at an index."""
     entry = readable(file, index)
@@ -99,7 +79,11 @@ def is_between(begin: Position, end: Entry | None) -> Callable[[Entry], bool]:
             is_after = entry.monotonic_us >= begin.monotonic_us
         else:
             is_after = entry.realtime_us >= (begin.realtime_us or begin.head_realtime_us)
-        return is_after and (end is None or _is_before(entry, end))
+        if end is None or not is_after:
+            return is_after
+        if entry.boot_id == end.boot_id:
+            return entry.monotonic_us <= end.monotonic_us
+        return entry.realtime_us <= end.realtime_us
 
     return is_in
 

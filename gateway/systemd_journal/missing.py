@@ -13,7 +13,7 @@ Missing numbers between two files of a chain are lost, or in files of other chai
 | the count after a position | no number is another boot's, or may be; journald writes the chain; all others are whole |
 | nothing was before a new chain's file | it begins the id, counts on, or begins with copies of entries that were read |
 | the same | other files of the id used all numbers, each once |
-| it counts on from another id | the other's file ends with the number before it, and did not come later |
+| it counts on from another id | that ends with the number before, and journald 254 made the file: its numbers rise |
 | a number is used once | boots that used the numbers share a file, so none of their files was deleted between them |
 
 Each boot may use the numbers of the one before again. journald deletes a chain's oldest file first, and ends all chains
@@ -29,14 +29,7 @@ from dataclasses import replace
 from gateway.systemd_journal.chain import Chain
 from gateway.systemd_journal.directory import JournalFileInfo, Scan
 from gateway.systemd_journal.file_format import Entry
-from gateway.systemd_journal.lookups import (
-    entries_of,
-    first_entry,
-    is_between,
-    is_local,
-    is_read_before,
-    is_written_before,
-)
+from gateway.systemd_journal.lookups import entries_of, first_entry, is_between, is_local
 from gateway.systemd_journal.positions import EntriesLost, Position
 
 
@@ -174,23 +167,19 @@ class MissingEntries:
 
     def _continues(self, chain: Chain, info: JournalFileInfo) -> bool:
         """Return whether journald gave the kind's files another id before this file, and counted on."""
-        others = (each for each in self._chains.values() if each is not chain and each.place == chain.place)
-        return any(self._ends_before(each, chain, info) for each in others)
-
-    def _ends_before(self, other: Chain, chain: Chain, info: JournalFileInfo) -> bool:
-        """Return whether the other chain ends with the number before a file's first, and did not come later."""
-        files, last, position = self.scan.chains.get(other.name, []), info.head_seqnum - 1, other.position
-        after = [file for file in files if file.head_seqnum > last and (file.header.n_entries or not file.is_archived)]
-        if any(file.head_seqnum <= max(info.header.tail_seqnum, last + 1) for file in after):
-            return False  # it went on with these numbers itself
-        ended = [file for file in files if file.is_archived and file.header.tail_seqnum == last]
-        if ended:
-            return self._is_active(chain) or any(is_written_before(file, info) for file in ended)
-        active = {file.header.file_id for file in files if not file.is_archived}
-        if position is None or position.seqnum != last or position.file_id in active:
+        if not info.header.may_share_id or not is_local(chain.kind):
             return False
-        is_end = position.count > 0 or position.is_ended
-        return is_end and (self._is_active(chain) or is_read_before(position, info))
+        others = (each for each in self._chains.values() if each is not chain and each.place == chain.place)
+        return any(info.head_seqnum - 1 in self._ends_of(each) for each in others)
+
+    def _ends_of(self, chain: Chain) -> set[int]:
+        """Return the sequence numbers with which files of the chain end that journald does not append to."""
+        files, position = self.scan.chains.get(chain.name, []), chain.position
+        ends = {file.header.tail_seqnum for file in files if file.is_archived or not file.header.n_entries}
+        active = {file.header.file_id for file in files if not file.is_archived}
+        if position is not None and (position.count or position.is_ended) and position.file_id not in active:
+            ends.add(position.seqnum)
+        return ends
 
     def _other_local_chains(self, chain: Chain) -> list[Chain]:
         """Return the chains whose entries journald counts together with this one's."""

@@ -35,6 +35,8 @@ FOUND = {
     31004085: "a kind that took an id later counted as the beginning of the id, and what was before it as nothing",
     31006976: "numbers of a new kind that another used again after a power loss counted as that one's",
     32005688: "an empty file took another id before the loss of what was before it was reported",
+    34004915: "the same as 20001107, where the clock was set back before the later boot",
+    34006644: "the same, of the boot before, which journald 252 never goes on from",
     3332: "a chain in /run was forgotten before its copies in /var were read, which came twice",
 }
 """Seeds that have failed, and what was wrong."""

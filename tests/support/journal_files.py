@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-HEADER_BYTES = 272
+HEADER_BYTES, OLD_HEADER_BYTES = 272, 264  # of journald 254 and later, and 252
 COMPACT, ARCHIVED, ONLINE, OFFLINE = 16, 2, 1, 0
 _HASH_TABLE_BYTES = 16 * 16
 
@@ -31,13 +31,15 @@ class JournalFileWriter:
     head: tuple[int, int] = (0, 0)  # sequence number and time of the first entry
     tail: tuple[int, int, int, str] = (0, 0, 0, "0" * 32)
     first_array: int = 0
+    header_bytes: int = HEADER_BYTES
     _arrays: list[tuple[int, int, int]] = field(default_factory=list)  # offset, capacity, used
-    _end: int = HEADER_BYTES
+    _end: int = 0
     _last_object: int = 0
     _descriptor: int = -1
 
     def __post_init__(self) -> None:
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        self._end = self.header_bytes
         self._data_table = self._object(4, b"\0" * _HASH_TABLE_BYTES) + 16
         self._field_table = self._object(5, b"\0" * _HASH_TABLE_BYTES) + 16
         self._write_header()
@@ -120,12 +122,12 @@ class JournalFileWriter:
 
     def _write_header(self) -> None:
         ids = b"".join(bytes.fromhex(each) for each in (self.file_id, self.machine_id, self.tail[3], self.seqnum_id))
-        arena_bytes = max(self._end, HEADER_BYTES) - HEADER_BYTES
+        sizes = (self.header_bytes, self._end - self.header_bytes)
         tables = (self._data_table, _HASH_TABLE_BYTES, self._field_table, _HASH_TABLE_BYTES)
         counts = (self._last_object, self.n_objects, self.n_entries, self.tail[0], self.head[0], self.first_array)
         times = (self.head[1], self.tail[1], self.tail[2])
-        numbers = (HEADER_BYTES, arena_bytes, *tables, *counts, *times, self.n_objects, 0, 0, len(self._arrays), 0, 0)
+        numbers = (*sizes, *tables, *counts, *times, self.n_objects, 0, 0, len(self._arrays), 0, 0)
         last = self._arrays[-1] if self._arrays else (0, 0, 0)
         raw = struct.pack("<8sIIB7x", b"LPKSHHRH", 0, COMPACT if self.compact else 0, self.state) + ids
         raw += struct.pack("<21QIIQ", *numbers, last[0], last[2], 0)
-        os.pwrite(self._descriptor, raw, 0)
+        os.pwrite(self._descriptor, raw[: self.header_bytes], 0)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.journal_files import OFFLINE, ONLINE, JournalFileWriter
+from tests.support.journal_files import HEADER_BYTES, OFFLINE, OLD_HEADER_BYTES, ONLINE, JournalFileWriter
 
 
 @dataclass(slots=True)
@@ -150,7 +150,15 @@ class SimulatedJournald:
         own = (self.shared_id and self._server_id) or file_id
         seqnum_id = own if template is None else template.seqnum_id
         compact = self.chance.random() < 0.5
-        file = JournalFileWriter(directory / f"{kind}.journal", file_id, seqnum_id, self.machine_id, compact, ONLINE)
+        file = JournalFileWriter(
+            directory / f"{kind}.journal",
+            file_id,
+            seqnum_id,
+            self.machine_id,
+            compact,
+            ONLINE,
+            header_bytes=HEADER_BYTES if self.shared_id else OLD_HEADER_BYTES,
+        )
         if template is not None:
             file.inherit(template.tail[0])
         self._files[is_volatile, kind] = file

@@ -218,9 +218,9 @@ def spans(follower: Follower) -> list[tuple[int | None, int | None, int | None]]
     return [(loss.first_seqnum, loss.last_seqnum, loss.count) for loss in follower.losses]
 
 
-@pytest.mark.parametrize("power_losses", [1, 2])
+@pytest.mark.parametrize(("power_losses", "clock_s"), [(1, 0.0), (2, 0.0), (2, -60.0)])
 def test_a_file_of_a_later_boot_that_ends_with_the_number_before_explains_nothing(
-    follower: Follower, make_machine: MakeMachine, power_losses: int
+    follower: Follower, make_machine: MakeMachine, power_losses: int, clock_s: float
 ) -> None:
     machine = make_machine()
     follower.read()
@@ -229,6 +229,7 @@ def test_a_file_of_a_later_boot_that_ends_with_the_number_before_explains_nothin
     machine.log("8")
     remove(machine, "system@*")
     machine.boot(clean=False)
+    machine.jump(clock_s)
     machine.log(*(f"later {number}" for number in range(7)))  # its last number is 7, too
     machine.rotate()
     if power_losses == 2:
@@ -237,6 +238,23 @@ def test_a_file_of_a_later_boot_that_ends_with_the_number_before_explains_nothin
         machine.log("last")
     assert b"8" in follower.read()
     assert spans(follower) == [(None, 7, None)]
+
+
+def test_a_file_of_the_boot_before_that_ends_with_the_number_before_explains_nothing(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    """journald 252 begins another id after a power loss, and counts on from no file."""
+    machine = make_machine()
+    machine.log("1", "2")
+    assert follower.read() == [b"1", b"2"]
+    machine.boot(clean=False)
+    follower.read()
+    machine.log("lost 1", "lost 2")
+    machine.rotate()
+    remove(machine, "system@*-0000000000000001-*")
+    machine.log("3")
+    assert follower.read() == [b"3"]
+    assert spans(follower) == [(None, 2, None)]
 
 
 @pytest.mark.parametrize("clock_s", [0.0, -60.0])
