@@ -9,7 +9,7 @@ Missing numbers between two files of a chain are lost, or in files of other chai
 
 | claim | proof |
 |---|---|
-| nothing is missing after a position | others used all numbers, in one boot; or in several, and the last file exists |
+| nothing is missing after a position | others used all numbers in its boot; or in several, and the last file exists |
 | the count after a position | no number is another boot's, or may be; journald writes the chain; all others are whole |
 | nothing was before a new chain's file | it begins the id, counts on, or begins with copies of entries that were read |
 | the same | other files of the id used all numbers, each once |
@@ -48,15 +48,18 @@ class MissingEntries:
         position, head = chain.position, info.head_seqnum
         if position is None:
             return None if self._begins_here(chain, info) else self._lost_before_new(chain, info, before)
-        first = max(position.tail_seqnum, position.seqnum) + 1
+        others, entry = self._other_local_chains(chain), first_entry(info)
+        is_one_boot = entry is not None and entry.boot_id == position.boot_id
+        is_kept = any(file.header.file_id == position.file_id for file in self.scan.chains.get(chain.name, ()))
+        # up to the tail others used the numbers, which the chain may use again in a later boot
+        first = max(position.tail_seqnum if is_one_boot or is_kept else 0, position.seqnum) + 1
         if head <= first:
             return None
-        others, entry = self._other_local_chains(chain), first_entry(info)
         used_ever = self._count_in(others, first, head - 1, lambda _: True)
         used = self._count_in(others, first, head - 1, is_between(position, entry))
-        count, is_one_boot = head - first - used, entry is not None and entry.boot_id == position.boot_id
-        may_be_used_twice = used > 0 and not is_one_boot
-        if count <= 0 and info.header.n_entries and not (may_be_used_twice and not self._is_kept(chain, position)):
+        count = head - first - used
+        may_be_used_twice = not is_one_boot and (used > 0 or position.tail_seqnum > position.seqnum)
+        if count <= 0 and info.header.n_entries and (is_kept or not may_be_used_twice):
             return None
         # the last number before a file without entries is the chain's own, so others' numbers are of another boot
         is_known = (
@@ -76,19 +79,17 @@ class MissingEntries:
         """Return whether journald writes the chain: a power loss would have ended it, and the others of its boot."""
         return any(not file.is_archived for file in self.scan.chains.get(chain.name, ()))
 
-    def _is_kept(self, chain: Chain, position: Position) -> bool:
-        """Return whether the file that was read last exists: journald deletes a chain's oldest file first."""
-        return any(file.header.file_id == position.file_id for file in self.scan.chains.get(chain.name, ()))
-
     def _lost_before_new(self, chain: Chain, info: JournalFileInfo, before: Position | None) -> EntriesLost | None:
         """Return what is missing before the first file that is seen of a chain, where it is not the chain's first."""
         head = info.head_seqnum
         siblings = self._siblings(chain)
         first = self._first_of_id(chain, siblings, head)
-        if first is None:
+        if first is not None:
+            is_reported = head <= first and not info.header.n_entries
+            if is_reported or self._are_all_used(siblings, min(first, head), info):
+                return None
+        if first is None or first >= head:
             return self.lost(chain, before, ("unseen", chain.name, head), None, head - 1, None)
-        if head <= first or self._are_all_used(siblings, first, info):
-            return None
         # a file may have counted on from one with another id that is forgotten, so how many are missing is unknown
         return self.lost(chain, before, ("unseen", chain.name, first, head - 1), first, head - 1, None)
 

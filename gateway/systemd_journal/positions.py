@@ -44,11 +44,13 @@ class Position:
         return self.boot_id, self.monotonic_us, self.realtime_us, self.xor_hash
 
     def with_entry(self, entry: Entry, machine_id: str) -> Position:
-        """Return the position after the entry."""
+        """Return the position after the entry; a boot may use the numbers again that others used in the one before."""
+        is_other_boot = self.boot_id not in ("", entry.boot_id)
         return replace(
             self,
             count=self.count + 1,
             seqnum=entry.seqnum,
+            tail_seqnum=min(self.tail_seqnum, self.seqnum) if is_other_boot else self.tail_seqnum,
             machine_id=machine_id,
             boot_id=entry.boot_id,
             monotonic_us=entry.monotonic_us,

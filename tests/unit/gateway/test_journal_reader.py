@@ -294,6 +294,44 @@ def test_numbers_that_a_later_boot_used_again_hide_no_loss(
     assert spans(follower) == [(2, 5, None)]
 
 
+@pytest.mark.parametrize("shared_id", [False, True])
+@pytest.mark.parametrize("read_again", [[], ["2"]])
+def test_numbers_that_another_kind_used_in_the_boot_before_hide_no_loss(
+    follower: Follower, make_machine: MakeMachine, shared_id: bool, read_again: list[str]
+) -> None:
+    machine = make_machine(shared_id=shared_id)
+    machine.log("1")
+    machine.log(*map(str, range(2, 13)), kind="user-1001")
+    assert len(follower.read()) == 12
+    machine.boot()
+    machine.log(*read_again)  # from 2 on
+    assert len(follower.read()) == len(read_again)
+    machine.log("lost", "lost too")
+    machine.rotate()
+    remove(machine, "system@*")
+    machine.log("last")
+    assert follower.read() == [b"last"]
+    first = 2 + len(read_again)
+    assert spans(follower) == [(first, first + 1, None)]
+
+
+def test_numbers_that_a_new_kind_uses_again_are_not_accounted_for(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    machine = make_machine(shared_id=True)
+    machine.log(*map(str, range(1, 6)), kind="user-1001")
+    machine.log(*map(str, range(6, 13)))
+    assert len(follower.read()) == 12
+    machine.boot()
+    machine.log("6", kind="user-1001")
+    machine.log("lost 7", "lost 8", kind="user-1000")
+    machine.rotate()
+    remove(machine, "user-1000@*")
+    machine.log("9", kind="user-1000")
+    assert sorted(follower.read()) == [b"6", b"9"]
+    assert spans(follower) == [(None, 8, None)]
+
+
 def test_numbers_that_another_kind_used_in_a_later_boot_are_no_loss_where_the_file_before_exists(
     follower: Follower, make_machine: MakeMachine
 ) -> None:
