@@ -9,15 +9,15 @@ Missing numbers between two files of a chain are lost, or in files of other chai
 
 | claim | proof |
 |---|---|
-| nothing is missing after a position | others used all numbers in its boot; or in several, and the last file exists |
+| nothing is missing after a position | others used all numbers, in one boot of journald 254 or with the last file |
 | the count after a position | no number is another boot's, or may be; journald writes the chain; all others are whole |
 | nothing was before a new chain's file | it begins the id, counts on, or begins with copies of entries that were read |
 | the same | other files of the id used all numbers, each once |
 | it counts on from another id | that ends with the number before, and journald 254 made the file: its numbers rise |
 | a number is used once | boots that used the numbers share a file, so none of their files was deleted between them |
 
-Each boot may use the numbers of the one before again. journald deletes a chain's oldest file first, and ends all chains
-of its version 252 by a power loss. A chain that came and went unseen shows nowhere.
+Each boot, and each start of journald 252, may use the numbers of the one before again. journald deletes a chain's
+oldest file first. Version 252 ends all chains by a power loss. A chain that came and went unseen shows nowhere.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ class MissingEntries:
             return None if self._begins_here(chain, info) else self._lost_before_new(chain, info, before)
         others, entry = self._other_local_chains(chain), first_entry(info)
         is_one_boot = entry is not None and entry.boot_id == position.boot_id
+        is_one_counter = is_one_boot and info.header.may_share_id
         is_kept = any(file.header.file_id == position.file_id for file in self.scan.chains.get(chain.name, ()))
-        # up to the tail others used the numbers, which the chain may use again in a later boot
-        first = max(position.tail_seqnum if is_one_boot or is_kept else 0, position.seqnum) + 1
+        # up to the tail others used the numbers, which the chain may use again after the counter began again
+        first = max(position.tail_seqnum if is_one_counter or is_kept else 0, position.seqnum) + 1
         if head <= first:
             return None
         used_ever = self._count_in(others, first, head - 1, lambda _: True)
         used = self._count_in(others, first, head - 1, is_between(position, entry))
         count = head - first - used
-        may_be_used_twice = not is_one_boot and (used > 0 or position.tail_seqnum > position.seqnum)
+        may_be_used_twice = not is_one_counter and (used > 0 or position.tail_seqnum > position.seqnum)
         if count <= 0 and info.header.n_entries and (is_kept or not may_be_used_twice):
             return None
         # the last number before a file without entries is the chain's own, so others' numbers are of another boot

@@ -107,6 +107,11 @@ class SimulatedJournald:
             self._volatile.clear()
         self.is_volatile = self.run is not None
 
+    def restart(self) -> None:
+        """Start journald again in the same boot: 252 counts from 0, 254 goes on."""
+        if not self.shared_id:
+            self._counter = 0
+
     def flush(self) -> None:
         """Copy /run to /var and delete it, as systemd-journal-flush does."""
         if not self.is_volatile or self.run is None:

@@ -277,15 +277,19 @@ def test_a_file_that_counts_on_under_another_id_lost_nothing(
     assert follower.losses == []
 
 
+@pytest.mark.parametrize("start_again", [SimulatedJournald.boot, SimulatedJournald.restart])
 @pytest.mark.parametrize("used_again", [5, 3])
-def test_numbers_that_a_later_boot_used_again_hide_no_loss(
-    follower: Follower, make_machine: MakeMachine, used_again: int
+def test_numbers_that_a_later_start_of_journald_used_again_hide_no_loss(
+    follower: Follower,
+    make_machine: MakeMachine,
+    start_again: Callable[[SimulatedJournald], None],
+    used_again: int,
 ) -> None:
     machine = make_machine()
     machine.log("read")
     follower.read()
     machine.log("lost 2", "lost 3", "lost 4", "lost 5")
-    machine.boot()
+    start_again(machine)
     machine.log(*(f"user {number}" for number in range(used_again)), kind="user-1000")  # from 1 on
     machine.rotate()
     machine.log("6")
