@@ -42,6 +42,7 @@ from gateway.sources.family_file import (
     note_head_of,
     note_last,
 )
+from gateway.sources.interruption import InterruptedRead
 from gateway.sources.open_file import OpenFile, can_read
 from gateway.sources.places import HEAD_BYTES_MAX, OLDER_MAX, FamilyState, Place, Seen
 from gateway.sources.rotation import Entry, in_order, is_compressed, number_of, source_of
@@ -181,7 +182,7 @@ class Family:
             self._whole_look_s = now_s
             try:
                 self._look_whole()
-            except OSError:
+            except (OSError, InterruptedRead):
                 self._whole_looks_due += 1
                 raise
         self._open_unread()

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import platform
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from gateway.dead_letters import REASON_LINE_TOO_LONG
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
+from gateway.sources.interruption import InterruptedRead, interrupt_by
 from gateway.sources.lines import Joiner
 from gateway.sources.open_file import NotRegularError
 from gateway.sources.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
@@ -105,6 +107,7 @@ class FileSource:
         self._joiner = Joiner(config.continuation, config.line_bytes_max)
         self._quiet_since_s = time.monotonic()
         self._stopping = False
+        self._interruption = threading.Event()  # of a long step of the tail
         self._trouble: str | None = None
         self._absent: str | None = None
         self.ready = asyncio.Event()
@@ -120,9 +123,11 @@ class FileSource:
     def stop_reading(self) -> None:
         """Take no more lines."""
         self._stopping = True
+        self._interruption.set()
 
     async def run(self) -> None:
         """Follow the file and save its position until cancelled; positions acknowledged until then are saved."""
+        interrupt_by(self._interruption)
         try:
             async with self._safe.kept():
                 await self._follow()
@@ -131,7 +136,7 @@ class FileSource:
 
     async def _follow(self) -> None:
         while True:
-            items = [] if self._stopping else await _in_thread(self._read)
+            items = [] if self._stopping else await self._in_thread(self._read)
             self.ready.set()
             await self._save_changes(items)
             for item in items:
@@ -188,11 +193,23 @@ class FileSource:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.poll_interval_ms / 1000):
                     await self._publisher.room()
-            await _in_thread(self._look)
+            await self._in_thread(self._look)
+
+    async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
+        """Run blocking work to its end, also when cancelled: what it uses is closed afterwards."""
+        task = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._interruption.set()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
 
     def _look(self) -> None:
         try:
             self._tail.look()
+        except InterruptedRead:
+            return
         except OSError as error:
             self._tell_unreadable(error)
 
@@ -212,6 +229,8 @@ class FileSource:
             items = self._tail.read()
             self._unread.set(self._tail.unread_bytes())
             self._note_nuls()
+        except InterruptedRead:
+            return []
         except OSError as error:
             self._tell_unreadable(error)
             return []
@@ -290,13 +309,3 @@ class FileSource:
 
     def _content(self, family: FamilyState) -> dict[str, Any]:
         return {"path": str(self._config.path), **to_json(family)}
-
-
-async def _in_thread(work: Callable[[], _Result]) -> _Result:
-    """Run blocking work to its end, also when cancelled: what it uses is closed afterwards."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.gather(task, return_exceptions=True)
-        raise

@@ -6,32 +6,30 @@ files are opened, and opening never waits. Source: open(2).
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
 import stat
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from gateway.sources.decompressed_file import DecompressedFile, bzip2_file, gzip_file, xz_file
 from gateway.sources.matches import kind_of
 from gateway.sources.places import Place
 from gateway.sources.rotation import is_compressed
 
 
-def _zstd(file: BinaryIO) -> Any:
+def _zstd(file: BinaryIO) -> DecompressedFile:
     from gateway.sources.zstd_file import ZstdFile  # noqa: PLC0415 (the library's memory, only where a file needs it)
 
     return ZstdFile(file)
 
 
-_READERS: dict[str, Callable[[BinaryIO], Any]] = {
-    ".gz": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
-    ".lzma": lzma.LZMAFile,
+_READERS: dict[str, Callable[[BinaryIO], DecompressedFile]] = {
+    ".gz": gzip_file,
+    ".bz2": bzip2_file,
+    ".xz": xz_file,
+    ".lzma": xz_file,
     ".zst": _zstd,
 }
 
@@ -63,22 +61,25 @@ class OpenFile:
         self.path = path
         self.device, self.inode = status.st_dev, status.st_ino
         self.is_compressed = is_compressed(path.name)
-        self._reader: Any = None
+        self._reader: DecompressedFile | None = None
 
     def status(self) -> os.stat_result:
         """Return the present status of the file itself."""
         return os.fstat(self._file.fileno())
 
     def read(self, count: int, position: int) -> bytes:
-        """Return at most `count` bytes of the content; empty at its end. Raises OSError and UnreadableError."""
+        """Return at most `count` bytes of the content; empty at its end.
+
+        Raises OSError; of compressed files UnreadableError, and InterruptedRead.
+        """
         if not self.is_compressed:
             return os.pread(self._file.fileno(), count, position)
         try:
             if self._reader is None:
                 self._reader = self._decompress()
             self._reader.seek(position)
-            return b"" if self._reader.tell() < position else bytes(self._reader.read(count))
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            return b"" if self._reader.tell() < position else self._reader.read(count)
+        except (EOFError, OSError) as error:
             raise UnreadableError(f"{self.path} cannot be decompressed ({error})") from error
 
     def holds(self, size: int) -> bool:
@@ -113,7 +114,7 @@ class OpenFile:
         """Close the file."""
         self._file.close()
 
-    def _decompress(self) -> Any:
+    def _decompress(self) -> DecompressedFile:
         opener = _READERS.get(self.path.suffix)
         if opener is None:
             raise UnreadableError(f"{self.path} is compressed in a format that the gateway does not read")

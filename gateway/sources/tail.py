@@ -26,6 +26,7 @@ from pathlib import Path
 
 from gateway.sources.family import Family, Lost
 from gateway.sources.family_file import FamilyFile
+from gateway.sources.interruption import InterruptedRead
 from gateway.sources.line_splitter import LineSplitter, Piece
 from gateway.sources.open_file import OpenFile, UnreadableError
 from gateway.sources.places import HEAD_BYTES_MAX, LAST_BYTES_MAX, FamilyState, Gone, Item, Line, Place, Seen, TooLong
@@ -73,16 +74,31 @@ class Tail:
         self._family.close()
 
     def look(self) -> None:
-        """Find and open new files, so that they outlive their names. Raises OSError."""
+        """Find and open new files, so that they outlive their names. Raises OSError, InterruptedRead."""
         self._family.look()
 
     def read(self) -> list[Item]:
-        """Return what is new, at most about CHUNK_BYTES of it; empty when there is nothing. Raises OSError."""
+        """Return what is new, at most about CHUNK_BYTES of it; empty when there is nothing.
+
+        Raises OSError and InterruptedRead, at the next call where losses are found before.
+        """
+        items: list[Item] = []
+        before = 0
         is_new = self._state is None
-        self._family.look()
+        try:
+            self._family.look()
+            before = len(self._family.lost)
+            self._read_next(items, is_new=is_new)
+        except (OSError, InterruptedRead):
+            if not self._family.lost:
+                raise
+        lost = [Gone(one.place, one.bytes, one.why) for one in self._family.lost]
+        self._family.lost.clear()
+        return [*lost[:before], *items, *lost[before:]]
+
+    def _read_next(self, items: list[Item], *, is_new: bool) -> None:
         if self._current is not None and not self._family.has(self._current):
             self._current = None  # it was truncated, and has no copy
-        items: list[Item] = [*self._lost_items()]
         file = self._family.next_to_read()
         if file is not None and (file is not self._current or file.opened is not self._opened):
             self._start(file)
@@ -90,7 +106,6 @@ class Tail:
             self._note_others()
         if file is not None and not is_new:  # the caller may save the first place before the first line is taken
             self._read(file, items)
-        return items + self._lost_items()
 
     @property
     def trouble(self) -> OSError | None:
@@ -270,7 +285,3 @@ class Tail:
         self._family.lost.append(Lost(file.place, None, str(error)))
         self._family.finish(file)
         self._current = None
-
-    def _lost_items(self) -> list[Gone]:
-        lost, self._family.lost = self._family.lost, []
-        return [Gone(one.place, one.bytes, one.why) for one in lost]

@@ -1,4 +1,4 @@
-"""SYNC: reads a zstd file forwards in bounded memory; a position before the present one starts again at the beginning.
+"""SYNC: reads the content of a zstd file in bounded memory.
 
 | bound | why |
 |---|---|
@@ -11,80 +11,36 @@ Source: RFC 8878, sections 3.1.1 and 3.1.2; zstd(1).
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+from typing import Any
 
 import zstandard
+
+from gateway.sources.decompressed_file import DecompressedFile
 
 INPUT_BYTES = 128
 WINDOW_BYTES_MAX = 8 << 20
 
 
-class ZstdFile:
-    """The decompressed content of a file."""
+class ZstdFile(DecompressedFile):
+    """The content of a file of one or several zstd frames."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        """Read `file`, whose position is this reader's, from its beginning."""
-        self._file = file
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
-        self._rewind()
-
-    def _rewind(self) -> None:
-        self._file.seek(0)
-        self._position = 0
-        self._ready = b""  # decompressed, from the position on
-        self._input = b""  # read, and not decompressed
+    def _end_stream(self) -> None:
         self._frame: Any = None  # None: the next frame has not begun
-        self._error: Exception | None = None
-
-    def tell(self) -> int:
-        """Return the position in the content."""
-        return self._position
-
-    def seek(self, position: int) -> None:
-        """Go to a position, or to the end where the content is shorter. Raises OSError, EOFError."""
-        if position < self._position:
-            self._rewind()
-        while self._position < position and self._is_ready():
-            self._take(position - self._position)
-
-    def read(self, count: int) -> bytes:
-        """Return `count` bytes, fewer only before the end or damage. Raises OSError, EOFError where none are left."""
-        pieces: list[bytes] = []
-        left = count
-        while left and self._is_ready(is_first=not pieces):
-            pieces.append(self._take(left))
-            left -= len(pieces[-1])
-        return b"".join(pieces)
-
-    def _is_ready(self, *, is_first: bool = True) -> bool:
-        """Whether content follows; damage is an error only for the first piece of a read."""
-        try:
-            while not self._ready and self._error is None and self._fill():
-                pass
-        except (EOFError, OSError) as error:
-            self._error = error
-        if not self._ready and self._error is not None and is_first:
-            raise self._error
-        return bool(self._ready)
-
-    def _take(self, count: int) -> bytes:
-        taken, self._ready = self._ready[:count], self._ready[count:]
-        self._position += len(taken)
-        return taken
 
     def _fill(self) -> bool:
-        """Decompress a step further; False: the file has ended."""
-        self._input = self._input or self._file.read(INPUT_BYTES)
+        self._input = self._read_input(INPUT_BYTES)
         if not self._input:
             if self._frame is not None:
                 raise EOFError("the file ends within a frame")
             return False
-        self._frame = self._frame or self._decompressor.decompressobj()
+        if self._frame is None:
+            self._frame = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX).decompressobj()
+            self._stream_count += 1
         try:
             self._ready = self._frame.decompress(self._input)
         except zstandard.ZstdError as error:
             raise OSError(str(error)) from error
         self._input = self._frame.unused_data if self._frame.eof else b""
         if self._frame.eof:
-            self._frame = None
+            self._end_stream()
         return True

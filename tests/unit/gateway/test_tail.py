@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from gateway.sources.interruption import InterruptedRead
+from gateway.sources.open_file import OpenFile
 from gateway.sources.places import FamilyState, Gone, Item, Line, Place, TooLong
 from gateway.sources.tail import CHUNK_BYTES, Tail
 
@@ -231,3 +237,30 @@ def test_growth_begins_the_wait_again(log: Path) -> None:
     assert read_all(tail) == []
     now_s = 5.0
     assert texts(read_all(tail)) == [b"four"]
+
+
+@pytest.mark.parametrize("error", [partial(OSError, errno.EIO, "Input/output error"), InterruptedRead])
+def test_a_loss_that_is_found_with_an_error_is_reported(
+    log: Path, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
+) -> None:
+    log.write_bytes(b"1\n")
+    state = read_all(follow(log))[-1].after
+    append(log, b"2\n")
+    log.unlink()
+    log.write_bytes(b"3\n")
+    tail = follow(log, state)
+    items: list[Item] = []
+    read = OpenFile.read
+
+    def read_or_fail(file: OpenFile, count: int, position: int) -> bytes:
+        if count == CHUNK_BYTES:
+            raise error()
+        return read(file, count, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenFile, "read", read_or_fail)
+        for _ in range(6):
+            with contextlib.suppress(OSError, InterruptedRead):
+                items += tail.read()
+    assert [item.why for item in items if isinstance(item, Gone)] == ["the file was removed before its end was read"]
+    assert texts(read_all(tail)) == [b"3"]

@@ -22,7 +22,6 @@ def read_whole(file: ZstdFile, count: int = 1_000) -> bytes:
 @pytest.mark.parametrize(
     ("compressed", "content"),
     [
-        (b"", b""),
         (zstandard.compress(b""), b""),
         (zstandard.compress(b"one") + zstandard.compress(b"two"), b"onetwo"),
         (SKIPPABLE + zstandard.compress(b"one") + SKIPPABLE * 50 + zstandard.compress(b"two") + SKIPPABLE, b"onetwo"),
@@ -72,6 +71,11 @@ def test_damage_is_an_error() -> None:
         read_whole(ZstdFile(io.BytesIO(bytes(damaged))))
     with pytest.raises(OSError, match="frame"):
         read_whole(ZstdFile(io.BytesIO(b"zst" * 100)))
+
+
+def test_a_file_without_a_frame_is_an_error() -> None:
+    with pytest.raises(EOFError, match="empty"):
+        ZstdFile(io.BytesIO(b"")).read(1)
 
 
 def test_a_window_that_is_too_large_is_unreadable(tmp_path: Path) -> None:
