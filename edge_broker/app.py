@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from drupelet import event_loop, heap
+from drupelet import event_loop, heap, log_tree
 from drupelet.addresses import endpoint_text
 from drupelet.command_line import announce
 from drupelet.errors import ConfigurationError, reason
@@ -87,6 +87,7 @@ class Options(NamedTuple):
 
 def run(options: Options) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
+    log_tree.set_up("edge-broker")  # for what asyncio, uvloop and kazoo log
     heap.share_one_heap()
     return event_loop.run(_serve(options))
 

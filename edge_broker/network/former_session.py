@@ -80,8 +80,9 @@ def end_session(connect: str, timeout_ms: int, session: Session) -> None:
     """Close it, if there still is one; an ensemble that does not answer lets it expire. For a thread: TRY_S at most."""
     from kazoo.client import KazooClient  # noqa: PLC0415
 
-    silent = logging.getLogger("kazoo.former")
-    silent.setLevel(logging.CRITICAL)  # that one has expired is as good
+    silent = logging.Logger(
+        "former_session", logging.CRITICAL
+    )  # not of the logging tree; an expired session is no error
     client = KazooClient(
         hosts=connect.partition("/")[0],
         timeout=timeout_ms / 1000,

@@ -2,6 +2,7 @@
 
 kazoo's threads end here: whatever they bring is handed to `deliver`, which brings it to the listener's own thread, and
 only there anything of this object changes. kazoo is imported with the first session, never by a broker without one.
+kazoo logs through Python's logging tree, which app.py sets up.
 
 | kazoo | here |
 |---|---|
@@ -15,14 +16,11 @@ Lives here: that. Must never come in: what is asked, and why. Source: kazoo's AP
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from drupelet.log_tree import LineFormatter, NoRepeats
 from edge_broker.cluster.zookeeper import (
     Answer,
     Change,
@@ -212,22 +210,10 @@ _CHANGES = {
 }
 
 
-def _hear_kazoo() -> None:
-    """Have what kazoo says as lines of the log, each once in a while: Python would write it bare, twice a second."""
-    logger = logging.getLogger("kazoo")
-    if not logger.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(LineFormatter("edge-broker"))
-        handler.addFilter(NoRepeats())
-        logger.addHandler(handler)
-        logger.propagate = False
-
-
 def _client(connect: str, timeout_ms: int, credentials: Credentials | None) -> KazooClient:
     from kazoo.client import KazooClient  # noqa: PLC0415
     from kazoo.security import make_digest_acl  # noqa: PLC0415
 
-    _hear_kazoo()
     protection = {}
     if credentials is not None:
         user, password = credentials

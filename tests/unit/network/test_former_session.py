@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -9,8 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.network.former_session import FILE, Session, forget_session, place_of, read_session, write_session
+from edge_broker.network import former_session
+from edge_broker.network.former_session import (
+    FILE,
+    Session,
+    end_session,
+    forget_session,
+    place_of,
+    read_session,
+    write_session,
+)
 from edge_broker.storage.filesystem import Disk
+from tests.support.ports import free_port
 
 SESSION = Session("0b49cbf5-7d0e-4d8a-8d2b-2a7a4f7c1e55/b302/7", -(1 << 62) + 7, bytes(range(16)))
 
@@ -62,3 +73,19 @@ def test_a_copy_is_another_place_and_a_directory_that_was_moved_is_not(tmp_path:
     first.rename(tmp_path / "moved")
     assert place_of(str(tmp_path / "copy"), "boot") != place == place_of(str(tmp_path / "moved"), "boot")
     assert place_of(str(tmp_path / "moved"), "next boot") != place
+
+
+def test_an_ensemble_that_does_not_answer_is_one_line_and_changes_no_logger(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(former_session, "TRY_S", 0.2)
+    before = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
+    end_session(f"127.0.0.1:{free_port()}", 2000, SESSION)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "former-session-not-ended" in line
+    assert not [record for record in caplog.records if "Connection" in record.getMessage()]
+    assert {name: one.level for name, one in _loggers().items() if one.level != before.get(name, 0)} == {}
+
+
+def _loggers() -> dict[str, logging.Logger]:
+    return {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
