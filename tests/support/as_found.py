@@ -8,8 +8,8 @@
 | when the fixtures of a module ended | all of these: such fixtures may change settings and start processes, too |
 
 A fixture of several tests owns the threads, children and descriptors that exist at the end of its set-up and not before
-it, also where a test asks for it by name while it runs. The traceback of a test that failed holds its objects, so that
-what they keep open is no error of its own.
+it, also where a test asks for it by name while it runs. A test may end such a process or listener and start it again.
+The traceback of a test that failed holds its objects, so that what they keep open is no error of its own.
 """
 
 from __future__ import annotations
@@ -30,17 +30,9 @@ from tests.support import hygiene, left_over, processes
 UNPROVEN = (
     "tests/conformance/test_rotation.py",
     "tests/conformance/test_rotation_kafka.py",
-    "tests/conformance/test_security_clients.py",
     "tests/conformance/test_spark.py",
-    "tests/conformance/zookeeper/test_members.py",
-    "tests/conformance/zookeeper/test_start.py",
-    "tests/conformance/zookeeper/test_zookeeper.py",
-    "tests/e2e/test_bundle.py",
     "tests/fault/test_cluster_rounds.py",
     "tests/fault/test_disk_full.py",
-    "tests/fault/test_gateway.py",
-    "tests/fault/test_mirror.py",
-    "tests/fault/test_mirror_loops.py",
     "tests/fault/test_power_cut.py",
     "tests/card",
     "tests/mirrormaker",
@@ -109,6 +101,7 @@ def pytest_fixture_setup(
     result = yield
     of_run = fixturedef.scope in ("session", "package")
     left_over.own(*(set(processes.live()) - live), of_run=of_run)
+    left_over.own_listeners(before, of_run=of_run)
     at_module = request.config.stash[_AT_MODULE]
     if at_module.running is not None and (started := at_module.running.stash.get(_STARTED, None)) is not None:
         at_module.running.stash[_STARTED] = started.including(before)

@@ -65,6 +65,20 @@ def own(*owned: processes.Process, of_run: bool = False) -> None:
         _of_run.update(owned)
 
 
+# TCP ports on which fixtures of several tests listen, and those of the whole run. A test may listen there again.
+_listening: set[int] = set()
+_listening_of_run: set[int] = set()
+
+
+def own_listeners(before: Started, *, of_run: bool = False) -> None:
+    """Note that a fixture of several tests listens on the ports that were opened since `before`."""
+    opened = (_tcp_socket(target) for _, target in set(_descriptors()) - before.descriptors)
+    found = {one.port for one in opened if one is not None and one.listens}
+    _listening.update(found)
+    if of_run:
+        _listening_of_run.update(found)
+
+
 # TCP ports whose connections belong to a fixture of several tests, at either end.
 _shared_ports: set[int] = set()
 
@@ -97,20 +111,21 @@ def started() -> Started:
 def left_over(before: Started, *, of_module: bool = False, failed: bool = False) -> Iterator[str]:
     """Yield a sentence for each thread, child and descriptor that did not exist before; kill and reap the children.
 
-    Processes of fixtures of several tests are none of a test, also where it has started them again; those of the run
-    are none of a module. Descriptors are left out where a test `failed`: the traceback holds its objects.
+    Processes and listeners of fixtures of several tests are none of a test, also where it has started them again; those
+    of the run are none of a module. Descriptors are left out where a test `failed`: the traceback holds its objects.
     """
     shared = _of_run if of_module else _shared
+    listening = _listening_of_run if of_module else _listening
     for thread in _after_grace(lambda: _threads(before)):
         yield f"thread {thread.name!r} still runs; join it before the test ends"
     for pid in _after_grace(lambda: set(_children()) - before.children - _lasting_children(shared)):
         yield f"child {pid} ({_command(pid)}) {_end(pid)}; stop it and wait for it before the test ends"
     if failed:
         return
-    if _open_since(before):
+    if _open_since(before, listening):
         gc.collect()  # a client that a cycle holds closes its sockets when it is collected
     # A proxy or server that several tests share closes its end soon after its client.
-    for number, target in _after_grace(lambda: _open_since(before)):
+    for number, target in _after_grace(lambda: _open_since(before, listening)):
         yield f"descriptor {number} ({_described(target)}) is still open; close it before the test ends"
 
 
@@ -174,18 +189,21 @@ def _descriptors() -> Iterator[tuple[str, str]]:
             yield number, os.readlink(f"/proc/self/fd/{number}")
 
 
-def _open_since(before: Started) -> set[tuple[str, str]]:
+def _open_since(before: Started, listening: Collection[int]) -> set[tuple[str, str]]:
     new = set(_descriptors()) - before.descriptors
     new = {one for one in new if int(one[0]) > STANDARD}  # pytest redirects these for each phase of a test
     if new:
         lasting = _lasting_descriptors()
-        new = {one for one in new if int(one[0]) not in lasting and not _is_shared(one[1])}
+        new = {one for one in new if int(one[0]) not in lasting and not _is_shared(one[1], listening)}
     return new
 
 
-def _is_shared(target: str) -> bool:
-    found = _tcp_socket(target) if _shared_ports else None
-    return found is not None and not _shared_ports.isdisjoint((found.port, found.remote_port))
+def _is_shared(target: str, listening: Collection[int]) -> bool:
+    found = _tcp_socket(target) if _shared_ports or listening else None
+    if found is None:
+        return False
+    is_listener = found.listens and found.port in listening
+    return is_listener or not _shared_ports.isdisjoint((found.port, found.remote_port))
 
 
 class _TcpSocket(NamedTuple):

@@ -282,6 +282,40 @@ def test_connections_of_a_shared_port_are_of_the_fixture_and_no_others(tmp_path:
     assert re.search(r"descriptor \d+ \(.*socket.*\) is still open", said)
 
 
+LISTENS = """
+        @pytest.fixture(scope="{scope}")
+        def link():
+            with socket.create_server(("127.0.0.1", 0)) as first:
+                yield KEPT.append(first)
+            {end}
+        @pytest.fixture
+        def cut(link):
+            port = KEPT[-1].getsockname()[1]
+            KEPT[-1].close()
+            KEPT.append(socket.create_server(("127.0.0.1", port)))
+        def test_cuts(cut): pass
+        def test_cuts_again(cut): pass
+"""
+
+
+@pytest.mark.parametrize("scope", ["module", "session"])
+def test_a_listener_of_a_shared_fixture_may_be_closed_and_opened_again_by_a_test(tmp_path: Path, scope: str) -> None:
+    said, counts = outcomes(tmp_path, LISTENS.format(scope=scope, end="KEPT.pop().close()"))
+    assert counts == {"passed": 2}, said
+
+
+def test_a_module_closes_the_listener_that_its_tests_opened_again(tmp_path: Path) -> None:
+    said, counts = outcomes(tmp_path, LISTENS.format(scope="module", end="pass"))
+    assert counts == {"passed": 2, "error": 1}, said
+    assert re.search(r"a socket that listens on TCP port \d+\) is still open", said)
+
+
+def test_a_listener_on_a_port_of_its_own_is_of_the_test(tmp_path: Path) -> None:
+    text = LISTENS.format(scope="module", end="KEPT.pop().close()")
+    said, counts = outcomes(tmp_path, text.replace('(("127.0.0.1", port))', '(("127.0.0.1", 0))'))
+    assert counts == {"passed": 2, "error": 1}, said
+
+
 IMPORTS = {
     "level of a logger": (
         "logging.getLogger('aiokafka').setLevel(logging.CRITICAL)",
