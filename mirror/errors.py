@@ -38,6 +38,10 @@ class LeaderlessError(TargetError):
     """The target is well, and one partition has no leader there."""
 
 
+class ShortError(TargetError):
+    """The target is well, and one partition has fewer in-sync replicas than its topic wants."""
+
+
 class SameClusterError(TargetError):
     """The target is the source: each record would be copied again and again."""
 

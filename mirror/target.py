@@ -46,7 +46,7 @@ from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions import Transactions
 from mirror.admin import AGAIN, Created, NewTopicChoices, Refusal, create, grow
 from mirror.asking import Asking
-from mirror.errors import SameClusterError, TargetError, TopicRefusedError
+from mirror.errors import SameClusterError, ShortError, TargetError, TopicRefusedError
 from mirror.in_step import Setting
 from mirror.lane import Producer
 from mirror.provenance import same_cluster
@@ -232,7 +232,7 @@ class Target(Asking):
         return f"{error_name(refused[0].error_code)}: {refused[0].error_message or ''}" if refused else ""
 
     async def check_in_sync(self, partition: TopicPartition) -> None:
-        """Raise TargetError where a partition has fewer replicas in sync than its topic wants, as far as that is told.
+        """Raise ShortError where a partition has fewer replicas in sync than its topic wants, as far as that is told.
 
         A fence's marker there would be written late, and the coordinator lets nothing else begin until it is.
         """
@@ -247,7 +247,7 @@ class Target(Asking):
         if wanted is not None and in_sync < wanted:
             self.forget(partition.topic)
             name = f"{partition.topic}-{partition.partition}"
-            raise TargetError(f"{name} has {in_sync} in-sync replicas, and {MIN_IN_SYNC}={wanted}")
+            raise ShortError(f"{name} has {in_sync} in-sync replicas, and {MIN_IN_SYNC}={wanted}")
 
     async def in_sync_min(self, topic: str) -> int | None:
         """Return how many replicas of a topic must be in sync for it to take a batch; None where it does not tell."""

@@ -21,10 +21,12 @@ from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import ProduceResponse
 from mirror.answers import FENCED, LOST, MOVED, SHORT, nothing_arrived
 from mirror.errors import OvertakenError, TargetError
+from mirror.in_sync import InSync
 from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
 from mirror.lives import Begun
 from mirror.packing import Job
+from mirror.pipe import Pipe
 from mirror.sending import Host, Sender, Settings
 from mirror.target import Target
 from mirror.transaction import Event, State, Transaction, bytes_max, held_max, takes_s
@@ -50,6 +52,7 @@ class TransactionalSender(Sender):
         self.idle = asyncio.Event()
         self.idle.set()
         self._lives = lives
+        self._in_sync = InSync(target)
         self._lanes: set[Lane] = set()
         self._committed_records: dict[Lane, int] = {}  # of a life, up to the last commit
         self._asking: dict[Lane, None] = {}  # that have something to send
@@ -86,8 +89,14 @@ class TransactionalSender(Sender):
         self._lanes.discard(lane)
         self._committed_records.pop(lane, None)
         self._asking.pop(lane, None)
+        self._in_sync.forget(lane)
         super().drop(lane)
         self._step.set()
+
+    def connection_lost(self, pipe: Pipe) -> None:
+        """Note that a connection ended: with its broker, partitions may lack replicas from now on."""
+        self._in_sync.forget()
+        super().connection_lost(pipe)
 
     # -- what goes into a transaction
 
@@ -152,8 +161,8 @@ class TransactionalSender(Sender):
                 await self._mend()
 
     async def _one(self) -> None:
-        lanes = self._asked()
-        if not lanes or not self._lives.settled.is_set():
+        lanes = await self._asked()
+        if not lanes or self._why or not self._lives.settled.is_set():
             return
         link, now = self.link, asyncio.get_running_loop().time()
         seconds = takes_s(link.round_trip_s, self._lives.timeout_s)
@@ -175,13 +184,21 @@ class TransactionalSender(Sender):
         if one.stands(State.COMMITTED):
             self._committed()
 
-    def _asked(self) -> list[Lane]:
+    async def _asked(self) -> list[Lane]:
         """Take the lanes that ask and may go; who was left behind meanwhile asks once more when it has begun anew."""
         asking, self._asking = self._asking, {}
-        lanes = [lane for lane in asking if not (lane.is_gone or lane.is_unsure or self._is_left_behind(lane))]
+        lanes = [lane for lane in asking if self._may_go(lane)]
+        for lane, problem in (await self._in_sync.problems(lanes)).items():
+            if self._may_go(lane) and not lane.rests:
+                self.host.tell(lane.name, problem)
+                self._rest(lane)
+        lanes = [lane for lane in lanes if not lane.rests and self._may_go(lane)]
         chosen = chosen_together(lanes, self._in)
         self._asking.update(dict.fromkeys(lane for lane in lanes if lane not in chosen))
         return chosen
+
+    def _may_go(self, lane: Lane) -> bool:
+        return not (lane.is_gone or lane.is_unsure or self._is_left_behind(lane))
 
     async def _admit_all(self, more: list[tuple[str, int]], lanes: Iterable[Lane]) -> None:
         """Have the transaction take these lanes; of one that may not be written to this is told, and it waits."""
@@ -208,10 +225,11 @@ class TransactionalSender(Sender):
         loop = asyncio.get_running_loop()
         while one.stands(State.OPEN, State.CLOSING):
             self._step.clear()
-            lanes = self._asked() if one.stands(State.OPEN) and not self.stopping else []
-            if lanes:
+            lanes = await self._asked() if one.stands(State.OPEN) and not self.stopping else []
+            if lanes and one.stands(State.OPEN):
                 await self._admit_all([], lanes)
                 continue
+            self._asking.update(dict.fromkeys(lanes))  # it was full meanwhile
             if one.stands(State.OPEN) and loop.time() >= one.due_at:
                 one.on(Event.DUE)
             elif one.stands(State.OPEN) and not self._has_more():
@@ -254,6 +272,7 @@ class TransactionalSender(Sender):
     def _committed(self) -> None:
         lanes, self._in, self._transaction = self._in, set(), None
         self.host.transaction_ended("committed")
+        self._in_sync.committed(lane for lane in lanes if lane not in self._failures)
         for lane in lanes:
             batches, lane.uncommitted = lane.uncommitted, []
             for batch in batches:
@@ -302,6 +321,7 @@ class TransactionalSender(Sender):
 
     async def _find_out(self, lane: Lane) -> None:
         backoff = self._failures.setdefault(lane, self._backoff())
+        self._in_sync.forget(lane)
         codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
         broken = None
         if not self._is_stale(lane) and not self._why and self._may_send_again(lane, codes):

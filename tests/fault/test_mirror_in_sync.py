@@ -1,8 +1,9 @@
 """The mirror to three brokers of Apache Kafka, one killed, where a topic wants all three replicas in sync.
 
 Its leaders refuse what is sent, or have it and answer NOT_ENOUGH_REPLICAS_AFTER_APPEND. Fences and ends of transactions
-wait for the same replicas: with transactions the other topics do, too, and /health says so. Does not contain: killed
-leaders of topics that take records (test_mirror_cluster.py), our own brokers (test_mirror_held.py).
+wait for the same replicas: with transactions the other topics do, too, where the topic was in the last one, and /health
+says so. A topic that was short before it has something to send waits alone. Does not contain: killed leaders of topics
+that take records (test_mirror_cluster.py), our own brokers (test_mirror_held.py).
 """
 
 from __future__ import annotations
@@ -81,4 +82,39 @@ def test_a_target_short_of_replicas_doubles_nothing(cluster, tmp_path, transacti
             assert mirror.events("duplicates") == []
             assert mirror.metric("edge_mirror_target_lost_records_total") == 0
         found = audit(source.bootstrap, cluster.bootstrap, topics=topic)
+        assert found.proven, found.text
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_quiet_topic_that_falls_short_holds_up_no_other_in_transactions(cluster, tmp_path, is_leader):
+    """A transaction with its partitions would have no end before the brokers are back."""
+    topic, other = f"quiet-{is_leader}", f"busy-{is_leader}"
+    with EdgeBroker(tmp_path, name="source") as source:
+        create_topic(source.bootstrap, topic, 1)
+        create_topic(source.bootstrap, other, 1)
+        cluster.make_topic(f"lab.{topic}", 1, min_insync_replicas="3")
+        settings = {**FAST, "transactions": True}
+        with EdgeMirror(
+            tmp_path, source.bootstrap, cluster.bootstrap, topics=f"{topic}|{other}", site="lab", settings=settings
+        ) as mirror:
+            for name in (topic, other):
+                produce(source.bootstrap, name, 0, 100, is_young=True)
+                wait_for_all(cluster.bootstrap, f"lab.{name}", 0, 100)
+            leader = cluster.leader(f"lab.{topic}")
+            killed = leader if is_leader else next(board for board in cluster.boards if board is not leader)
+            killed.kill()
+            wait_until(
+                lambda: len(cluster.partitions(f"lab.{topic}")[0].isrs) == 2, ON_AGAIN_S, "it is short", poll_s=0.5
+            )
+            produce(source.bootstrap, topic, 100, 200, is_young=True)
+            wait_until(lambda: "in-sync replicas" in mirror.get("/health")[1], ON_AGAIN_S, "its name", poll_s=0.2)
+            for upto in (200, 300, 400):  # several transactions
+                produce(source.bootstrap, other, upto - 100, upto, is_young=True)
+                wait_for_all(cluster.bootstrap, f"lab.{other}", 0, upto)
+            assert mirror.get("/health")[0] == 503
+            killed.start()
+            cluster.wait_in_sync(f"lab.{topic}")
+            wait_for_all(cluster.bootstrap, f"lab.{topic}", 0, 200)
+            wait_until(lambda: mirror.get("/health")[0] == 200, ON_AGAIN_S, "healthy", poll_s=0.2)
+        found = audit(source.bootstrap, cluster.bootstrap, topics=f"{topic}|{other}")
         assert found.proven, found.text

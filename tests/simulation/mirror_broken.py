@@ -11,6 +11,7 @@ from typing import Any
 from kafka_wire.batches import pieces_of
 from mirror import epochs, isolating, lives, plan, resuming, sending, state
 from mirror import replicator as replicator_module
+from mirror.in_sync import InSync
 from mirror.lane import Lane
 from mirror.lives import Lives
 from mirror.offset_map import OffsetMap
@@ -75,12 +76,17 @@ async def store_nothing(_: TransactionalLives, states: Iterable[PartitionState])
     return [(one, one.write()) for one in states]
 
 
+async def no_problems(*_: Any) -> dict[Lane, str]:
+    return {}
+
+
 BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
-    "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 5),
+    "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 3),
     "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 97),
     "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 106),
-    "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 166),
+    "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 172),
     "the position is not in the transaction": ((TransactionalLives, "store", store_nothing), 5),
+    "a partition that is short of replicas is added to a transaction": ((InSync, "problems", no_problems), 833),
     "another begins behind a commit that was told twice": (
         (TransactionalLives, "_was_asked_again", property(lambda _: False, lambda *_: None)), 7517,
     ),

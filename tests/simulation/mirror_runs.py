@@ -122,6 +122,9 @@ class Schedule:
         self.world.cuts_at_bad = Random(f"poison {seed}").random() < 0.3
         if Random(f"breaks {seed}").random() < 0.2:
             self.acts += BREAKS
+        self.world.shortage = Random(f"short {seed}")
+        if self.world.shortage.random() < 0.2:
+            self.acts += [a_partition_of_the_target_lacks_replicas] * 2
         self.mode = mode = Mode(seed, transactions=transactions)
         if self.world.fenced and mode.is_used:
             self.world.coordinator = Coordinator(
@@ -243,6 +246,7 @@ class Schedule:
             if any(life.doubled for life in self.lives) and any(fate.gone == "cut" for fate in log.fates.values()):
                 allowed = self.allowed[partition]  # no epoch told where: all is sent again, and counted (plan.py)
                 allowed.doubles = allowed.map_anew = allowed.forgot = True
+        self.found += [] if world.coordinator is None else world.coordinator.short_added
         self.failure = "; ".join([*self.found[:1], *problems_of(world, lanes, self.allowed)])
 
     def is_through(self, life: Life) -> bool:
@@ -321,6 +325,22 @@ def connections_are_lost(run: Schedule) -> None:
     for connection in list(run.world.connections):
         if run.chance.random() < 0.7:
             connection.cut()
+
+
+async def a_partition_of_the_target_lacks_replicas(run: Schedule) -> None:
+    """Have its leader take nothing, nor a marker, for up to some minutes."""
+    world, chance = run.world, run.world.shortage
+    log = chance.choice(list(world.logs.values()))
+    at = run.at(log)
+    if at not in world.targets:
+        return
+    world.short[at] = world.loop.now
+    for _ in range(chance.randint(1, 6)):
+        await asyncio.sleep(chance.choice([0.1, 5.0, 120.0]) * chance.random())
+        await run.revive()
+        if chance.random() < 0.7:
+            chance.choice(list(world.logs.values())).append(chance.randint(1, 4), run.timestamp_ms())
+    world.short.pop(at, None)
 
 
 async def the_link_breaks_every_few_seconds(run: Schedule) -> None:

@@ -35,13 +35,14 @@ from mirror.state_records import Reading, Record
 from mirror.state_topic import StateTopic
 from mirror.target import Target
 from mirror.target_clock import TargetClock, boot_s
-from tests.simulation.mirror_coordinator import FENCED, SideCluster
+from tests.simulation.mirror_coordinator import FENCED, MARKED_AGAIN_S, SideCluster
 from tests.simulation.mirror_source import content, serial_of
 
 if TYPE_CHECKING:
     from tests.simulation.mirror_world import Life, World
 
 REMEMBERED = 5
+IN_SYNC_MIN = 2
 REQUEST_S = 3.0
 EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
 APPENDED_THOUGH = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -259,7 +260,7 @@ class TargetEnd(Target):
 
     def __init__(self, world: World, life: Life) -> None:
         self._world, self._life = world, life
-        self._kind, self._known = TargetError, {}
+        self._kind, self._known, self._in_sync_min = TargetError, {}, {}
         self.source_cluster_id = lambda: "source-cluster"
         self._open: dict[tuple[int, int], Connection] = {}
         self.cluster, self.pauses = self, Pauses()
@@ -290,6 +291,10 @@ class TargetEnd(Target):
                 self._world.make_topic(partition.topic)
         await self.topics()
         return dict(settings) if is_new else None
+
+    async def in_sync_min(self, topic: str) -> int | None:
+        async with self._world.call(self._life, TargetError):
+            return IN_SYNC_MIN
 
     async def request_bytes_max(self, node: int) -> int | None:
         """No right to ask."""
@@ -436,6 +441,8 @@ class SimulatedFencing:
         for at in sorted(partitions):
             if world.faults():
                 await asyncio.sleep(0.5 * world.chance.random() ** 4)  # mostly soon
+            while at in world.short:  # noqa: ASYNC110 - its leader takes none
+                await asyncio.sleep(MARKED_AGAIN_S)
             if at == world.state_at:
                 world.state_epoch = self._epoch
             elif at not in world.targets:

@@ -26,6 +26,7 @@ from tests.simulation.mirror_coordinator import FENCED, Coordinator, SideConnect
 from tests.simulation.mirror_source import SourceEnd, SourceLog, serial_of
 from tests.simulation.mirror_target import (
     APPENDED_THOUGH,
+    IN_SYNC_MIN,
     REFUSALS,
     Connection,
     StateLog,
@@ -143,6 +144,8 @@ class World:
         self.seen: dict[Partition, set[int]] = {}  # serials that ever were at the target
         self.target_ids: dict[str, str] = {}
         self.target_number = 0
+        self.short: dict[Partition, float] = {}  # that lack in-sync replicas, and since when
+        self.shortage = Random(0)  # decides what happens to these
         self.connections: dict[Connection | SideConnection | Witness, None] = {}
         self.cuts_at_bad = False  # records end their connection, instead of being refused
         self.fault_rate, self.slow_s, self.late_s = 0.0, 0.02, 1.0
@@ -208,7 +211,13 @@ class World:
         for (name, index), log in self.targets.items():
             topic = found.setdefault(name, Topic(self.target_ids[name], 0, {}))
             topic.leaders[index] = Leader(log.node, log.node_epoch)
+        for name, index in self.short.keys() & self.targets.keys():
+            found[name] = found[name]._replace(in_sync={**found[name].in_sync, index: IN_SYNC_MIN - 1})
         return found
+
+    def known_short_s(self, at: Partition) -> float:
+        """For how long a partition has lacked in-sync replicas; 0 where answers are lost that say so."""
+        return 0.0 if self.faults() else self.loop.now - self.short.get(at, self.loop.now)
 
     def make_topic(self, name: str) -> None:
         self.target_number += 1
@@ -220,6 +229,7 @@ class World:
     def drop_topic(self, name: str) -> None:
         self.target_ids.pop(name, None)
         for at in [at for at in self.targets if at[0] == name]:
+            self.short.pop(at, None)
             self.targets.pop(at).generation += 1
 
     def is_poison(self, data: bytes) -> bool:
@@ -235,6 +245,11 @@ class World:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         if any((one.value or b"")[8:11] == b"bad" for one in records_of(data)):
             return ErrorCode.INVALID_RECORD, -1
+        if at in self.short and self.shortage.random() < 0.7:
+            return ErrorCode.NOT_ENOUGH_REPLICAS, -1
+        if at in self.short:
+            refused, _ = self.append(at, data)
+            return refused or ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1
         code = self.chance.choice(REFUSALS) if self.faults() and self.chance.random() < self.fault_rate else 0
         if code and code not in APPENDED_THOUGH:
             return code, -1

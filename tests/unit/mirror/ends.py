@@ -23,7 +23,7 @@ from kafka_wire.looking import Look, Own
 from kafka_wire.partitions import TopicPartition
 from mirror.asking import Content, Contents
 from mirror.epochs import EpochEnd
-from mirror.errors import TargetError
+from mirror.errors import ShortError, TargetError
 from mirror.lane import Producer
 from mirror.pauses import Pauses
 from mirror.reading import Answer
@@ -219,7 +219,7 @@ class MemoryTarget(Target):
 
     async def check_in_sync(self, partition):
         if self.short:
-            raise TargetError(self.short)
+            raise ShortError(self.short)
 
     def topic_id(self, topic):
         return self.topic_ids

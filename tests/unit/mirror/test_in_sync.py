@@ -23,10 +23,12 @@ from edge_broker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from kafka_wire.apis import TOPIC_RESOURCE
+from kafka_wire.cluster import Leader, Topic
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from mirror import replicator, sending
-from mirror.errors import TargetError
+from mirror.errors import ShortError, TargetError
+from mirror.in_sync import InSync
 from mirror.target import Target
 from tests.support.scripted_wire import APIS, playing
 from tests.unit.mirror.ends import FENCED, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
@@ -96,6 +98,60 @@ async def test_a_partition_that_is_not_known_to_be_short_is_fenced(broker, targe
     for _ in range(3):
         await target.check_in_sync(TP)
     assert broker.configs_asked == asked
+
+
+class Described:
+    """A target that describes topics; a text is that of an error."""
+
+    def __init__(self, topics, short=""):
+        self.told, self.short, self.times = topics, short, 0
+
+    async def topics(self, names):
+        self.times += 1
+        if isinstance(self.told, str):
+            raise TargetError(self.told)
+        return self.told
+
+    async def check_in_sync(self, partition):
+        if self.short:
+            raise (ShortError if "short" in self.short else TargetError)(self.short)
+
+
+class Named:
+    """What is asked of a partition stream."""
+
+    target_topic, partition, at_target = "t", TP, TP
+
+
+LED, LEADERLESS = Topic("t", 0, {0: Leader(7, 3)}), Topic("t", 0, {0: Leader(-1, 3)})
+
+
+@pytest.mark.parametrize(
+    ("topics", "short", "problem"),
+    [
+        ({"t": LED}, "", None),
+        ({"t": LED}, "t-0 is short", "t-0 is short"),
+        ({"t": LED}, "the settings are not answered", None),
+        ({"t": LEADERLESS}, "", "t-0 has no leader"),
+        ({}, "", None),
+        ("the target is away", "", None),
+    ],
+)
+async def test_which_partitions_are_left_out_of_a_transaction(topics, short, problem):
+    lane = Named()
+    found = await InSync(Described(topics, short)).problems([lane])
+    assert list(map(found.get, [lane])) == [problem]
+
+
+async def test_what_was_committed_a_moment_ago_is_not_looked_at_until_a_connection_is_lost():
+    lane = Named()
+    target = Described({"t": LED}, "t-0 is short")
+    in_sync = InSync(target)
+    in_sync.committed([lane])
+    assert await in_sync.problems([lane]) == {}
+    assert target.times == 0
+    in_sync.forget()
+    assert await in_sync.problems([lane]) == {lane: "t-0 is short"}
 
 
 async def test_no_marker_is_written_while_a_partition_is_short(monkeypatch):

@@ -17,7 +17,7 @@ from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.errors import ConnectionLost
 from kafka_wire.fencing import Overtaken
 from kafka_wire.transactions import Described
-from mirror import isolating, replicator, sending
+from mirror import in_sync, isolating, replicator, sending
 from tests.unit.mirror.ends import FENCED, TP, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Run
 
@@ -329,3 +329,39 @@ async def test_without_transactions_nothing_is_sent():
     run = run_of(source, target)
     await run.until(lambda: "runs none for us" in run.replicator.trouble())
     assert target.log == []
+
+
+SHORT = "lab.readings-0 has 1 in-sync replicas, and min.insync.replicas=2"
+
+
+@pytest.mark.parametrize("known_s", [0.0, 3600.0])
+async def test_a_partition_that_is_known_to_be_short_of_replicas_is_added_to_no_transaction(monkeypatch, known_s):
+    """A marker there would hold up all. Soon after a commit it is only looked at where a connection broke."""
+    monkeypatch.setattr(in_sync, "KNOWN_S", known_s)
+    source, target, seen = source_of(RECORDS // 2), TransactionalTarget(), []
+
+    class Watched(MemoryTransactions):
+        async def add(self, partitions):
+            assert AT_TARGET not in partitions or not target.short
+            return await super().add(partitions)
+
+    target.transactions = lambda name, timeout_ms: Watched(target, timeout_ms)
+    run = run_of(source, target)
+
+    def falls_short_then_is_whole():
+        committed = len(target.committed)
+        if committed == RECORDS // 2 and not seen and run.acked == committed and not target.is_open:
+            seen.append("short")
+            target.short = SHORT
+            if known_s:
+                target.open._end()
+            source.log, source.end = [record(offset) for offset in range(RECORDS)], RECORDS
+        if len(seen) == 1 and SHORT in run.replicator.trouble():
+            seen.append("named")
+            target.short = ""
+        return committed == RECORDS and not run.replicator.trouble()
+
+    await run.until(falls_short_then_is_whole)
+    assert seen == ["short", "named"]
+    assert target.committed == list(range(RECORDS))
+    assert not target.aborted
