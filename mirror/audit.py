@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from drupelet.errors import CommandFailed
 from kafka_wire.partitions import TopicPartition
-from mirror.audit_account import Account
+from mirror.audit_account import Account, Audited
 from mirror.audit_arguments import Only
-from mirror.audit_ends import End
+from mirror.audit_ends import End, UnreadError
 from mirror.audit_facts import Facts
-from mirror.audit_lines import Begin, all_line, begin_line, facts_line, parts_line, range_line
+from mirror.audit_lines import Begin, all_line, begin_line, facts_line, parts_line, range_line, unread_line
 from mirror.audit_live import LiveEnd
 from mirror.audit_matching import SIDES, Side, match
 from mirror.audit_ranges import Range
@@ -48,22 +48,6 @@ class Ways(NamedTuple):
     target_by: str | None = None
 
 
-class Audited(NamedTuple):
-    """What was audited, and remarks for a person.
-
-    `one_sided` are partitions that the target alone has, `unread` those of which an end returns nothing now.
-    """
-
-    accounts: list[Account]
-    one_sided: list[Facts]
-    remarks: list[str]
-    unread: list[Facts]
-
-    def is_proven(self, *, may_double: bool) -> bool:
-        """Return whether all partitions were audited, and nothing differs."""
-        return not self.unread and all(account.is_proven(may_double=may_double) for account in self.accounts)
-
-
 Tell = Callable[[str, int, int], None]
 """Told of progress: the partition, the offsets that were read of it, and of how many."""
 
@@ -87,8 +71,13 @@ async def audit(config: Config, ways: Ways, only: Only | None, tell: Tell) -> Au
                 continue
             there = told if told.is_compacted is not None else told._replace(is_compacted=here.is_compacted)
             account = Account(here, there, older=older)
-            await _audit({"source": source, "target": target}, account, tell)
-            audited.accounts.append(account)
+            try:
+                await _audit({"source": source, "target": target}, account, tell)
+            except UnreadError as error:
+                facts = account.facts[error.side]
+                audited.unread.append(facts._replace(unknown=str(error), ledger=(), state=None))
+            else:
+                audited.accounts.append(account)
     return audited
 
 
@@ -165,7 +154,10 @@ async def _explain(ends: Mapping[Side, End], account: Account) -> None:
     if number is None:
         return
     offsets: dict[Side, int | None] = {"source": told[number].source_offset, "target": told[number].target_offset}
-    here, there = [await ends[side].parts(offset or 0) for side, offset in offsets.items()]
+    try:
+        here, there = [await ends[side].parts(offset or 0) for side, offset in offsets.items()]
+    except UnreadError:
+        return  # that it is changed is known
     if here is not None and there is not None:
         differ = [name for name in PARTS if getattr(here, name) != getattr(there, name)]
         told[number] = told[number]._replace(parts=tuple(differ))
@@ -184,11 +176,8 @@ async def tell_digests(side: Side, config: Config, only: Only | None, *, each: b
                 raise CommandFailed(f"{facts.name}-{facts.partition} cannot be read: {facts.unknown}")
             yield facts_line(facts)
             if only is not None and only.first is not None and only.end is not None:
-                for one in await end.again(only.first, only.end):
-                    yield range_line(one, each=each)
-                parts = await end.parts(only.first) if only.end == only.first + 1 else None
-                if parts is not None:
-                    yield parts_line(parts)
+                async for line in _lines_of(end, facts, only.first, only.end, each):
+                    yield line
                 continue
             async for line in _range_lines(end, facts, each, tell):
                 yield line
@@ -197,13 +186,28 @@ async def tell_digests(side: Side, config: Config, only: Only | None, *, each: b
         await end.close()
 
 
+async def _lines_of(end: LiveEnd, facts: Facts, first: int, last: int, each: bool) -> AsyncIterator[str]:
+    """The lines of the records in [first, last), and of the parts of a single one. Raises CommandFailed."""
+    try:
+        for one in await end.again(first, last):
+            yield range_line(one, each=each)
+        parts = await end.parts(first) if last == first + 1 else None
+    except UnreadError as error:
+        raise CommandFailed(f"{facts.name}-{facts.partition} cannot be read: {error}") from error
+    if parts is not None:
+        yield parts_line(parts)
+
+
 async def _range_lines(end: LiveEnd, facts: Facts, each: bool, tell: Tell) -> AsyncIterator[str]:
     """The lines of a partition's ranges; of a topic that compacts always with each record's digest.
 
     There either end may have let any record go, so that few ranges are the same.
     """
     name = f"{facts.topic}-{facts.partition}"
-    while (one := await end.range()) is not None:
-        yield range_line(one, each=each or facts.is_compacted is not False)
-        if one.records:
-            tell(name, one.last - facts.start, facts.end - facts.start)
+    try:
+        while (one := await end.range()) is not None:
+            yield range_line(one, each=each or facts.is_compacted is not False)
+            if one.records:
+                tell(name, one.last - facts.start, facts.end - facts.start)
+    except UnreadError as error:
+        yield unread_line(str(error))

@@ -411,6 +411,23 @@ class Account:
                 yield one
 
 
+class Audited(NamedTuple):
+    """What was audited, and remarks for a person.
+
+    `one_sided` are partitions that the target alone has, `unread` those of which an end returns nothing now, or read no
+    further.
+    """
+
+    accounts: list[Account]
+    one_sided: list[Facts]
+    remarks: list[str]
+    unread: list[Facts]
+
+    def is_proven(self, *, may_double: bool) -> bool:
+        """Return whether all partitions were audited, and nothing differs."""
+        return not self.unread and all(account.is_proven(may_double=may_double) for account in self.accounts)
+
+
 def _told(parts: Sequence[Part]) -> bool:
     return all(one.digests is not None for one in parts)
 

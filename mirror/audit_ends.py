@@ -1,5 +1,7 @@
 """What an audit asks of an end, whoever tells it: audit_live.py asks the cluster, audit_told.py reads what was told.
 
+An end that cannot read on of one partition raises UnreadError: that one is not audited, and the others are.
+
 Must never come in: what is compared, and what it means.
 """
 
@@ -13,8 +15,19 @@ from mirror.audit_matching import Side
 from mirror.audit_ranges import Parts, Range
 
 
+class UnreadError(Exception):
+    """An end reads no further in a partition: half a sentence of why. It may go on to the next partition."""
+
+    def __init__(self, side: Side, why: str) -> None:
+        super().__init__(why)
+        self.side: Side = side
+
+
 class End(Protocol):
-    """One end, partition by partition, ascending by the source's names; CommandFailed where it cannot tell."""
+    """One end, partition by partition, ascending by the source's names; CommandFailed where it cannot tell.
+
+    `range`, `again` and `parts` raise UnreadError.
+    """
 
     side: Side
     at_ms: int

@@ -5,6 +5,7 @@
 | `{"digests":1,"of":"target","at_ms":…,"asked":""}` | the first: version, whose, when, of what alone; cluster id |
 | `{"partition":["readings",0],…}` | what follows is this one's; the keys of Facts. The source's names, ascending |
 | `{"r":"DIGEST","runs":[[700,512]],…}` | one range, the keys below |
+| `{"unread":"…","holes":[[0,0,"unread"]]}` | it was read no further, and why; older releases refuse the hole |
 | `{"parts":[1700000000000,"…","…","…"]}` | of one record that alone was asked for: Parts |
 | `{"all":4}` | the last: so many partitions were told |
 
@@ -56,6 +57,12 @@ class Begin(NamedTuple):
     at_ms: int
     asked: str
     cluster_id: str = ""
+
+
+class Unread(NamedTuple):
+    """The line of a partition that was read no further."""
+
+    why: str
 
 
 class All(NamedTuple):
@@ -124,7 +131,12 @@ def parts_line(parts: Parts) -> str:
     return _json({"parts": list(parts)})
 
 
-Line = Begin | Facts | Range | Parts | All
+def unread_line(why: str) -> str:
+    """The line of a partition that was read no further."""
+    return _json({"unread": why, "holes": [[0, 0, "unread"]]})
+
+
+Line = Begin | Facts | Range | Parts | Unread | All
 
 
 def read_line(line: str) -> Line:
@@ -140,6 +152,8 @@ def read_line(line: str) -> Line:
         if "parts" in fields:
             timestamp, *digests = fields["parts"]
             return Parts(_number(timestamp), *map(str, digests))
+        if "unread" in fields:
+            return Unread(str(fields["unread"]))
         if "all" in fields:
             return All(_number(fields["all"]))
         return _range(fields)

@@ -17,12 +17,13 @@ from kafka_wire.batches import BadBatch, Piece
 from kafka_wire.cluster import Topic
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
+from mirror.audit_ends import UnreadError
 from mirror.audit_facts import Facts
 from mirror.audit_ledger import Found, entries_of, note_entry
 from mirror.audit_matching import Side
 from mirror.audit_origins import Origins
 from mirror.audit_ranges import Parts, Range, parts_of
-from mirror.audit_reading import LogReader
+from mirror.audit_reading import LogReader, Silence
 from mirror.config import Config
 from mirror.errors import SourceError
 from mirror.offsets import Commit
@@ -42,6 +43,7 @@ class LiveEnd:
         self._only = only
         client = config.source_client if side == "source" else config.target_client
         self._timeout_s = client.request_timeout_ms / 1000
+        self._silence = Silence(self._timeout_s)
         self._source = Source(client, config.group_id)
         self.target_id: str | None = None
         """The target's cluster id as that end told it, for the source alone; set it before `open`."""
@@ -150,7 +152,7 @@ class LiveEnd:
             return found
         partition = TopicPartition(LEDGER_TOPIC, 0)
         starts, ends = await self._source.bounds([partition])
-        reader = LogReader(self._source, partition, self._timeout_s, keyed=False)
+        reader = LogReader(self._source, partition, self._silence, keyed=False)
         async with contextlib.aclosing(reader.pieces(starts[partition], ends[partition])) as pieces:
             async for piece in pieces:
                 for record in records_of(piece.batch) if isinstance(piece, Piece) else ():
@@ -173,7 +175,7 @@ class LiveEnd:
         reader = LogReader(
             self._source,
             partition,
-            self._timeout_s,
+            self._silence,
             keyed=facts.is_compacted is not False,
             passes_over=self._origins.of(partition, () if commit is None else commit.passed_over),
         )
@@ -183,19 +185,19 @@ class LiveEnd:
         """The next range."""
         if self._reading is None:
             return None
-        with self._told():
+        with self._read_on():
             return await anext(self._reading, None)
 
     async def again(self, first: int, end: int) -> Sequence[Range]:
         """Read that anew."""
-        with self._told():
+        with self._read_on():
             return [one async for one in self._read(first, end) if one.records]
 
     async def parts(self, offset: int) -> Parts | None:
         """Read one record."""
         facts = self._now
         assert facts is not None
-        with self._told():
+        with self._read_on():
             found = await self._source.record_at(TopicPartition(facts.name, facts.partition), offset)
         return None if found is None else parts_of(*found)
 
@@ -208,6 +210,14 @@ class LiveEnd:
         """Let the connections go."""
         await self._stop_reading()
         await self._source.close()
+
+    @contextlib.contextmanager
+    def _read_on(self) -> Iterator[None]:
+        """Raise UnreadError where the partition cannot be read."""
+        try:
+            yield
+        except (SourceError, WireError, BadBatch, Refusal, ProtocolViolation) as error:
+            raise UnreadError(self.side, f"the {self.side} cannot be read: {error}") from error
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """One partition's log, read from its leader and cut into ranges of digests.
 
 What a fetch brings is digested while the next one is under way. A leader that moved, or a connection that was lost,
-is asked for anew until nothing was answered for `timeout_s`. Memory: two answers, and what one of them unpacks to.
+is asked for again until nothing was answered for `Silence.wait_s`. Memory: two answers, and what one unpacks to.
 
 Must never come in: which partitions, and what becomes of the ranges.
 """
@@ -28,6 +28,7 @@ from mirror.errors import SourceError
 
 ANSWER_BYTES_MAX = 1024 * 1024
 WAIT_S = 0.1, 2.0  # the first and the longest between two attempts
+WAIT_S_LEAST = 2.0
 _AGAIN = {
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -38,6 +39,24 @@ _AGAIN = {
 }
 
 
+class Silence:
+    """How long the partitions of one end wait for answers: each that waits in vain halves that for those after it.
+
+    A broker that answers nothing for `timeout_s` is not asked again.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        """`timeout_s` is for one request, and the first wait."""
+        self.timeout_s = self.wait_s = timeout_s
+        self.brokers: set[int] = set()
+
+    def waited_in_vain(self, waited_s: float, brokers: set[int]) -> None:
+        """Note that nothing was answered, and which brokers were asked last."""
+        self.wait_s = min(self.wait_s, max(WAIT_S_LEAST, self.wait_s / 2))
+        if waited_s >= self.timeout_s:
+            self.brokers |= brokers
+
+
 class LogReader:
     """The log of one partition; raises SourceError for what cannot be read, at either end."""
 
@@ -45,7 +64,7 @@ class LogReader:
         self,
         asking: Asking,
         partition: TopicPartition,
-        timeout_s: float,
+        silence: Silence,
         *,
         keyed: bool,
         passes_over: PassesOver | None = None,
@@ -53,8 +72,9 @@ class LogReader:
         """`keyed`: digest the keys, too. Batches of the producers that `passes_over` names count as from the target."""
         self._asking = asking
         self._partition = partition
-        self._timeout_s = timeout_s
+        self._silence = silence
         self._keyed = keyed
+        self._unanswered: set[int] = set()  # the leader, until it answers what it was asked last
         self._passes_over = passes_over
 
     async def ranges(self, offset: int, end: int) -> AsyncGenerator[Range]:
@@ -129,7 +149,7 @@ class LogReader:
 
     async def _fetch(self, offset: int) -> PartitionData:
         backoff, loop = Backoff(*WAIT_S), asyncio.get_running_loop()
-        until = loop.time() + self._timeout_s
+        began_at, wait_s = loop.time(), self._silence.wait_s
         while True:
             try:
                 data = await self._asked(offset)
@@ -140,13 +160,18 @@ class LogReader:
                 why = error_name(data.error_code)
             except WireError as error:
                 why = str(error)
-            if loop.time() >= until:
+            waited_s = loop.time() - began_at
+            if waited_s >= wait_s:
+                self._silence.waited_in_vain(waited_s, self._unanswered)
                 raise self._error(offset, why)
             self._asking.forget(self._partition.topic)
             await asyncio.sleep(backoff.next_s())
 
     async def _asked(self, offset: int) -> PartitionData:
         leader = await self._leader()
+        if leader in self._silence.brokers:
+            raise WireError(f"broker {leader}, its leader, has not answered")
+        self._unanswered = {leader}
         wanted = FetchPartition(
             partition=self._partition.partition, fetch_offset=offset, partition_max_bytes=ANSWER_BYTES_MAX
         )
@@ -159,7 +184,8 @@ class LogReader:
             topics=[FetchTopic(topic=self._partition.topic, partitions=[wanted])],
         )
         connection = await self._asking.cluster.connection(leader, SIDE)
-        answer = await connection.ask(FETCH, request, timeout_s=self._timeout_s)
+        answer = await connection.ask(FETCH, request, timeout_s=self._silence.timeout_s)
+        self._unanswered = set()
         if answer.error_code:
             raise WireError(error_name(answer.error_code))
         told = [one for topic in answer.responses for one in topic.partitions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mirror.audit_account import FAULTS, SOURCE_CLASSES, TARGET_CLASSES, Account
+from mirror.audit_account import FAULTS, SOURCE_CLASSES, TARGET_CLASSES, Account, Audited
 from mirror.audit_differences import Difference
 from mirror.audit_facts import Facts
 from mirror.audit_matching import SIDES, Side
@@ -47,13 +47,9 @@ def _table(side: Side, accounts: Sequence[Account]) -> str:
     return table(head, rows)
 
 
-def sentences(
-    accounts: Sequence[Account], one_sided: Sequence[Facts], *, may_double: bool, unread: Sequence[Facts] = ()
-) -> list[str]:
-    """The first differences of the partitions, one each and at most SHOWN_MAX, what is foreign, and the verdict.
-
-    `unread` are partitions of which an end returns nothing now; with one of them nothing is proven as a whole.
-    """
+def sentences(found: Audited, *, may_double: bool) -> list[str]:
+    """The first differences of the partitions, one each and at most SHOWN_MAX, what is foreign, and the verdict."""
+    accounts, one_sided, _, unread = found
     said = [
         _first(account, may_double)
         for account in accounts
@@ -76,7 +72,7 @@ def sentences(
     said += _reasons(accounts)
     differ = sum(not account.is_proven(may_double=may_double) for account in accounts)
     compared = sum(account.compared for account in accounts)
-    if differ or unread:
+    if not found.is_proven(may_double=may_double):
         not_audited = f", {len(unread)} {_are(len(unread))} not audited" if unread else ""
         of = len(accounts) + len(unread)
         said.append(f"NOT PROVEN: {differ} of {of} partitions differ{not_audited}; {compared} records are the same.")
@@ -121,21 +117,14 @@ def _say(one: Difference, facts: Facts) -> str:
     )
 
 
-def as_json(
-    accounts: Sequence[Account],
-    one_sided: Sequence[Facts],
-    remarks: Sequence[str],
-    *,
-    may_double: bool,
-    unread: Sequence[Facts] = (),
-) -> dict[str, Any]:
+def as_json(found: Audited, *, may_double: bool) -> dict[str, Any]:
     """All of it."""
     return {
-        "proven": not unread and all(account.is_proven(may_double=may_double) for account in accounts),
-        "remarks": list(remarks),
-        "partitions": [_account(account, may_double) for account in accounts],
-        "not_at_the_source": [[one.name, one.partition] for one in one_sided],
-        "not_audited": [[one.name, one.partition, one.unknown] for one in unread],
+        "proven": found.is_proven(may_double=may_double),
+        "remarks": found.remarks,
+        "partitions": [_account(account, may_double) for account in found.accounts],
+        "not_at_the_source": [[one.name, one.partition] for one in found.one_sided],
+        "not_audited": [[one.name, one.partition, one.unknown] for one in found.unread],
     }
 
 

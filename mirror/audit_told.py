@@ -15,8 +15,9 @@ from typing import Protocol
 
 from drupelet.errors import CommandFailed, reason
 from mirror.audit_arguments import Only
+from mirror.audit_ends import UnreadError
 from mirror.audit_facts import Facts
-from mirror.audit_lines import LINE_BYTES_MAX, All, BadLine, Begin, Line, read_line
+from mirror.audit_lines import LINE_BYTES_MAX, All, BadLine, Begin, Line, Unread, read_line
 from mirror.audit_matching import Side
 from mirror.audit_ranges import Parts, Range
 
@@ -31,7 +32,7 @@ class ToldEnd:
         self._told_by = told_by
         self._only = only
         self._lines: AsyncGenerator[str] | None = None
-        self._line: Facts | Range | All | None = None
+        self._line: Facts | Range | Unread | All | None = None
         self._now: Facts | None = None
         self._count = 0
 
@@ -62,7 +63,7 @@ class ToldEnd:
     def _bad(self, why: str) -> CommandFailed:
         return CommandFailed(f"the digests of the {self.side} ({self._told_by.name}) cannot be used: {why}")
 
-    async def _read(self) -> Facts | Range | All:
+    async def _read(self) -> Facts | Range | Unread | All:
         assert self._lines is not None
         line = await anext(self._lines, None)
         if line is None:
@@ -82,7 +83,7 @@ class ToldEnd:
         return found
 
     async def _next(self) -> Facts | None:
-        while isinstance(self._line, Range):
+        while isinstance(self._line, Range | Unread):
             self._line = await self._read()
         self._now = self._line if isinstance(self._line, Facts) else None
         if self._now is not None:
@@ -93,6 +94,8 @@ class ToldEnd:
     async def range(self) -> Range | None:
         """The next range."""
         found = self._line
+        if isinstance(found, Unread):
+            raise UnreadError(self.side, found.why)
         if not isinstance(found, Range):
             return None
         self._line = await self._read()
@@ -111,8 +114,11 @@ class ToldEnd:
             return []
         only = Only(self._now.topic, self._now.partition, first, end)
         lines = self._told_by.lines(("--each", "--only", str(only)))
-        async with contextlib.aclosing(lines):
-            return [self._parsed(line) async for line in lines]
+        try:
+            async with contextlib.aclosing(lines):
+                return [self._parsed(line) async for line in lines]
+        except CommandFailed as error:
+            raise UnreadError(self.side, f"the {self.side} cannot be read again: {error}") from error
 
     async def close(self) -> None:
         """End the command."""

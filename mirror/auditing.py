@@ -12,6 +12,7 @@ import time
 from drupelet.errors import CommandFailed
 from drupelet.ledger import LEDGER_TOPIC
 from mirror import audit as audits
+from mirror.audit_account import Audited
 from mirror.audit_arguments import Only
 from mirror.audit_matching import Side
 from mirror.audit_show import as_json as shown_as_json
@@ -31,18 +32,14 @@ async def audit(config: Config, ways: audits.Ways, only: Only | None, *, as_json
         progress.end()
     _check_selection(config, only, found)
     if as_json:
-        shown = shown_as_json(
-            found.accounts, found.one_sided, found.remarks, may_double=may_double, unread=found.unread
-        )
-        print(json.dumps(shown))
+        print(json.dumps(shown_as_json(found, may_double=may_double)))
     else:
         print(tables(found.accounts))
-        said = sentences(found.accounts, found.one_sided, may_double=may_double, unread=found.unread)
-        print("", *found.remarks, *said, sep="\n")
+        print("", *found.remarks, *sentences(found, may_double=may_double), sep="\n")
     return 0 if found.is_proven(may_double=may_double) else 1
 
 
-def _check_selection(config: Config, only: Only | None, found: audits.Audited) -> None:
+def _check_selection(config: Config, only: Only | None, found: Audited) -> None:
     """Nothing is proven where a pattern is misspelt."""
     if found.unread:
         return

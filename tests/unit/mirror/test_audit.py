@@ -13,7 +13,7 @@ import pytest
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import LOG_APPEND_TIME, build_batch
 from kafka_wire.batches import Piece, merged, pieces_of
-from mirror.audit_account import Account
+from mirror.audit_account import Account, Audited
 from mirror.audit_facts import Entry, Facts
 from mirror.audit_ledger import entries_of, note_entry
 from mirror.audit_lines import BadLine, Begin, begin_line, facts_line, parts_line, range_line, read_line
@@ -244,11 +244,11 @@ LOST = f"{FIRST} the record at source offset 2 is lost: the target does not have
 )  # fmt: skip
 def test_what_is_said(target, said):
     account = audited(range(5), target)
-    lines = sentences([account], [], may_double=False)
+    lines = sentences(Audited([account], [], [], []), may_double=False)
     assert lines[0] == said
     assert lines[-1].startswith("PROVEN" if len(target) == 6 else "NOT PROVEN")
     assert ("LOST" in tables([account])) == ("lost" in said)
-    told = as_json([account], [], [], may_double=False)
+    told = as_json(Audited([account], [], [], []), may_double=False)
     assert json.loads(json.dumps(told))["proven"] == (len(target) == 6)
 
 
@@ -258,19 +258,19 @@ def test_what_is_said(target, said):
 def test_the_parts_that_differ_are_said(parts, said):
     account = audited(range(5), [0, 1, 9, 3, 4])
     account.differences.told[0] = account.differences.told[0]._replace(parts=parts)
-    assert said in sentences([account], [], may_double=False)[0]
+    assert said in sentences(Audited([account], [], [], []), may_double=False)[0]
 
 
 def test_doubles_may_be_let_be():
     account = audited(range(5), [0, 1, 1, 2, 3, 4])
     assert not account.is_proven()
     assert account.is_proven(may_double=True)
-    assert len(sentences([account], [], may_double=False)) == 2
-    assert len(sentences([account], [FACTS], may_double=True)) == 2
+    assert len(sentences(Audited([account], [], [], []), may_double=False)) == 2
+    assert len(sentences(Audited([account], [FACTS], [], []), may_double=True)) == 2
 
 
 def test_many_partitions_that_differ_are_not_all_said():
     accounts = [audited([0, 1], [0]) for _ in range(15)]
-    lines = sentences(accounts, [], may_double=False)
+    lines = sentences(Audited(accounts, [], [], []), may_double=False)
     assert len(lines) == 12
     assert lines[10] == "5 more partitions differ; --json has them all."
