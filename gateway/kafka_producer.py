@@ -133,6 +133,12 @@ class KafkaProducer:
         except TimeoutError:
             return f"{servers} does not answer"
 
+    def halt(self) -> None:
+        """Send nothing more; requests in flight may still be answered."""
+        sender = self._producer._sender.sender_task
+        if sender is not None:
+            sender.cancel()
+
     async def discard(self) -> None:
         """Close without flushing: cancel the sender, whose flush would wait for a broker that is away."""
         client = self._producer

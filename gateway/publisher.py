@@ -63,6 +63,9 @@ class Producer(Protocol):
     async def lost(self) -> str:
         """Why no broker is connected for longer than a moment, and empty where one is; tries to connect."""
 
+    def halt(self) -> None:
+        """Send nothing more: a later batch must not come before one that has failed."""
+
     async def discard(self) -> None:
         """Close at once, leaving unsent what is unsent."""
 
@@ -266,6 +269,8 @@ class Publisher:
             self._start_lane(lane)
         while not self._broken.done():
             await asyncio.wait([self._broken], timeout=min(LOOK_S, self._replace_after_s))
+            if self._broken.done():
+                break
             await self._look(producer)
             if self._pending_records and time.monotonic() - self._last_progress_s > self._replace_after_s:
                 # it never asks the bootstrap servers again: a broker that came back elsewhere is found only afresh
@@ -309,6 +314,8 @@ class Publisher:
     def _break(self, error: BaseException) -> None:
         if self._broken is not None and not self._broken.done():
             self._broken.set_result(error)
+            if self._producer is not None:
+                self._producer.halt()
 
     async def _run_lane(self, lane: _Lane, producer: Producer) -> None:
         while True:

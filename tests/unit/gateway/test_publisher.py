@@ -61,6 +61,7 @@ class FakeBroker:
         self.log: list[Record] = []
         self.away = False
         self.lost = ""
+        self.lost_after_s = 0.0
         self.unknown_topics: set[str] = set()
         self.request_bytes_max = 0
         self.verdict: Verdict = lambda _batch: None
@@ -81,6 +82,7 @@ class FakeProducer:
         self.open: dict[str, list[tuple[Record, asyncio.Future[Any]]]] = {}
         self.discarded = False
         self.failed = False
+        self.halted = False
 
     async def send(self, given: Record) -> asyncio.Future[Any]:
         if self.failed:
@@ -100,7 +102,7 @@ class FakeProducer:
 
     def _deliver(self, topic: str) -> None:
         batch = self.open.pop(topic)
-        if self.discarded or self.broker.away:
+        if self.halted or self.discarded or self.broker.away:
             return  # no answer, ever
         self.broker.batches.append([given.value for given, _ in batch])
         error = self.broker.verdict([given for given, _ in batch])
@@ -114,7 +116,11 @@ class FakeProducer:
                 answer.set_exception(error)
 
     async def lost(self) -> str:
+        await asyncio.sleep(self.broker.lost_after_s)
         return self.broker.lost
+
+    def halt(self) -> None:
+        self.halted = True
 
     async def discard(self) -> None:
         self.discarded = True
@@ -227,6 +233,20 @@ async def test_a_failed_batch_is_sent_again_before_what_came_later() -> None:
     assert first_occurrences(values(broker, "a")) == [b"%d" % number for number in range(0, 300, 2)]
     assert first_occurrences(values(broker, "b")) == [b"%d" % number for number in range(1, 300, 2)]
     assert len(broker.producers) >= 3
+
+
+@pytest.mark.parametrize("failed_batch", [0, 3])
+async def test_a_producer_that_failed_delivers_nothing_more(failed_batch: int) -> None:
+    """A record that was being queued meanwhile must not come before those of the failed batch."""
+    broker = FakeBroker()
+    broker.lost_after_s = 0.05  # a broker that does not answer
+    broker.verdict = lambda _batch: KafkaFailure("no leader") if len(broker.batches) == failed_batch + 1 else None
+    async with running(broker) as publisher:
+        for number in range(2_000):
+            publisher.offer(record(b"%d" % number), lambda: None)
+        await asyncio.wait_for(publisher.drained(), 30)
+    assert first_occurrences(values(broker)) == [b"%d" % number for number in range(2_000)]
+    assert len(broker.producers) == 2
 
 
 async def test_a_producer_without_answers_is_replaced() -> None:
