@@ -3,6 +3,8 @@
 systemd-journal-remote 252 wrote the files: 25 entries of each of three machines, a second apart. The clock of `b` is
 30 s late, `c` boots after entry 19. The gateway was stopped after `a 13`, which journalctl ordered before `c 13`;
 entries 20 to 24 were written after that.
+
+systemd-journal-remote 254 wrote the files compressed by xz and lz4, with SYSTEMD_JOURNAL_COMPRESS.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import zstandard
 from gateway import state
 from gateway.config import JournalConfig
 from gateway.sources.journal import JournalSource
+from gateway.systemd_journal.file_format import read_header
+from tests.support.journal_exports import long_entries
+from tests.support.journal_reading import CODEC_FLAGS, differences
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_sources import FakePublisher
@@ -77,3 +82,24 @@ async def test_where_the_cursors_entry_is_gone_the_loss_is_ledgered(tmp_path: Pa
         await until(source.ready.is_set)
     assert [loss.records for loss, _ in publisher.losses] == [None]
     assert numbers(publisher, b"c") == (list(range(13, 25)) if "c" in machines else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("xz-compact-keyed", "XZ"),
+        ("xz-regular-plain", "XZ"),
+        ("lz4-compact-plain", "LZ4"),
+        ("lz4-regular-keyed", "LZ4"),
+    ],
+)
+def test_long_fields_that_systemd_compressed_are_read(tmp_path: Path, name: str, codec: str) -> None:
+    path = tmp_path / "remote.journal"
+    with zstandard.open(GOLDEN / f"compressed-{name}.journal.zst", "rb") as packed:
+        path.write_bytes(packed.read())
+    header = read_header(path)[0]
+    assert header.incompatible_flags & sum(CODEC_FLAGS.values()) == CODEC_FLAGS[codec]
+    assert header.may_share_id  # 254 counts the files of a boot under one id
+    assert differences(path, long_entries()) == []
+    other = [[(field, value[:-1]) for field, value in entry] for entry in long_entries()]
+    assert len(differences(path, other)) >= len(other)
