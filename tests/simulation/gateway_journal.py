@@ -3,7 +3,7 @@
 | actor | steps |
 |---|---|
 | machine, one to four, clocks apart | log to a system's or user's file, rotate, vacuum, boot, flush, set the clock |
-| gateway | read, save what the broker has acknowledged, be killed, stay stopped |
+| gateway | read, read until it finds nothing, save what the broker has acknowledged, be killed, stay stopped |
 | broker | acknowledge all, some, or nothing |
 
 The files are real, and `JournalReader` reads them with a clock of the schedule. Usage, one seed replays one schedule:
@@ -31,6 +31,8 @@ from tests.support.journal_site import SimulatedJournald
 
 STEP_S = 0.3
 SETTLED_STEPS = 12
+QUIET_SHARE = 0.5  # of the schedules in which the gateway reads until it finds nothing
+QUIET_CHANCE = 0.08  # for each step of such a schedule
 MakeReader = Callable[..., JournalReader]
 
 
@@ -76,6 +78,14 @@ class SimulatedGateway:
         self.pending.extend(events)
         return bool(events)
 
+    def read_until_quiet(self) -> None:
+        """Start, and read and have acknowledged until nothing more is found."""
+        self.start()
+        quiet = 0
+        while quiet < SETTLED_STEPS:
+            quiet = 0 if self.read() else quiet + 1
+            self.acknowledge(len(self.pending))
+
     def acknowledge(self, count: int) -> None:
         for _ in range(min(count, len(self.pending))):
             event = self.pending.popleft()
@@ -93,9 +103,12 @@ class SimulatedGateway:
                 self.losses[event.id_parts] = event
 
 
-def run_schedule(seed: int, directory: Path, make: MakeReader = JournalReader, steps: int = 60) -> None:
-    """Run one schedule; raises ScheduleError."""
-    chance = random.Random(seed)
+def run_schedule(
+    seed: int, directory: Path, make: MakeReader = JournalReader, *, steps: int = 60, quiet_share: float = QUIET_SHARE
+) -> None:
+    """Run one schedule, with a quiet gateway in between in `quiet_share` of them; raises ScheduleError."""
+    chance, quiet = random.Random(seed), random.Random(f"quiet {seed}")
+    quiet_chance = QUIET_CHANCE if quiet.random() < quiet_share else 0.0
     volatile = chance.random() < 0.3
     var, run = directory / "var", directory / "run"
     var.mkdir(parents=True)
@@ -113,11 +126,10 @@ def run_schedule(seed: int, directory: Path, make: MakeReader = JournalReader, s
         gateway.start()
         for number in range(steps):
             _step(chance, number, chance.choice(machines), gateway, volatile=volatile)
-        gateway.start()
-        quiet = 0
-        while quiet < SETTLED_STEPS:
-            quiet = 0 if gateway.read() else quiet + 1
-            gateway.acknowledge(len(gateway.pending))
+            if quiet.random() < quiet_chance:
+                gateway.read_until_quiet()
+                _check(seed, machines, gateway)
+        gateway.read_until_quiet()
         _check(seed, machines, gateway)
 
 
@@ -155,6 +167,10 @@ def _step(
 
 
 def _check(seed: int, machines: list[SimulatedJournald], gateway: SimulatedGateway) -> None:
+    """Check that each entry that a file holds is a record, once, and that the ledger counts the others.
+
+    The ledger is empty as long as no file is deleted and no machine boots: a boot may use sequence numbers again.
+    """
     known_chains = gateway.saved_chains | gateway.seen_chains
     # a chain that came and went while no reader looked shows nowhere
     written = [
@@ -169,6 +185,16 @@ def _check(seed: int, machines: list[SimulatedJournald], gateway: SimulatedGatew
     unknown = sum(loss.count is None for loss in gateway.losses.values())
     if twice:
         raise ScheduleError(f"seed {seed}: {len(twice)} entries come twice, the first is {twice[0]!r}")
+    unread = [
+        entry.message
+        for machine in machines
+        for entry in machine.written
+        if entry.file_count and not gateway.records[entry.message]
+    ]
+    if unread:
+        raise ScheduleError(f"seed {seed}: {len(unread)} entries in files are no records, the first is {unread[0]!r}")
+    if gateway.losses and not any(machine.has_deleted or machine.has_booted for machine in machines):
+        raise ScheduleError(f"seed {seed}: nothing was deleted, and losses are ledgered: {list(gateway.losses)}")
     if known > len(missing) or (known < len(missing) and not unknown):
         losses = "; ".join(loss.reason for loss in gateway.losses.values())
         raise ScheduleError(

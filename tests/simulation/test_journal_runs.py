@@ -39,7 +39,7 @@ FOUND = {
     34006644: "the same, of the boot before, which journald 252 never goes on from",
     3332: "a chain in /run was forgotten before its copies in /var were read, which came twice",
 }
-"""Seeds that have failed, and what was wrong."""
+"""Seeds that have failed without a quiet gateway in between, and what was wrong."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 40))
@@ -50,7 +50,7 @@ def test_every_entry_is_a_record_once_or_ledgered(first: int, tmp_path: Path) ->
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_a_schedule_that_failed_once_holds(seed: int, tmp_path: Path) -> None:
-    run_schedule(seed, tmp_path / "run")
+    run_schedule(seed, tmp_path / "run", quiet_share=0.0)
 
 
 class OneOrder(JournalReader):

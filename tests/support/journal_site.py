@@ -23,6 +23,15 @@ class Written:
     message: bytes
     machine_id: str
     chains: set[str] = field(default_factory=set)  # of the files that hold it
+    file_count: int = 0  # that hold it now
+
+
+@dataclass(slots=True)
+class _Content:
+    """The entries of a file, and when it was written last, in steps of the machine."""
+
+    entries: list[Written] = field(default_factory=list)
+    changed: int = 0
 
 
 @dataclass(slots=True)
@@ -41,9 +50,12 @@ class SimulatedJournald:
     _counter: int = 0
     _server_id: str = ""
     _files: dict[tuple[bool, str], JournalFileWriter] = field(default_factory=dict)  # active, by volatile and kind
-    _tails: dict[Path, int] = field(default_factory=dict)
+    _contents: dict[Path, _Content] = field(default_factory=dict)
+    _change_count: int = 0
     _volatile: list[tuple[int, int, str, list[tuple[str, bytes]]]] = field(default_factory=list)
     is_volatile: bool = False
+    has_deleted: bool = False  # a file with entries
+    has_booted: bool = False  # again
 
     def __post_init__(self) -> None:
         self.machine_id = self.machine_id or self._id()
@@ -64,8 +76,8 @@ class SimulatedJournald:
             entry = (self.clock_us, self.monotonic_us, self.boot_id, fields)
             if self.is_volatile:
                 self._volatile.append(entry)
-            chain = self._append(self.is_volatile, "system" if self.is_volatile else kind, *entry)
-            self.written.append(Written(message.encode(), self.machine_id, {chain}))
+            self.written.append(Written(message.encode(), self.machine_id))
+            self._append(self.written[-1], self.is_volatile, "system" if self.is_volatile else kind, *entry)
 
     def rotate(self) -> None:
         """Archive the active files."""
@@ -75,35 +87,36 @@ class SimulatedJournald:
 
     def _rotate(self, is_volatile: bool, kind: str, file: JournalFileWriter) -> JournalFileWriter:
         name = f"{kind}@{file.seqnum_id}-{file.head[0]:016x}-{file.head[1]:016x}.journal"
-        file.archive(file.path.with_name(name))
+        self._archive(file, name)
         del self._files[is_volatile, kind]
         return self._open(is_volatile, kind, file)
 
     def vacuum(self, keep: int) -> None:
-        """Delete the oldest archived files."""
+        """Delete the archived files that were written to longest ago."""
         directory = self.root / self.machine_id
-        archived = sorted(directory.glob("*@*"), key=lambda path: path.stat().st_mtime_ns)
+        archived = sorted(directory.glob("*@*"), key=lambda path: (self._contents[path].changed, path.name))
         for path in archived[: max(len(archived) - keep, 0)]:
-            path.unlink()
+            self._delete(path)
 
     def boot(self, *, clean: bool = True) -> None:
         """Start again; after a power loss journald sets the open files aside."""
         self.boot_id, self.monotonic_us = self._id(), 1_000 + self.chance.randrange(1_000)
         self._counter, self._server_id = 0, ""
+        self.has_booted = True
         for (is_volatile, kind), file in list(self._files.items()):
             if is_volatile:
                 file.close()
-                file.path.unlink()
+                self._delete(file.path)
                 del self._files[is_volatile, kind]
             elif not clean:
                 stamp = f"{self.clock_us:016x}-{self.chance.getrandbits(64):016x}"
-                file.archive(file.path.with_name(f"{kind}@{stamp}.journal~"), clean=False)
+                self._archive(file, f"{kind}@{stamp}.journal~", clean=False)
                 del self._files[is_volatile, kind]
                 if self.shared_id:
                     self._open(is_volatile, kind, file)
         if self.run is not None:
             for path in (self.run / self.machine_id).glob("*"):
-                path.unlink()
+                self._delete(path)
             self._volatile.clear()
         self.is_volatile = self.run is not None
 
@@ -118,12 +131,12 @@ class SimulatedJournald:
             return
         self.is_volatile = False
         for entry, written in zip(self._volatile, self.written[len(self.written) - len(self._volatile) :], strict=True):
-            written.chains.add(self._append(False, "system", *entry))
+            self._append(written, False, "system", *entry)
         self._volatile.clear()
         for key in [key for key in self._files if key[0]]:
             self._files.pop(key).close()
         for path in (self.run / self.machine_id).glob("*"):
-            path.unlink()
+            self._delete(path)
         if (self.run / self.machine_id).exists():
             (self.run / self.machine_id).rmdir()
 
@@ -131,9 +144,33 @@ class SimulatedJournald:
         """Set the clock."""
         self.clock_us += int(seconds * 1_000_000)
 
+    def _archive(self, file: JournalFileWriter, name: str, *, clean: bool = True) -> None:
+        content = self._contents.pop(file.path)
+        file.archive(file.path.with_name(name), clean=clean)
+        self._contents[file.path] = content
+        if clean:
+            self._note_change(content)
+
+    def _note_change(self, content: _Content) -> None:
+        self._change_count += 1
+        content.changed = self._change_count
+
+    def _delete(self, path: Path) -> None:
+        path.unlink()
+        for entry in self._contents.pop(path).entries:
+            entry.file_count -= 1
+            self.has_deleted = True
+
     def _append(
-        self, is_volatile: bool, kind: str, realtime: int, monotonic: int, boot: str, fields: list[tuple[str, bytes]]
-    ) -> str:
+        self,
+        written: Written,
+        is_volatile: bool,
+        kind: str,
+        realtime: int,
+        monotonic: int,
+        boot: str,
+        fields: list[tuple[str, bytes]],
+    ) -> None:
         file = self._files.get((is_volatile, kind)) or self._open(is_volatile, kind, None)
         if self.shared_id:
             self._server_id = self._server_id or file.seqnum_id
@@ -144,7 +181,11 @@ class SimulatedJournald:
         seqnum = max(file.tail[0], self._counter) + 1
         self._counter = seqnum
         file.append(seqnum, realtime, monotonic, boot, fields)
-        return f"{'run' if is_volatile else 'var'}/{self.machine_id}|{kind}|{file.seqnum_id}"
+        content = self._contents[file.path]
+        content.entries.append(written)
+        self._note_change(content)
+        written.file_count += 1
+        written.chains.add(f"{'run' if is_volatile else 'var'}/{self.machine_id}|{kind}|{file.seqnum_id}")
 
     def _open(self, is_volatile: bool, kind: str, template: JournalFileWriter | None) -> JournalFileWriter:
         root = self.run if is_volatile else self.root
@@ -164,6 +205,7 @@ class SimulatedJournald:
             ONLINE,
             header_bytes=HEADER_BYTES if self.shared_id else OLD_HEADER_BYTES,
         )
+        self._contents[file.path] = _Content()
         if template is not None:
             file.inherit(template.tail[0])
         self._files[is_volatile, kind] = file
