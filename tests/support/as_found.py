@@ -32,8 +32,6 @@ UNPROVEN = (
     "tests/conformance/test_rotation_kafka.py",
     "tests/conformance/test_spark.py",
     "tests/fault/test_cluster_rounds.py",
-    "tests/fault/test_disk_full.py",
-    "tests/fault/test_power_cut.py",
     "tests/card",
     "tests/mirrormaker",
     "tests/page",
