@@ -69,6 +69,7 @@ class LiveEnd:
             if self._commits is None and self.side == "source":
                 self._commits = await self._source.commits()
             known = await self._source.topics()
+            self._commits = {tp: one for tp, one in (self._commits or {}).items() if _is_of(one, known.get(tp.topic))}
             names = self._names(known)
             wanted = {
                 TopicPartition(topic, number): name
@@ -87,7 +88,7 @@ class LiveEnd:
                 await self._origins.open(known, self.target_id)
         for partition, name in sorted(wanted.items()):
             there = TopicPartition(name, partition.partition)
-            commit = (self._commits or {}).get(partition)
+            commit = self._commits.get(partition)
             topic_id = known[name].topic_id
             told = Facts(
                 partition.topic,
@@ -226,3 +227,8 @@ class LiveEnd:
         except (SourceError, WireError, StateError, BadBatch, Refusal, ProtocolViolation) as error:
             servers = self._config.source if self.side == "source" else self._config.target
             raise CommandFailed(f"the {self.side} {servers} cannot be read: {error}") from error
+
+
+def _is_of(commit: Commit, topic: Topic | None) -> bool:
+    """Return whether a position is of the topic that has its name now; one without an id may be."""
+    return topic is None or None in (commit.topic_id, topic.topic_id) or commit.topic_id == topic.topic_id

@@ -235,6 +235,9 @@ def test_site_names_both_ways_make_no_further_topics(a, b, tmp_path):
     assert planned.returncode == 0
     assert "passed over" in planned.stderr
     assert UNSENT in planned.stderr
+    delete_topic(b, "__edge-mirror-a-state")  # no position of a.t names its writer: none of it is known to be lost
+    account = audited(b, a, tmp_path / "down", "--site", "b", topics=".*")["a.t"]
+    assert (account["lost"], account["pending"]) == (0, account["end"] - account["control"])
 
 
 def create_ledger(bootstrap):

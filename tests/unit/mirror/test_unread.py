@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -44,14 +45,15 @@ from tests.unit.mirror.test_replicator import CONFIG
 
 PARTITIONS, RECORDS, BATCH = 4, 20, 10
 MIDWAY = 1, BATCH  # the partition and offset where something goes wrong
+NO_ID = UUID(int=0)
 NAMES = {"source": "readings", "target": "lab.readings"}
 
 
 class Brokers:
     """Of one end; `fault` is what comes instead of the second batch of a partition."""
 
-    def __init__(self, side, fault=""):
-        self.topic, self.fault, self.has_failed, self.ports = NAMES[side], fault, False, {}
+    def __init__(self, side, fault="", topic_id=NO_ID):
+        self.topic, self.fault, self.has_failed, self.ports, self.topic_id = NAMES[side], fault, False, {}, topic_id
 
     async def play(self, node, peer):
         await peer.begin()
@@ -75,7 +77,9 @@ class Brokers:
             )
             for number in range(PARTITIONS)
         ]
-        topics = [MetadataResponseTopic(name=self.topic, partitions=[] if is_deleted else partitions)]
+        topics = [
+            MetadataResponseTopic(name=self.topic, topic_id=self.topic_id, partitions=[] if is_deleted else partitions)
+        ]
         nodes = [MetadataResponseBroker(node_id=one, host="127.0.0.1", port=port) for one, port in self.ports.items()]
         return MetadataResponse(brokers=nodes, cluster_id="", topics=topics)
 
