@@ -27,7 +27,7 @@ from mirror.errors import OriginsChangedError, SourceError
 from mirror.lane import Lane
 from mirror.offsets import Commit
 from mirror.provenance import BLIND, MERGED, UNKNOWN_SINCE, Origin, TopicVerdict, carries, is_sent, mirror_name
-from mirror.screening import Ends, Screen
+from mirror.screening import Screen
 
 _log = Log("mirror")
 
@@ -39,17 +39,13 @@ class Admission:
 
     def __init__(
         self,
-        ends: Ends,
+        screen: Screen,
         lanes: Mapping[TopicPartition, Lane],
         drop: Callable[[Lane, str], None],
         tell: Callable[[str, str], None],
-        *,
-        timeout_s: float,
-        accepted: str = "",
-        accepted_unseen: str = "",
     ) -> None:
         """`drop` ends a partition stream, `tell` notes what is wrong with a name; empty text ends that."""
-        self.screen = Screen(ends, timeout_s, accepted, accepted_unseen)
+        self.screen = screen
         self._lanes, self._drop, self._tell = lanes, drop, tell
         self._judged_version = 0
         self._deleted: frozenset[str] = frozenset()  # state topics of other mirrors, as the log has named them

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
-from mirror.screening import Screen
+from mirror.screening import Screen, screen_of
 from mirror.source import Source
 from mirror.state_records import is_state_topic
 from mirror.target import Target
@@ -40,8 +40,7 @@ class Origins:
         if not any(map(is_state_topic, known)):
             return
         self.target.cluster_id = target_id
-        config = self._config
-        screen = Screen(self, config.request_timeout_ms / 1000, config.accept_from_mirrormaker, config.accept_unseen)
+        screen = screen_of(self, self._config)
         try:
             await screen.refresh(asks_target=bool(self._config.target))
             screen.check_readable()

@@ -24,7 +24,7 @@ from mirror.config import Config
 from mirror.errors import SourceError
 from mirror.offsets import Commit
 from mirror.provenance import BLIND, UNSEEN, TopicVerdict
-from mirror.screening import Screen
+from mirror.screening import Screen, screen_of
 from mirror.source import Source
 from mirror.target import Target
 from mirror.topics import TopicNameError, target_name
@@ -62,7 +62,7 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
     commits = await source.commits(partitions)
     there = {name: len(topic.leaders) for name, topic in (await target.topics()).items()}
     positions = {tp: commits[tp].offset if tp in commits else starts[tp] for tp in partitions if tp not in untold}
-    screen = _screen(source, target, config)
+    screen = screen_of(_Sides(source, target), config)
     verdicts = await _verdicts(screen, known, chosen, positions, commits)
     found = [
         _judged(_planned(name, topic, config, (starts, ends, commits), there), verdicts.get(name))
@@ -78,11 +78,6 @@ async def planned(source: Source, target: Target, config: Config) -> tuple[list[
 class _Sides:
     def __init__(self, source: Source, target: Target) -> None:
         self.source, self.target = source, target
-
-
-def _screen(source: Source, target: Target, config: Config) -> Screen:
-    accepted = config.accept_from_mirrormaker, config.accept_unseen
-    return Screen(_Sides(source, target), config.request_timeout_ms / 1000, *accepted)
 
 
 def _uncounted(one: Planned, untold: Mapping[TopicPartition, str]) -> Planned:
@@ -111,7 +106,7 @@ async def from_target(source: Source, target: Target, config: Config) -> dict[st
     known = await source.topics()
     chosen = {name: known[name] for name in config.selection.of(known)}
     await target.topics([])
-    screen = _screen(source, target, config)
+    screen = screen_of(_Sides(source, target), config)
     verdicts = await _verdicts(screen, known, chosen)
     if any(map(screen.is_unseen, chosen)):
         raise SourceError(UNSEEN)

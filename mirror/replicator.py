@@ -59,6 +59,7 @@ from mirror.provenance import is_sent, same_cluster
 from mirror.reading import WAIT_ALL_S, Answer, Place
 from mirror.report import Report
 from mirror.resuming import Resumed
+from mirror.screening import screen_of
 from mirror.sending import Sender, Settings
 from mirror.source import Source
 from mirror.standby import Standby
@@ -138,15 +139,7 @@ class Replicator:
         self._lost_state: list[str] = []
         self._have_begun = False  # lives of lanes, whose positions are to be judged
         self._troubles = Troubles()
-        self._admission = Admission(
-            self,
-            self._lanes,
-            self._drop,
-            self._set_trouble,
-            timeout_s=config.request_timeout_ms / 1000,
-            accepted=config.accept_from_mirrormaker,
-            accepted_unseen=config.accept_unseen,
-        )
+        self._admission = Admission(screen_of(self, config), self._lanes, self._drop, self._set_trouble)
         watched = Watched(self._lanes, self._progress, self._link, self._memory, self._troubles, metrics)
         self._lags = Lags(watched, config.stall_timeout_ms / 1000, config.buffer_bytes_max)
         for side in ("source", "target"):

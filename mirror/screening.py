@@ -25,6 +25,7 @@ from kafka_wire.batches import Piece, Skipped
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.claims_reading import ClaimsReader
+from mirror.config import Config
 from mirror.errors import SourceError, TargetError
 from mirror.mirrormaker import (
     alias_of,
@@ -368,3 +369,8 @@ class Screen:
         """Raise SourceError where nothing tells what came from the target."""
         if self.unreadable:
             raise SourceError(self.unreadable)
+
+
+def screen_of(ends: Ends, config: Config) -> Screen:
+    """Return the screen of a mirror with this configuration."""
+    return Screen(ends, config.request_timeout_ms / 1000, config.accept_from_mirrormaker, config.accept_unseen)

@@ -24,6 +24,7 @@ from mirror.lane import Lane
 from mirror.offset_map import End
 from mirror.offsets import Commit
 from mirror.provenance import Writing, is_sent
+from mirror.screening import Screen
 from mirror.state_records import Head, Reading, Topics, head_record, topic_name
 from mirror.topics import Policy, Selection
 from tests.simulation.loops_clusters import Copy, MemoryCluster, SourceView, TargetView, heads
@@ -81,7 +82,7 @@ class MemoryMirror:
         self.lanes, self.troubles, self._made_ids = {}, {}, {}
         self.sides = _Sides(SourceView(self.source), TargetView(self.target))
         ends: Any = self.sides
-        self.admission = Admission(ends, self.lanes, self._drop, self._tell, timeout_s=1.0)
+        self.admission = Admission(Screen(ends, 1.0), self.lanes, self._drop, self._tell)
         reading = Reading()
         for key, value in heads(self.target.states.get(self.state_topic)):
             reading.take(key, value)
