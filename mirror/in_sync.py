@@ -24,7 +24,7 @@ from mirror.errors import ShortError, TargetError
 from mirror.lane import Lane
 from mirror.target import Target
 
-KNOWN_S = 10.0
+KNOWN_S = 3.0
 
 
 class InSync:

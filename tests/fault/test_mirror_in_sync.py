@@ -8,8 +8,11 @@ that take records (test_mirror_cluster.py), our own brokers (test_mirror_held.py
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from mirror.in_sync import KNOWN_S
 from tests.support.apache_cluster import kraft_cluster
 from tests.support.mirror_road import FAST, EdgeMirror, Load, audit, bounds, create_topic, numbers, produce, read_all
 from tests.support.processes import EdgeBroker, wait_until
@@ -100,12 +103,14 @@ def test_a_quiet_topic_that_falls_short_holds_up_no_other_in_transactions(cluste
             for name in (topic, other):
                 produce(source.bootstrap, name, 0, 100, is_young=True)
                 wait_for_all(cluster.bootstrap, f"lab.{name}", 0, 100)
+            committed_at = time.monotonic()
             leader = cluster.leader(f"lab.{topic}")
             killed = leader if is_leader else next(board for board in cluster.boards if board is not leader)
             killed.kill()
             wait_until(
                 lambda: len(cluster.partitions(f"lab.{topic}")[0].isrs) == 2, ON_AGAIN_S, "it is short", poll_s=0.5
             )
+            wait_until(lambda: time.monotonic() - committed_at > KNOWN_S, ON_AGAIN_S, "it is quiet", poll_s=0.2)
             produce(source.bootstrap, topic, 100, 200, is_young=True)
             wait_until(lambda: "in-sync replicas" in mirror.get("/health")[1], ON_AGAIN_S, "its name", poll_s=0.2)
             for upto in (200, 300, 400):  # several transactions

@@ -62,8 +62,6 @@ from edge_broker.protocol.record_batch import CONTROL, build_batch
 from kafka_wire.batches import stamp
 from kafka_wire.cluster import Leader, Partition, Topic
 from kafka_wire.errors import ConnectionLost
-from kafka_wire.fencing import BOUND_S
-from mirror.in_sync import KNOWN_S
 from tests.simulation.mirror_source import of_transaction
 
 if TYPE_CHECKING:
@@ -74,7 +72,6 @@ FENCED = 7  # the producer id of the transactional id
 NODE = 1
 BATCHES_MAX = 5  # of an answer
 MARKED_AGAIN_S = 0.5
-KNOWN_SHORT_S = KNOWN_S + BOUND_S + 15.0  # since when a request that still adds a partition could have been decided
 STALL_S_MAX = 5.0
 PREPARED = ("PrepareCommit", "PrepareAbort")
 ELSEWHERE = (
@@ -99,7 +96,6 @@ class Coordinator:
         self.partitions: set[Partition] = set()
         self.ended: Callable[[str, Collection[Partition]], None] = lambda _state, _partitions: None
         self.outcomes: dict[str, int] = {}
-        self.short_added: list[str] = []  # though they were known to be short of in-sync replicas
         self._timeout_s = 0.0
         self._number = 0  # of the transaction
         self._markers_left = 0
@@ -164,7 +160,7 @@ class Coordinator:
             self.partitions = set()
             wait_s = self._timeout_s + self._chance.uniform(0, 0.5)
             self._world.loop.call_later(wait_s, self._time_out, self._number)
-        self.short_added += [f"{at} was added" for at in asked if self._world.known_short_s(at) > KNOWN_SHORT_S]
+        self._world.add(asked)
         self.partitions.update(asked)
         return ErrorCode.NONE
 

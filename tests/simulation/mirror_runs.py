@@ -246,8 +246,7 @@ class Schedule:
             if any(life.doubled for life in self.lives) and any(fate.gone == "cut" for fate in log.fates.values()):
                 allowed = self.allowed[partition]  # no epoch told where: all is sent again, and counted (plan.py)
                 allowed.doubles = allowed.map_anew = allowed.forgot = True
-        self.found += [] if world.coordinator is None else world.coordinator.short_added
-        self.failure = "; ".join([*self.found[:1], *problems_of(world, lanes, self.allowed)])
+        self.failure = "; ".join([*self.found[:1], *world.short_added[:1], *problems_of(world, lanes, self.allowed)])
 
     def is_through(self, life: Life) -> bool:
         """Whether all of the source is safe, and committed."""

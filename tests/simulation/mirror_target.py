@@ -425,6 +425,7 @@ class SimulatedFencing:
                 for at in partitions
                 if at != world.state_at and at not in world.targets
             }
+            world.add(partitions)
             early = Fence(FENCED, self._epoch, dict(refused), is_confirmed=False)
             marking = asyncio.ensure_future(self._write(set(partitions) - refused.keys(), is_confirmed))
             world.marking.add(marking)  # which goes on whatever becomes of who asked for it

@@ -15,8 +15,10 @@ from typing import Any
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.record_batch import TRANSACTIONAL, BatchHeader, records_of
 from kafka_wire.cluster import Leader, Partition, Topic
+from kafka_wire.fencing import BOUND_S
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import TargetError
+from mirror.in_sync import KNOWN_S
 from mirror.metrics import Metrics
 from mirror.offsets import Commit
 from mirror.replicator import Replicator
@@ -38,6 +40,7 @@ from tests.simulation.virtual_time import WALL_S, VirtualLoop
 
 STATE = "__edge-mirror-lab-state"
 TARGET_OF = "lab."
+KNOWN_SHORT_S = KNOWN_S + BOUND_S + 15.0  # since when a request that still adds a partition could have been decided
 
 
 class Word:
@@ -145,6 +148,7 @@ class World:
         self.target_ids: dict[str, str] = {}
         self.target_number = 0
         self.short: dict[Partition, float] = {}  # that lack in-sync replicas, and since when
+        self.short_added: list[str] = []
         self.shortage = Random(0)  # decides what happens to these
         self.connections: dict[Connection | SideConnection | Witness, None] = {}
         self.cuts_at_bad = False  # records end their connection, instead of being refused
@@ -215,9 +219,12 @@ class World:
             found[name] = found[name]._replace(in_sync={**found[name].in_sync, index: IN_SYNC_MIN - 1})
         return found
 
-    def known_short_s(self, at: Partition) -> float:
-        """For how long a partition has lacked in-sync replicas; 0 where answers are lost that say so."""
-        return 0.0 if self.faults() else self.loop.now - self.short.get(at, self.loop.now)
+    def add(self, partitions: Iterable[Partition]) -> None:
+        """Note partitions that a fence or a transaction takes though it was known that they take no marker."""
+        for at in partitions:
+            is_known = self.loop.now - self.short.get(at, self.loop.now) > KNOWN_SHORT_S
+            if is_known and not self.faults():  # else the answers may be lost that say so
+                self.short_added.append(f"{at} lacks replicas, and a marker of it was wanted")
 
     def make_topic(self, name: str) -> None:
         self.target_number += 1
