@@ -17,6 +17,7 @@ Does not contain: partitions that fall short while a transaction has them (READM
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 
 from mirror.asking import leader_of
@@ -25,6 +26,7 @@ from mirror.lane import Lane
 from mirror.target import Target
 
 KNOWN_S = 3.0
+LOOK_S = 5.0  # that the transaction waits for a look: a broker that hangs is to hold up no other
 
 
 class InSync:
@@ -52,12 +54,16 @@ class InSync:
         unknown = [lane for lane in lanes if self._known_until.get(lane, 0.0) <= now]
         if not unknown:
             return {}
-        try:
-            found = await self._target.topics(sorted({lane.target_topic for lane in unknown}))
-        except TargetError:
-            return {}
         problems: dict[Lane, str] = {}
-        for lane in unknown:
+        with contextlib.suppress(TargetError, TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._look(unknown, problems)
+        return problems
+
+    async def _look(self, lanes: Sequence[Lane], problems: dict[Lane, str]) -> None:
+        """Note the problems of these partitions; raises TargetError."""
+        found = await self._target.topics(sorted({lane.target_topic for lane in lanes}))
+        for lane in lanes:
             if lane.target_topic not in found:
                 continue
             if leader_of(found, lane.at_target).node < 0:
@@ -67,6 +73,3 @@ class InSync:
                 await self._target.check_in_sync(lane.at_target)
             except ShortError as error:
                 problems[lane] = str(error)
-            except TargetError:
-                break
-        return problems

@@ -5,6 +5,7 @@ Does not contain: batches that such a partition refuses (test_replicator.py).
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -26,7 +27,7 @@ from kafka_wire.apis import TOPIC_RESOURCE
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
-from mirror import replicator, sending
+from mirror import in_sync, replicator, sending
 from mirror.errors import ShortError, TargetError
 from mirror.in_sync import InSync
 from mirror.target import Target
@@ -108,6 +109,8 @@ class Described:
 
     async def topics(self, names):
         self.times += 1
+        if self.told is None:
+            await asyncio.get_running_loop().create_future()
         if isinstance(self.told, str):
             raise TargetError(self.told)
         return self.told
@@ -135,9 +138,11 @@ LED, LEADERLESS = Topic("t", 0, {0: Leader(7, 3)}), Topic("t", 0, {0: Leader(-1,
         ({"t": LEADERLESS}, "", "t-0 has no leader"),
         ({}, "", None),
         ("the target is away", "", None),
+        (None, "", None),  # nor does it answer
     ],
 )
-async def test_which_partitions_are_left_out_of_a_transaction(topics, short, problem):
+async def test_which_partitions_are_left_out_of_a_transaction(monkeypatch, topics, short, problem):
+    monkeypatch.setattr(in_sync, "LOOK_S", 0.05)
     lane = Named()
     found = await InSync(Described(topics, short)).problems([lane])
     assert list(map(found.get, [lane])) == [problem]
@@ -146,12 +151,12 @@ async def test_which_partitions_are_left_out_of_a_transaction(topics, short, pro
 async def test_what_was_committed_a_moment_ago_is_not_looked_at_until_a_connection_is_lost():
     lane = Named()
     target = Described({"t": LED}, "t-0 is short")
-    in_sync = InSync(target)
-    in_sync.committed([lane])
-    assert await in_sync.problems([lane]) == {}
+    known = InSync(target)
+    known.committed([lane])
+    assert await known.problems([lane]) == {}
     assert target.times == 0
-    in_sync.forget()
-    assert await in_sync.problems([lane]) == {lane: "t-0 is short"}
+    known.forget()
+    assert await known.problems([lane]) == {lane: "t-0 is short"}
 
 
 async def test_no_marker_is_written_while_a_partition_is_short(monkeypatch):
