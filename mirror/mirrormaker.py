@@ -8,15 +8,18 @@ It keeps nothing that tells from which cluster a record came: its aliases are na
 | `mm2-configs.ALIAS.internal`, `ALIAS.checkpoints.internal` | no `mm2-offset-syncs.….internal` | a third's: sent |
 | one of these | `mm2-offset-syncs.….internal`: it reads the target | refused by name: nothing tells |
 
-| with IdentityReplicationPolicy, as both clusters have such topics and none `ALIAS.…` is there | a topic is |
+With IdentityReplicationPolicy, as both have such topics, and no topic of the target is `ALIAS.…` at the source:
+
+| a topic | is |
 |---|---|
 | named by an offset sync at the target | refused by name: MirrorMaker 2 writes the target's records into it |
+| of both clusters, and new at the source, until SETTLED_S after its first record | refused by name: a sync may follow |
 | named by none, once all were read | sent |
 | of both clusters, while they cannot be read | refused by name |
 
 It makes `mm2-configs.…` (alone) or `….checkpoints.internal` (in a Connect cluster) where it writes, and
-`mm2-offset-syncs.…` where it reads, before it makes any topic. A user may well have a topic `ALIAS.heartbeats`, so that
-it tells nothing.
+`mm2-offset-syncs.…` where it reads, before it makes any topic. It writes a record first, then its offset sync. Names
+that end with `heartbeats` get the alias by any policy, so that they tell nothing; nor does `ALIAS.….internal`.
 
 Source: KIP-382, KIP-716; Apache Kafka's DefaultReplicationPolicy and ReplicationPolicy.
 With `offset-syncs.topic.location = target` the target has no such topic, and nothing is recognised.
@@ -26,9 +29,10 @@ Does not contain: requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _WRITES = re.compile(r"(?:mm2-configs\.(?P<alias>.+)|(?P<of_checkpoints>.+)\.checkpoints)\.internal")
+SETTLED_S = 60.0
 _OFFSET_SYNCS = re.compile(r"mm2-offset-syncs\..+\.internal")
 
 
@@ -48,16 +52,22 @@ def alias_of(name: str, known: Iterable[str]) -> str | None:
     return max((alias for alias in known if name.startswith(f"{alias}.")), key=len, default=None)
 
 
-def without_prefix(source_topics: Iterable[str], known: Iterable[str]) -> frozenset[str]:
-    """Return those of the known aliases from which no topic has come under another name, but what it makes itself."""
-    own = {f"{alias}.{name}" for alias in known for name in ("checkpoints.internal", "heartbeats")}
-    named = {alias_of(name, known) for name in source_topics if name not in own}
+def without_prefix(
+    source_topics: Iterable[str], known: Collection[str], target_topics: Collection[str]
+) -> frozenset[str]:
+    """Return those of the known aliases of which no topic is `ALIAS.…` after one of the target."""
+    named = set()
+    for name in source_topics:
+        alias = alias_of(name, known)
+        if alias is not None and may_keep_its_name(name) and name.removeprefix(f"{alias}.") in target_topics:
+            named.add(alias)
     return frozenset(known) - named
 
 
 def may_keep_its_name(topic: str) -> bool:
     """Return whether IdentityReplicationPolicy would bring a topic under its own name; not heartbeats, nor internal."""
-    return topic != "heartbeats" and not topic.startswith("__") and not topic.endswith((".internal", "-internal"))
+    is_own = (topic.startswith("mm2") and topic.endswith(".internal")) or topic.endswith(".checkpoints.internal")
+    return not (is_own or topic.endswith("heartbeats") or topic.startswith(("__", ".")))
 
 
 def offset_syncs(topics: Iterable[str]) -> list[str]:
@@ -75,10 +85,10 @@ def topic_of_sync(key: bytes) -> str | None:
 
 def refusal_without_prefix(*, is_known: bool) -> str:
     """Return why a topic of the same name at both ends is refused, as a predicate of it."""
-    found = "mirrors it from this mirror's target" if is_known else "may mirror it from this mirror's target, and its "
+    verb, doubt = ("mirrors", "") if is_known else ("may mirror", ", and its offset syncs there do not tell yet")
     return (
-        f"is refused: MirrorMaker 2 {found}{'' if is_known else 'offset syncs there were not read'}, under the same "
-        "name; exclude the topic, or set accept_from_mirrormaker to a pattern of topics that are sent all the same"
+        f"is refused: MirrorMaker 2 {verb} it from this mirror's target under the same name{doubt}; "
+        "exclude the topic, or set accept_from_mirrormaker to a pattern of topics that are sent all the same"
     )
 
 

@@ -28,6 +28,7 @@ from mirror.claims_reading import ClaimsReader
 from mirror.config import Config
 from mirror.errors import SourceError, TargetError
 from mirror.mirrormaker import (
+    SETTLED_S,
     alias_of,
     aliases,
     is_read,
@@ -49,6 +50,7 @@ KNOWN_MAX = 16  # batches below the offset from which claims name all writers, t
 REFRESH_SHARE = 20  # times the duration of a refresh pass between two that producers cause
 REFRESH_S_MAX = 1.0
 TRIED_AGAIN_S = 3600.0  # after which a topic that was refused for a batch in it is read again: that may have expired
+SYNCS_S = 5.0  # between two readings of offset syncs, but for topics that are new
 REJUDGED_S = 60.0  # after which topics that are held are judged by claims that are read again
 
 
@@ -75,7 +77,10 @@ class Screen:
         self._accepted, self._accepted_unseen = re.compile(accepted), re.compile(accepted_unseen)
         self._syncs = OffsetSyncs(lambda: ends.target)
         self._same_named: dict[str, bool] = {}  # topics as MirrorMaker 2 brings them; whether an offset sync names it
-        self._syncs_at, self._names = -REJUDGED_S, frozenset[str]()  # when they were read, and of which topics
+        self._syncs_at = self._asked_at = -REJUDGED_S  # when they were read, and the target was asked for its topics
+        self._names, self._there = frozenset[str](), frozenset[str]()  # topics of the source then, and of the target
+        self._written: dict[str, float] = {}  # topics that have records, as far as that was asked, and since when
+        self._is_first_look = True
         self.reasons: dict[str, TopicVerdict] = {}
         self._ends = ends
         self._reader = ClaimsReader(lambda: ends.source, timeout_s)
@@ -138,7 +143,8 @@ class Screen:
         now = asyncio.get_running_loop().time()
         if self.is_blind or (new and now - self._looked_at >= REJUDGED_S):
             await self.look()
-        await self.note_mirrormaker(found)
+        admitted = frozenset(known)
+        await self.note_mirrormaker(found, admitted)
         if self._reader.differs(found):
             await self._reader.refresh(found)
         if not (self._reader.has_mirrors or any(map(is_state_topic, found))):
@@ -148,7 +154,7 @@ class Screen:
         if not wanted:
             return {}, {}
         ends = await self._ends.source.ends(wanted)
-        written = set(known)
+        written = set(admitted)
         for tp, end in ends.items():
             if tp.topic not in written and await self._has_records(tp, end):
                 written.add(tp.topic)
@@ -169,48 +175,66 @@ class Screen:
         if was_blind and not self.is_blind:
             self._held.clear()
 
-    async def note_mirrormaker(self, found: Iterable[str]) -> None:
-        """Note, by all topics of the source, what MirrorMaker 2 brings there; ask the target whether it reads that."""
-        names = list(found)
-        here = aliases(names)
-        theirs = frozenset(name for name in names if alias_of(name, here) is not None) if here else frozenset()
+    async def note_mirrormaker(self, found: Mapping[str, Topic], admitted: Collection[str] = ()) -> None:
+        """Note, by all topics of the source, what MirrorMaker 2 brings there; ask the target whether it reads that.
+
+        A topic that was admitted is held no more until an offset sync names it. Raises SourceError.
+        """
+        here = aliases(found)
+        theirs = frozenset(name for name in found if alias_of(name, here) is not None) if here else frozenset()
         if theirs - self._asked_about:
             with contextlib.suppress(TargetError):  # it is away, and these topics wait for it
-                self._is_target_read = is_read(await self._ends.target.topics())
+                there = await self._ends.target.topics()
+                self._is_target_read, self._there = is_read(there), frozenset(there)
                 self._asked_about = theirs
-        await self._note_same_named(names, without_prefix(names, here))
+        same_named = await self._same_named_now(found, without_prefix(found, here, self._there), admitted)
+        if same_named is not None and same_named != self._same_named:
+            self._same_named = same_named
+            self._brought_version += 1
         brought = frozenset() if self._is_target_read is False and theirs <= self._asked_about else here
         if brought != self._brought:
             self._brought = brought
             self._brought_version += 1
 
-    async def _note_same_named(self, names: list[str], here: frozenset[str]) -> None:
-        """Note which topics MirrorMaker 2 brings under the same name, where it brings none under another."""
+    async def _same_named_now(
+        self, found: Mapping[str, Topic], here: frozenset[str], admitted: Collection[str]
+    ) -> dict[str, bool] | None:
+        """Return which topics MirrorMaker 2 brings under the same name, where it brings none under another.
+
+        None: the target is away, and nothing is sent meanwhile.
+        """
         now = asyncio.get_running_loop().time()
-        if here and now - self._syncs_at < REJUDGED_S and not self._has_new(names):
-            return
-        found: dict[str, bool] = {}
-        if here:
+        if here and (now - self._asked_at >= REJUDGED_S or not self._names.issuperset(found)):
             try:
-                there = await self._ends.target.topics()
+                self._there = frozenset(await self._ends.target.topics())
             except TargetError:
-                return  # nothing is sent meanwhile
-            self._syncs_at, self._names = now, frozenset(names)
-            found = await self._read_same_named(frozenset(names) & there.keys(), offset_syncs(there))
-        if found != self._same_named:
-            self._same_named = found
-            self._brought_version += 1
-
-    async def _read_same_named(self, both: frozenset[str], syncs: list[str]) -> dict[str, bool]:
-        some = frozenset(filter(may_keep_its_name, both))
-        if not some or not syncs:
+                return None
+            self._asked_at, self._names = now, frozenset(found)
+        await self._note_written(found, now, is_suspected=bool(here))
+        syncs = offset_syncs(self._there) if here else []
+        both = {name for name in found.keys() & self._there if may_keep_its_name(name)}
+        if not syncs or not both:
             return {}
-        with contextlib.suppress(TargetError):  # they may not be read: what they have told until now holds
-            await self._syncs.read(syncs)
-        return dict.fromkeys(some & self._syncs.topics, True) if self._syncs.is_whole else dict.fromkeys(some, False)
+        unsettled = {name for name in both.difference(admitted) if now - self._written.get(name, now) < SETTLED_S}
+        if unsettled or now - self._syncs_at >= SYNCS_S:
+            with contextlib.suppress(TargetError):  # they may not be read: what they have told until now holds
+                await self._syncs.read(syncs)
+                self._syncs_at = now
+        if not self._syncs.is_whole:
+            return dict.fromkeys(both, False)
+        return dict.fromkeys(unsettled, False) | dict.fromkeys(both & self._syncs.topics, True)
 
-    def _has_new(self, names: list[str]) -> bool:
-        return not self._names.issuperset(names)
+    async def _note_written(self, found: Mapping[str, Topic], now: float, *, is_suspected: bool) -> None:
+        """Note since when topics of both clusters have records, where MirrorMaker 2 may write them."""
+        new = found.keys() - self._written.keys()
+        for gone in self._written.keys() - found.keys():
+            del self._written[gone]
+        if self._is_first_look or not is_suspected:  # MirrorMaker 2 makes its own topics first
+            self._written.update(dict.fromkeys(new, -SETTLED_S))
+        elif wanted := [TopicPartition(name, one) for name in new & self._there for one in found[name].leaders]:
+            ends = await self._ends.source.ends(wanted)
+            self._written.update({partition.topic: now for partition, end in ends.items() if end})
+        self._is_first_look = False
 
     async def _has_records(self, partition: TopicPartition, end: int) -> bool:
         """Return whether a log holds more than the markers of fences, which come before the head of their writer."""

@@ -5,6 +5,7 @@ No assertion may live here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import runtimes
@@ -23,8 +24,11 @@ ONE_REPLICA = (
 OFTEN = ("refresh.topics", "sync.topic.configs", "emit.checkpoints", "sync.group.offsets")
 
 
-def mirrormaker(directory: Path, kafka: ApacheKafka, edge: EdgeBroker) -> Process:
-    """MirrorMaker 2 from one to the other."""
+IDENTITY = ("replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy",)
+
+
+def mirrormaker(directory: Path, kafka: ApacheKafka, edge: EdgeBroker, more: Sequence[str] = ()) -> Process:
+    """MirrorMaker 2 from one to the other; `more` are further lines of its configuration."""
     properties = directory / "mirrormaker.properties"
     lines = [
         "clusters = central, site",
@@ -34,6 +38,7 @@ def mirrormaker(directory: Path, kafka: ApacheKafka, edge: EdgeBroker) -> Proces
         "central->site.sync.group.offsets.enabled = true",
         *(f"{name}.factor = 1" for name in ONE_REPLICA),
         *(f"{name}.interval.seconds = 2" for name in OFTEN),
+        *more,
     ]
     properties.write_text("\n".join(lines))
     classpath = f"{runtimes.kafka_jars()}/*:{runtimes.mirrormaker_jars()}/*"

@@ -41,15 +41,19 @@ def test_the_topic_that_an_offset_sync_names():
 
 
 def test_aliases_whose_topics_keep_their_names():
-    own = ["b.checkpoints.internal", "b.heartbeats", "c.heartbeats", "c.t", "t"]
-    assert without_prefix(own, {"b", "c"}) == {"b"}
-    assert without_prefix(own, set()) == frozenset()
+    own = ["b.checkpoints.internal", "b.heartbeats", "b.s.heartbeats", "b.own", "c.heartbeats", "c.t", "t"]
+    there = ["heartbeats", "s.heartbeats", "t", "checkpoints.internal"]
+    assert without_prefix(own, {"b", "c"}, there) == {"b"}
+    assert without_prefix(own, set(), there) == frozenset()
 
 
-@pytest.mark.parametrize("name", ["heartbeats", "mm2-configs.b.internal", "__consumer_offsets", "connect-internal"])
+@pytest.mark.parametrize(
+    "name", ["heartbeats", "s.heartbeats", "mm2-configs.b.internal", "s.b.checkpoints.internal", "__consumer_offsets"]
+)
 def test_what_never_keeps_its_name(name):
+    """As a real MirrorMaker 2 has it, 4.3.1: tests/mirrormaker/test_identity.py."""
     assert not may_keep_its_name(name)
-    assert may_keep_its_name("t")
+    assert all(map(may_keep_its_name, ["t", "connect-internal", "s.mm2-configs.b.internal"]))
 
 
 class Target:

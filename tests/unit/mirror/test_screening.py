@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from kafka_wire.partitions import TopicPartition
 from mirror import screening
 from mirror.errors import SourceError, TargetError
+from mirror.mirrormaker import SETTLED_S
 from mirror.offset_map import End
 from mirror.provenance import MERGED, Origin
 from mirror.screening import Screen
@@ -92,7 +95,7 @@ async def test_while_its_offset_syncs_cannot_be_read_topics_of_both_clusters_are
     mirrormaker.clear()
     ends.a.delete("u")
     assert await admitted(screen, ends) == ["u"]
-    assert "were not read" in screen.reasons["t"].reason
+    assert "do not tell yet" in screen.reasons["t"].reason
 
 
 async def test_what_is_accepted_from_mirrormaker_is_sent(ends, mirrormaker):
@@ -101,12 +104,70 @@ async def test_what_is_accepted_from_mirrormaker_is_sent(ends, mirrormaker):
 
 async def test_where_mirrormaker_gives_names_of_its_own_no_offset_sync_is_read(screen, ends, mirrormaker):
     mirrormaker.clear()
-    ends.b.make("a.own", 1)
+    ends.b.make("a.t", 1)
     assert await admitted(screen, ends) == NAMES
 
 
+@pytest.mark.parametrize("name", ["a.own", "a.heartbeats", "a.s.heartbeats", "a.s.mm2-configs.a.internal"])
+async def test_topics_that_look_prefixed_do_not_hide_that_mirrormaker_keeps_names(screen, ends, mirrormaker, name):
+    """A user's own, and heartbeats, which have the alias by any policy."""
+    ends.b.make(name, 1)
+    for heartbeats in ("heartbeats", "s.heartbeats"):
+        ends.a.make(heartbeats, 1)
+    assert await admitted(screen, ends) == ["u"]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """What the event loop's clock shows, to the screen."""
+    now = [1000.0]
+    monkeypatch.setattr(screening.asyncio, "get_running_loop", lambda: SimpleNamespace(time=lambda: now[0]))
+    return now
+
+
+async def test_a_topic_of_both_clusters_that_is_new_waits_until_an_offset_sync_would_name_it(
+    screen, ends, mirrormaker, clock
+):
+    """MirrorMaker 2 writes the first record, then its offset sync."""
+    assert await admitted(screen, ends) == ["u"]
+    for cluster in (ends.a, ends.b):
+        cluster.make("s.t", 1)
+        cluster.make("s.v", 1)
+    assert await admitted(screen, ends, among=("s.t", "s.v")) == []
+    assert "do not tell yet" in screen.reasons["s.v"].reason
+    clock[0] += 3600  # without a record, nothing follows
+    assert await admitted(screen, ends, among=("s.t", "s.v")) == []
+    ends.append("s.t")
+    ends.append("s.v")
+    assert await admitted(screen, ends, among=("s.t", "s.v")) == []
+    mirrormaker.add("s.t")
+    screen._syncs._offsets.clear()
+    clock[0] += SETTLED_S
+    assert await admitted(screen, ends, among=("s.t", "s.v")) == ["s.v"]
+    assert "mirrors it" in screen.reasons["s.t"].reason
+
+
+async def test_a_topic_that_this_mirror_made_at_the_target_does_not_wait(screen, ends, mirrormaker):
+    assert await admitted(screen, ends) == ["u"]
+    ends.b.make("mine", 1)
+    ends.append("mine")
+    assert await admitted(screen, ends, among=("mine",)) == ["mine"]
+    ends.a.make("mine", 1)
+    await admitted(screen, ends, ["mine"])
+    assert screen.judge("mine", "id", {0: 0}) is None or screen.judge("mine", "id", {0: 0}).kind == "sent"
+
+
+async def test_a_topic_that_was_there_before_mirrormaker_does_not_wait(screen, ends, request):
+    assert await admitted(screen, ends) == NAMES
+    for cluster in (ends.a, ends.b):
+        cluster.make("v", 1)
+    assert await admitted(screen, ends, among=("v",)) == ["v"]
+    request.getfixturevalue("mirrormaker")
+    assert await admitted(screen, ends, among=("t", "v")) == ["v"]
+
+
 async def test_what_mirrormaker_begins_to_bring_is_refused_once_that_is_read(screen, ends, mirrormaker, monkeypatch):
-    monkeypatch.setattr(screening, "REJUDGED_S", 0.0)
+    monkeypatch.setattr(screening, "SYNCS_S", 0.0)
     assert await admitted(screen, ends) == ["u"]
     mirrormaker.add("u")
     screen._syncs._offsets.clear()
@@ -115,10 +176,10 @@ async def test_what_mirrormaker_begins_to_bring_is_refused_once_that_is_read(scr
     assert screen.version > version
 
 
-async def admitted(screen, ends, known=()):
+async def admitted(screen, ends, known=(), among=NAMES):
     """Return the topics that are admitted and, as the replicator has it, sent; what is read starts at 0."""
     found = await ends.source.topics()
-    new = {TopicPartition(name, 0): found[name] for name in NAMES if name in found and name not in known}
+    new = {TopicPartition(name, 0): found[name] for name in among if name in found and name not in known}
     candidates, _ = await screen.candidates(found, new, known)
     verdicts = {tp.topic: screen.judge(tp.topic, topic.topic_id, {0: 0}) for tp, topic in candidates.items()}
     return sorted(name for name, verdict in verdicts.items() if verdict is None or verdict.kind == "sent")
