@@ -42,7 +42,7 @@ def _pytest(name: str, *folders: str, options: Sequence[str] = ()) -> Suite:
     return Suite(name, ("-m", "pytest", *paths, "-m", "not night", "--durations=20", *options), paths)
 
 
-HALF_OF_FAULT = "mirror and not mirror_cluster or gateway or kill_nine"
+HALF_OF_FAULT = "mirror and not mirror_cluster and not mirror_in_sync or gateway"
 _FAULT = ("--rounds", "60", "--seconds", "20", "-k")
 
 STAGES: Stages = (

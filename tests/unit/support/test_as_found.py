@@ -75,7 +75,7 @@ LEAKS = {
         "resource.getrlimit(resource.RLIMIT_NOFILE)[0] != 99",
     ),
     "thread": (
-        "threading.Thread(target=threading.Event().wait, args=(60,), name='left').start()",
+        "threading.Thread(target=threading.Event().wait, args=(5,), name='left').start()",
         r"thread 'left' still runs; join it",
         "True",
     ),
@@ -323,7 +323,7 @@ IMPORTS = {
     ),
     "logging.disable": ("logging.disable()", r"logging.disable is 50"),
     "variable of the environment": ("os.environ['LEFT'] = 'x'", r"\$LEFT is 'x'"),
-    "thread": ("threading.Timer(60, lambda: None).start()", r"thread 'Thread-\d+' still runs"),
+    "thread": ("threading.Timer(5, lambda: None).start()", r"thread 'Thread-\d+' still runs"),
     "child": ("KEPT.append(subprocess.Popen(['sleep', '600']))", r"child \d+ \(sleep 600\) still runs"),
     "port": ("KEPT.append(socket.create_server(('127.0.0.1', 0)))", r"a socket that listens on TCP port \d+"),
 }
