@@ -30,10 +30,7 @@ from tests.support import hygiene, left_over, processes
 UNPROVEN = (
     "tests/conformance/test_rotation.py",
     "tests/conformance/test_rotation_kafka.py",
-    "tests/conformance/test_spark.py",
-    "tests/fault/test_cluster_rounds.py",
     "tests/card",
-    "tests/mirrormaker",
     "tests/page",
 )
 IMPORTED = ("sys.meta_path",)  # an imported package may add a finder of its modules, as Ansible does
