@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from gateway.systemd_journal.compression import CorruptionError, LongValue
 from gateway.systemd_journal.directory import JournalFileInfo
@@ -71,21 +71,17 @@ def entries_of(info: JournalFileInfo, first: int, last: int) -> Iterator[Entry]:
             yield entry
 
 
-def is_between(begin: Position, end: Entry | None) -> Callable[[Entry], bool]:
-    """Return a function that returns whether an entry was written between the position's and the other, None: now."""
-
-    def is_in(entry: Entry) -> bool:
-        if entry.boot_id == begin.boot_id:
-            is_after = entry.monotonic_us >= begin.monotonic_us
-        else:
-            is_after = entry.realtime_us >= (begin.realtime_us or begin.head_realtime_us)
-        if end is None or not is_after:
-            return is_after
-        if entry.boot_id == end.boot_id:
-            return entry.monotonic_us <= end.monotonic_us
-        return entry.realtime_us <= end.realtime_us
-
-    return is_in
+def is_between(begin: Position, end: Entry | None, entry: Entry) -> bool:
+    """Return whether the entry was written after a position and before the entry `end`, None: now."""
+    if entry.boot_id == begin.boot_id:
+        is_after = entry.monotonic_us >= begin.monotonic_us
+    else:
+        is_after = entry.realtime_us >= (begin.realtime_us or begin.head_realtime_us)
+    if end is None or not is_after:
+        return is_after
+    if entry.boot_id == end.boot_id:
+        return entry.monotonic_us <= end.monotonic_us
+    return entry.realtime_us <= end.realtime_us
 
 
 def text_of(values: list[bytes | LongValue] | None) -> str:

@@ -9,15 +9,15 @@ Missing numbers between two files of a chain are lost, or in files of other chai
 
 | claim | proof |
 |---|---|
-| nothing is missing after a position | others used all numbers, in one boot of journald 254 or with the last file |
-| the count after a position | no number is another boot's, or may be; journald writes the chain; all others are whole |
-| nothing was before a new chain's file | it begins the id, counts on, or begins with copies of entries that were read |
+| nothing is missing after a position | other chains used all, and it is one boot of 254, or the file read last exists |
+| the count after a position | no number may be another boot's; journald writes the chain; others have all files |
+| nothing was before a new chain's file | it begins the id, goes on from another, or begins with copies of read ones |
 | the same | other files of the id used all numbers, each once |
-| it counts on from another id | that ends with the number before, and journald 254 made the file: its numbers rise |
-| a number is used once | boots that used the numbers share a file, so none of their files was deleted between them |
+| a file goes on from another id | one of that id ends with the number before, and 254 made the file: its numbers rise |
+| a number is used once | the boots that used the numbers share a file, so no file between them was deleted |
 
-Each boot, and each start of journald 252, may use the numbers of the one before again. journald deletes a chain's
-oldest file first. Version 252 ends all chains by a power loss. A chain that came and went unseen shows nowhere.
+Each boot, and each start of 252, may use the numbers of the one before again. journald deletes a chain's oldest file
+first. A power loss ends all chains of 252. A chain whose files come and go between two scans leaves no trace.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from gateway.systemd_journal.chain import Chain
 from gateway.systemd_journal.directory import JournalFileInfo, Scan
@@ -52,12 +53,12 @@ class MissingEntries:
         is_one_boot = entry is not None and entry.boot_id == position.boot_id
         is_one_counter = is_one_boot and info.header.may_share_id
         is_kept = any(file.header.file_id == position.file_id for file in self.scan.chains.get(chain.name, ()))
-        # up to the tail others used the numbers, which the chain may use again after the counter began again
+        # other chains used the numbers up to the tail; once the counter starts again, this chain may use them, too
         first = max(position.tail_seqnum if is_one_counter or is_kept else 0, position.seqnum) + 1
         if head <= first:
             return None
         used_ever = self._count_in(others, first, head - 1, lambda _: True)
-        used = self._count_in(others, first, head - 1, is_between(position, entry))
+        used = self._count_in(others, first, head - 1, partial(is_between, position, entry))
         count = head - first - used
         may_be_used_twice = not is_one_counter and (used > 0 or position.tail_seqnum > position.seqnum)
         if count <= 0 and info.header.n_entries and (is_kept or not may_be_used_twice):
@@ -97,7 +98,7 @@ class MissingEntries:
     def _are_all_used(self, siblings: list[Chain], first: int, info: JournalFileInfo) -> bool:
         """Return whether the numbers before a chain's first file are all in files of other chains, and none twice.
 
-        The number before the first tells of which boot the counter was up to there.
+        The entry with the number before the first shows to which boot the counter belonged there.
         """
         entry, begin, last = first_entry(info), max(first - 1, 1), info.head_seqnum - 1
         if entry is None:  # the last number before a file without entries is the chain's own
@@ -117,7 +118,7 @@ class MissingEntries:
         return is_first or self._continues(chain, info) or self._begins_with_copies(chain, info)
 
     def _begins_with_copies(self, chain: Chain, info: JournalFileInfo) -> bool:
-        """Return whether a file begins with copies of entries that were read in /run: those before were copies, too."""
+        """Return whether a file begins with copies of entries read in /run, so that those before were copies, too."""
         read = [each.position for each in self._siblings(chain) if each.is_volatile and each.position is not None]
         entry = first_entry(info) if read else None
         return entry is not None and any(
@@ -125,7 +126,7 @@ class MissingEntries:
         )
 
     def tail_before(self, chain: Chain, info: JournalFileInfo) -> int:
-        """Return up to which sequence number a new chain's entries and those with the same id are read or reported."""
+        """Return the number up to which all entries with a new chain's id are read or reported."""
         last = info.head_seqnum - 1
         if self._begins_here(chain, info):
             return min(last, self._tail_of_id(chain, last), self._tail_before_unread(chain, last))
@@ -152,14 +153,14 @@ class MissingEntries:
         return least.head_seqnum if least is not None and least.is_first and least.head_seqnum < head else None
 
     def _tail_of_id(self, chain: Chain, default: int) -> int:
-        """Return up to which sequence number the entries with the chain's id are read or reported."""
+        """Return the number up to which all entries with the chain's id are read or reported."""
         positions = (each.position for each in self._siblings(chain))
         return max((position.tail_seqnum for position in positions if position is not None), default=default)
 
     def _tail_before_unread(self, chain: Chain, default: int) -> int:
-        """Return up to which sequence number no chain with the same id has entries of which no position tells yet.
+        """Return the number before the first entry of the chains with the same id that have no position yet.
 
-        Such a chain's files may be deleted before its first position is saved, and then only the numbers tell of them.
+        Their files may be deleted before a position is saved, and then only the numbers show that they existed.
         """
         files = {each: self.scan.chains.get(each.name, []) for each in self._siblings(chain) if each.position is None}
         heads = [

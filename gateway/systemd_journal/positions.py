@@ -44,7 +44,7 @@ class Position:
         return self.boot_id, self.monotonic_us, self.realtime_us, self.xor_hash
 
     def with_entry(self, entry: Entry, machine_id: str) -> Position:
-        """Return the position after the entry; a boot may use the numbers again that others used in the one before."""
+        """Return the position after the entry; a new boot may use the numbers up to the tail again."""
         is_other_boot = self.boot_id not in ("", entry.boot_id)
         return replace(
             self,
