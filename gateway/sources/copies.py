@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gateway.sources.decompressed_file import CHECKING
 from gateway.sources.open_file import NotRegularError, OpenFile, UnreadableError
 from gateway.sources.places import HEAD_BYTES_MAX, Place
 from gateway.sources.rotation import Entry, is_compressed, uncompressed
@@ -24,7 +25,7 @@ def opened(entry: Entry) -> Iterator[OpenFile | None]:
     Raises OSError for anything else, such as a lack of permission or of descriptors, which tells nothing of the file.
     """
     try:
-        file = OpenFile(Path(entry.path))
+        file = OpenFile(Path(entry.path), CHECKING)
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
         yield None
         return

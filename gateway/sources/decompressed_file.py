@@ -7,6 +7,7 @@
 | zstd | `zstd_file.WINDOW_BYTES_MAX` | cannot be read |
 
 A small file may hold gigabytes: a step returns at most OUTPUT_BYTES, and a stop interrupts a seek between two steps.
+All paths together decompress READERS_MAX copies past OUTPUT_BYTES at a time, and compare CHECKS_MAX; others wait.
 Files of several streams are read, with NULs between and after them. Other bytes after a stream are damage: they may
 have been another stream. Sources: RFC 1952; the .xz file format; bzip2(1).
 """
@@ -15,25 +16,65 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import BinaryIO, Protocol
+from weakref import WeakSet
 
 from gateway.sources.interruption import raise_if_interrupted
 
 XZ_MEMORY_BYTES_MAX = 66 << 20
 INPUT_BYTES = 16_384
 OUTPUT_BYTES = 65_536
+READERS_MAX = 1
+CHECKS_MAX = 1
+
+
+class DecodersBusyError(Exception):
+    """As many files as may be are decompressed now: nothing is known of this one. Read it later."""
+
+
+class DecoderSlots:
+    """The files that are decompressed now, at most `count`, in any thread."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._holders: WeakSet[DecompressedFile] = WeakSet()
+        self._lock = threading.Lock()
+
+    def take(self, file: DecompressedFile) -> None:
+        """Let the file be decompressed until it releases its slot, or is gone; raises DecodersBusyError."""
+        with self._lock:
+            if file not in self._holders and len(self._holders) >= self._count:
+                raise DecodersBusyError
+            self._holders.add(file)
+
+    def release(self, file: DecompressedFile) -> None:
+        """Let another file be decompressed."""
+        with self._lock:
+            self._holders.discard(file)
+
+
+READING = DecoderSlots(READERS_MAX)  # held from one call to the next
+CHECKING = DecoderSlots(CHECKS_MAX)  # held during one call, so that each check ends
 
 
 class DecompressedFile(ABC):
     """The decompressed content of a file."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        """Read `file`, whose position is this reader's, from its beginning."""
+    def __init__(self, file: BinaryIO, slots: DecoderSlots | None = None) -> None:
+        """Read `file`, whose position is this reader's, from its beginning; `slots` None: at any time."""
         self._file = file
+        self._slots = slots
         self._rewind()
+
+    def close(self) -> None:
+        """Forget the decoder, and let another file be decompressed."""
+        self._end_stream()
+        if self._slots is not None:
+            self._slots.release(self)
 
     def _rewind(self) -> None:
         self._file.seek(0)
@@ -49,7 +90,10 @@ class DecompressedFile(ABC):
         return self._position
 
     def seek(self, position: int) -> None:
-        """Go to a position, or to the end where the content is shorter. Raises OSError, EOFError, InterruptedRead."""
+        """Go to a position, or to the end where the content is shorter.
+
+        Raises OSError, EOFError, InterruptedRead, DecodersBusyError.
+        """
         if position < self._position:
             self._rewind()
         while self._position < position and self._is_ready():
@@ -57,7 +101,10 @@ class DecompressedFile(ABC):
             self._take(position - self._position)
 
     def read(self, count: int) -> bytes:
-        """Return `count` bytes, fewer only before the end or damage. Raises OSError, EOFError where none are left."""
+        """Return `count` bytes, fewer only before the end or damage.
+
+        Raises OSError, EOFError where none are left, and DecodersBusyError; then the position is undefined.
+        """
         pieces: list[bytes] = []
         left = count
         while left and self._is_ready(is_first=not pieces):
@@ -68,8 +115,11 @@ class DecompressedFile(ABC):
     def _is_ready(self, *, is_first: bool = True) -> bool:
         """Return whether content follows; damage is an error only for the first piece of a read."""
         try:
-            while not self._ready and self._error is None and self._fill():
-                pass
+            while not self._ready and self._error is None:
+                if self._slots is not None and self._position >= OUTPUT_BYTES:
+                    self._slots.take(self)
+                if not self._fill():
+                    break
         except (EOFError, OSError) as error:
             self._error = error
         if not self._ready and self._error is not None and is_first:
@@ -140,10 +190,10 @@ class _GzipDecoder:
 class StreamFile(DecompressedFile):
     """The content of a file of one or several gzip, bzip2, xz or lzma streams."""
 
-    def __init__(self, file: BinaryIO, make_decoder: Callable[[], Decoder]) -> None:
+    def __init__(self, file: BinaryIO, slots: DecoderSlots | None, make_decoder: Callable[[], Decoder]) -> None:
         """`make_decoder` makes the decoder of one stream."""
         self._make_decoder = make_decoder
-        super().__init__(file)
+        super().__init__(file, slots)
 
     def _end_stream(self) -> None:
         self._decoder: Decoder | None = None
@@ -184,16 +234,16 @@ class StreamFile(DecompressedFile):
             raise OSError(str(error)) from error
 
 
-def gzip_file(file: BinaryIO) -> DecompressedFile:
+def gzip_file(file: BinaryIO, slots: DecoderSlots | None = None) -> DecompressedFile:
     """Return the content of a gzip file."""
-    return StreamFile(file, _GzipDecoder)
+    return StreamFile(file, slots, _GzipDecoder)
 
 
-def bzip2_file(file: BinaryIO) -> DecompressedFile:
+def bzip2_file(file: BinaryIO, slots: DecoderSlots | None = None) -> DecompressedFile:
     """Return the content of a bzip2 file."""
-    return StreamFile(file, bz2.BZ2Decompressor)
+    return StreamFile(file, slots, bz2.BZ2Decompressor)
 
 
-def xz_file(file: BinaryIO) -> DecompressedFile:
+def xz_file(file: BinaryIO, slots: DecoderSlots | None = None) -> DecompressedFile:
     """Return the content of an xz or lzma file."""
-    return StreamFile(file, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES_MAX))
+    return StreamFile(file, slots, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES_MAX))

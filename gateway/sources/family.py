@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.sources.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start, opened
+from gateway.sources.decompressed_file import DecodersBusyError
 from gateway.sources.denied_files import MISSED_LOOKS_MIN, DeniedFiles
 from gateway.sources.directory import directory_time, entry_of, refuse_irregular
 from gateway.sources.family_file import (
@@ -182,7 +183,7 @@ class Family:
             self._whole_look_s = now_s
             try:
                 self._look_whole()
-            except (OSError, InterruptedRead):
+            except (OSError, InterruptedRead, DecodersBusyError):
                 self._whole_looks_due += 1
                 raise
         self._open_unread()

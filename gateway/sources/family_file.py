@@ -130,6 +130,7 @@ def note_head(file: FamilyFile) -> None:
         head = file.opened.read(HEAD_BYTES_MAX, 0)
     except (OSError, UnreadableError):
         return
+    file.opened.forget_decoder()
     file.place = replace(file.place, head_bytes=len(head), head_crc32=zlib.crc32(head))
 
 

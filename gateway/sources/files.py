@@ -23,6 +23,7 @@ from gateway.dead_letters import REASON_LINE_TOO_LONG
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
+from gateway.sources.decompressed_file import DecodersBusyError
 from gateway.sources.interruption import InterruptedRead, interrupt_by
 from gateway.sources.lines import Joiner
 from gateway.sources.open_file import NotRegularError
@@ -208,7 +209,7 @@ class FileSource:
     def _look(self) -> None:
         try:
             self._tail.look()
-        except InterruptedRead:
+        except (InterruptedRead, DecodersBusyError):
             return
         except OSError as error:
             self._tell_unreadable(error)
@@ -216,6 +217,8 @@ class FileSource:
     async def finished(self) -> bool:
         """Whether nothing of the file is left to do; one that was not found again is reported as lost first."""
         if not self._safe.all_acked or self._joiner.holds or self._tail.unread_open_bytes():
+            return False
+        if self._tail.has_unread_copy:
             return False
         gone = self._tail.missing
         if gone is not None:
@@ -229,7 +232,7 @@ class FileSource:
             items = self._tail.read()
             self._unread.set(self._tail.unread_bytes())
             self._note_nuls()
-        except InterruptedRead:
+        except (InterruptedRead, DecodersBusyError):
             return []
         except OSError as error:
             self._tell_unreadable(error)

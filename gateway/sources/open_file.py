@@ -13,19 +13,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from gateway.sources.decompressed_file import DecompressedFile, bzip2_file, gzip_file, xz_file
+from gateway.sources.decompressed_file import (
+    READING,
+    DecodersBusyError,
+    DecoderSlots,
+    DecompressedFile,
+    bzip2_file,
+    gzip_file,
+    xz_file,
+)
 from gateway.sources.matches import kind_of
 from gateway.sources.places import Place
 from gateway.sources.rotation import is_compressed
 
 
-def _zstd(file: BinaryIO) -> DecompressedFile:
+def _zstd(file: BinaryIO, slots: DecoderSlots) -> DecompressedFile:
     from gateway.sources.zstd_file import ZstdFile  # noqa: PLC0415 (the library's memory, only where a file needs it)
 
-    return ZstdFile(file)
+    return ZstdFile(file, slots)
 
 
-_READERS: dict[str, Callable[[BinaryIO], DecompressedFile]] = {
+_READERS: dict[str, Callable[[BinaryIO, DecoderSlots], DecompressedFile]] = {
     ".gz": gzip_file,
     ".bz2": bzip2_file,
     ".xz": xz_file,
@@ -50,7 +58,7 @@ class UnreadableError(Exception):
 class OpenFile:
     """A file opened for reading."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, slots: DecoderSlots = READING) -> None:
         """Open the file; raises OSError, NotRegularError for anything but a regular file."""
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(descriptor)
@@ -61,6 +69,7 @@ class OpenFile:
         self.path = path
         self.device, self.inode = status.st_dev, status.st_ino
         self.is_compressed = is_compressed(path.name)
+        self._slots = slots
         self._reader: DecompressedFile | None = None
 
     def status(self) -> os.stat_result:
@@ -70,7 +79,7 @@ class OpenFile:
     def read(self, count: int, position: int) -> bytes:
         """Return at most `count` bytes of the content; empty at its end.
 
-        Raises OSError; of compressed files UnreadableError, and InterruptedRead.
+        Raises OSError; of compressed files UnreadableError, InterruptedRead and DecodersBusyError.
         """
         if not self.is_compressed:
             return os.pread(self._file.fileno(), count, position)
@@ -79,6 +88,9 @@ class OpenFile:
                 self._reader = self._decompress()
             self._reader.seek(position)
             return b"" if self._reader.tell() < position else self._reader.read(count)
+        except DecodersBusyError:
+            self.forget_decoder()  # it has no slot
+            raise
         except (EOFError, OSError) as error:
             raise UnreadableError(f"{self.path} cannot be decompressed ({error})") from error
 
@@ -110,12 +122,19 @@ class OpenFile:
         except OSError:  # ENXIO: no data from there on; or a file system without holes
             return position
 
+    def forget_decoder(self) -> None:
+        """Let another compressed file be read; the next read starts at the beginning of this one."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
     def close(self) -> None:
         """Close the file."""
+        self.forget_decoder()
         self._file.close()
 
     def _decompress(self) -> DecompressedFile:
         opener = _READERS.get(self.path.suffix)
         if opener is None:
             raise UnreadableError(f"{self.path} is compressed in a format that the gateway does not read")
-        return opener(self._file)
+        return opener(self._file, self._slots)

@@ -24,12 +24,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from gateway.sources.decompressed_file import DecodersBusyError
 from gateway.sources.family import Family, Lost
 from gateway.sources.family_file import FamilyFile
 from gateway.sources.interruption import InterruptedRead
 from gateway.sources.line_splitter import LineSplitter, Piece
 from gateway.sources.open_file import OpenFile, UnreadableError
 from gateway.sources.places import HEAD_BYTES_MAX, LAST_BYTES_MAX, FamilyState, Gone, Item, Line, Place, Seen, TooLong
+from gateway.sources.rotation import is_compressed
 
 CHUNK_BYTES = 65_536
 
@@ -74,13 +76,13 @@ class Tail:
         self._family.close()
 
     def look(self) -> None:
-        """Find and open new files, so that they outlive their names. Raises OSError, InterruptedRead."""
+        """Find and open new files, so that they outlive their names. Raises as `read` does."""
         self._family.look()
 
     def read(self) -> list[Item]:
         """Return what is new, at most about CHUNK_BYTES of it; empty when there is nothing.
 
-        Raises OSError and InterruptedRead, at the next call where losses are found before.
+        Raises OSError, InterruptedRead and DecodersBusyError, at the next call where losses are found before.
         """
         items: list[Item] = []
         before = 0
@@ -89,7 +91,7 @@ class Tail:
             self._family.look()
             before = len(self._family.lost)
             self._read_next(items, is_new=is_new)
-        except (OSError, InterruptedRead):
+        except (OSError, InterruptedRead, DecodersBusyError):
             if not self._family.lost:
                 raise
         lost = [Gone(one.place, one.bytes, one.why) for one in self._family.lost]
@@ -119,6 +121,14 @@ class Tail:
     def unread_open_bytes(self) -> int:
         """Return the same for the files that are open."""
         return sum(file.unread_bytes for file in self._family.files if file.opened is not None)
+
+    @property
+    def has_unread_copy(self) -> bool:
+        """Whether a compressed file is not read to its end; how much it holds is unknown."""
+        return any(
+            file.path is not None and is_compressed(file.path.name) and not file.is_finished
+            for file in self._family.files
+        )
 
     @property
     def is_open(self) -> bool:
@@ -170,6 +180,8 @@ class Tail:
 
     def _start(self, file: FamilyFile) -> None:
         assert file.opened is not None
+        if self._opened is not None:
+            self._opened.forget_decoder()  # copies of other paths may be read meanwhile
         self._current, self._opened = file, file.opened
         position = file.place.position
         self._splitter.start(position)

@@ -26,17 +26,27 @@ import pytest
 import zstandard
 
 from gateway.metrics import Metrics
-from gateway.sources.decompressed_file import DecompressedFile, bzip2_file, gzip_file, xz_file
+from gateway.sources.decompressed_file import (
+    CHECKING,
+    READERS_MAX,
+    READING,
+    DecodersBusyError,
+    DecompressedFile,
+    bzip2_file,
+    gzip_file,
+    xz_file,
+)
 from gateway.sources.files import FileSource, saved_family, state_path
 from gateway.sources.interruption import InterruptedRead, interrupt_by
 from gateway.sources.open_file import OpenFile, UnreadableError
-from gateway.sources.places import Gone, to_json
+from gateway.sources.places import Gone, Item, to_json
+from gateway.sources.tail import Tail
 from gateway.state import save
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_rotations import compress, line_texts, rotate, saved
 from tests.unit.gateway.test_sources import FakePublisher, config
-from tests.unit.gateway.test_tail import append, follow, read_all
+from tests.unit.gateway.test_tail import append, follow, read_all, texts
 
 Pack = Callable[[bytes], bytes]
 Reader = Callable[[io.BytesIO], DecompressedFile]
@@ -183,6 +193,104 @@ def test_a_small_file_that_holds_very_much_is_read_in_little_memory(tmp_path: Pa
     finally:
         tracemalloc.stop()
         file.close()
+
+
+# Many files
+
+CONTENT = b"".join(b"%059d\n" % number for number in range(4_000))
+
+
+def waiting_copies(directory: Path, count: int, ending: str = ".xz") -> list[Tail]:
+    """Return tails of paths whose rotated files were compressed while they were not followed."""
+    tails = []
+    for number in range(count):
+        log = directory / f"{number}.log"
+        log.write_bytes(b"first\n")
+        state = saved(read_all(follow(log)))
+        append(log, CONTENT)
+        log.rename(f"{log}.1")
+        log.write_bytes(b"last\n")
+        compress(Path(f"{log}.1"), ending)
+        tails.append(follow(log, state))
+    return tails
+
+
+def read_or_wait(tail: Tail) -> list[Item]:
+    try:
+        return tail.read()
+    except DecodersBusyError:
+        return []
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
+def test_copies_of_many_paths_are_read_one_after_another(tmp_path: Path, ending: str) -> None:
+    tails = waiting_copies(tmp_path, 6, ending)
+    found: list[list[bytes]] = [[] for _ in tails]
+    most = 0
+    while any(lines[-1:] != [b"last"] for lines in found):
+        for tail, lines in zip(tails, found, strict=True):
+            lines.extend(texts(read_or_wait(tail)))
+            most = max(most, len(READING._holders))
+    assert [lines[:-1] for lines in found] == [CONTENT.splitlines()] * len(tails)
+    assert most <= READERS_MAX
+    for tail in tails:
+        tail.close()
+    assert not len(READING._holders) + len(CHECKING._holders)
+
+
+def test_two_copies_of_one_path_are_read_one_after_another(tmp_path: Path) -> None:
+    (tail,) = waiting_copies(tmp_path, 1)
+    items: list[Item] = []
+    while len(items) < 2_000:
+        items += tail.read()
+    assert len(READING._holders) == 1
+    (tmp_path / "0.log.2.xz").write_bytes(lzma.compress(CONTENT))
+    os.utime(tmp_path / "0.log.2.xz", (1, 1))
+    items += read_all(tail)
+    assert sorted(texts(items)) == sorted([*CONTENT.splitlines() * 2, b"last"])
+    tail.close()
+
+
+def test_a_copy_that_cannot_be_compared_yet_is_neither_new_nor_lost(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_bytes(CONTENT)
+    state = saved(read_all(follow(log)))
+    append(log, b"more\n")
+    rotate(log, 9)
+    append(log, b"last\n")
+    compress(log.with_name("app.log.1"), ".xz")
+    tail = follow(log, state)
+    other = gzip_file(io.BytesIO(gzip.compress(CONTENT)), CHECKING)
+    CHECKING.take(other)
+    for _ in range(6):
+        with pytest.raises(DecodersBusyError):
+            tail.read()
+    other.close()
+    assert texts(read_all(tail)) == [b"more", b"last"]
+    tail.close()
+
+
+async def test_a_path_with_a_copy_that_waits_is_not_finished(tmp_path: Path) -> None:
+    (tail,) = waiting_copies(tmp_path, 1)
+    tail.close()
+    log = tmp_path / "0.log"
+    place_file = state_path(tmp_path, log)
+    place_file.parent.mkdir(parents=True)
+    assert tail.state is not None
+    save(place_file, {"path": str(log), **to_json(tail.state)})
+    log.unlink()
+    other = gzip_file(io.BytesIO(gzip.compress(CONTENT)), READING)
+    READING.take(other)
+    publisher = FakePublisher()
+    settings = config(tmp_path, f'[[files]]\npath = "{log}"\npoll_interval_ms = 10\n').files[0]
+    source = FileSource(settings, publisher.as_publisher(), tmp_path, Metrics())
+    async with running_task(source.run()):
+        await until(lambda: source._tail._current is not None and source._tail.missing is None)
+        for _, acked in publisher.records:
+            acked()
+        assert not await source.finished()
+        other.close()
+        await until(lambda: len(publisher.records) == len(CONTENT.splitlines()))
 
 
 # A stop

@@ -15,6 +15,7 @@ import pytest
 from gateway.metrics import Metrics
 from gateway.open_files import EACH_MAX, OTHERS_MAX, limit_notices, open_files_max, raise_limit
 from gateway.sources import copies, family, family_file
+from gateway.sources.decompressed_file import DecoderSlots
 from gateway.sources.files import FileSource
 from gateway.sources.open_file import OpenFile
 from gateway.sources.tail import Tail
@@ -40,7 +41,7 @@ def _limit_as_before() -> Iterator[None]:
 def read_without_descriptors(tail: Tail, error_number: int) -> None:
     """Read while no file can be opened; a scan of the directory still can."""
 
-    def refuse(_path: Path) -> OpenFile:
+    def refuse(_path: Path, *_slots: DecoderSlots) -> OpenFile:
         raise OSError(error_number, os.strerror(error_number))
 
     with pytest.MonkeyPatch.context() as patch:

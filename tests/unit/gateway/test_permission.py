@@ -13,6 +13,7 @@ import pytest
 
 from gateway.metrics import Metrics
 from gateway.sources import copies, family, family_file
+from gateway.sources.decompressed_file import DecoderSlots
 from gateway.sources.files import FileSource
 from gateway.sources.open_file import OpenFile
 from gateway.sources.tail import Tail
@@ -37,8 +38,8 @@ class Denied:
     def deny(self, path: Path) -> None:
         self.inodes.add(path.stat().st_ino)
 
-    def open(self, path: Path) -> OpenFile:
-        file = OpenFile(path)
+    def open(self, path: Path, *slots: DecoderSlots) -> OpenFile:
+        file = OpenFile(path, *slots)
         if file.inode in self.inodes:
             file.close()
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
