@@ -1,12 +1,17 @@
-"""Loads what is below ansible/, plugins and scripts of boards, by its path, as Ansible does: it is in no package."""
+"""Loads what is below ansible/, plugins and scripts of boards, by its path, as Ansible does: it is in no package.
+
+Ansible's copy of six adds a finder of modules to the process when it is imported: with this module, not in a test.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
+importlib.import_module("ansible.module_utils.six")
 ANSIBLE = Path(__file__).parents[2] / "ansible"
 
 

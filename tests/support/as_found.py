@@ -28,8 +28,6 @@ from tests.support import hygiene, left_over, processes
 # Files of tests that no complete run with the check has proven yet, and the long ones of the night, which it never saw:
 # their settings are set back, and no test fails for what it leaves.
 UNPROVEN = (
-    "tests/conformance/test_rotation.py",
-    "tests/conformance/test_rotation_kafka.py",
     "tests/card",
     "tests/page",
 )
