@@ -103,6 +103,7 @@ def test_the_old_log_in_holds_until_the_new_one_was_used_and_the_next_run_ends_i
 def test_the_old_log_in_has_the_same_rights_and_loses_them_with_its_end(broker):
     play = Play(broker.data_dir)
     played(play, site())
+    use(broker, play, "gateway-pi-1", 1)
     played(play, site(gateway=2))
     topics = MetadataRequest(topics=None)
     wait_let_in(broker, "gateway-pi-1", 1)
@@ -153,6 +154,30 @@ def test_a_log_in_that_was_recorded_is_known_after_the_broker_died(broker, how):
     assert play.held()["gateway-pi-1~2"]["first_log_in"] != "never"
     assert play.held()["mirror-pi-2"]["first_log_in"] == "never"
     broker.start()
+
+
+def test_a_user_whose_service_moved_keeps_its_rights_until_it_was_seen_at_the_new_broker(broker):
+    play = Play(broker.data_dir)
+    played(play, site())
+    use(broker, play, "mirror-pi-2", 1)
+    moved = {"mirror-pi-2": ["dc-2"]}
+    for _ in range(2):
+        assert played(play, site(without="mirror-pi-2"), unseen=moved) == []
+        assert play.holding == ["mirror-pi-2"]
+    with logged_in(broker, "mirror-pi-2", 1) as mirror:
+        assert mirror.ask(3, 4, MetadataRequest(topics=None)).brokers
+    changed = played(play, site(without="mirror-pi-2"), unseen={"mirror-pi-2": []})
+    refused(broker, "mirror-pi-2", 1)
+    assert len([line for line in changed if "removed:" in line]) == 3
+
+
+def test_a_service_that_moves_back_before_it_was_seen_goes_on_as_before(broker):
+    play = Play(broker.data_dir)
+    played(play, site())
+    use(broker, play, "mirror-pi-2", 1)
+    played(play, site(without="mirror-pi-2"), unseen={"mirror-pi-2": ["dc-2"]}, interrupted_at="made")
+    assert played(play, site()) == []
+    assert lets_in(broker, "mirror-pi-2", 1)
 
 
 def test_one_word_ends_an_old_log_in_that_nobody_has_replaced(broker):

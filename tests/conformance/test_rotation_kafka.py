@@ -41,6 +41,7 @@ class Host:
 
     def __init__(self, kafka: ApacheKafka, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.port = kafka.ports["LOGIN"]
+        self.changed: list[str] = []
         self._monkeypatch = monkeypatch
         self._script: Any = load("roles/kafka/files/kafka_access.py")
         self._rotation: Any = load("plugins/action/site_rotation.py")
@@ -58,18 +59,22 @@ class Host:
         self._script.main()
         return json.loads(said.getvalue())
 
-    def play(self, generation: int, *, reported: bool = False, now: bool = False, removed: int = 0) -> Any:
-        """One run of roles/kafka/tasks/access.yml; the plan."""
+    def play(
+        self, generation: int, *, reported: bool = False, now: bool = False, removed: int = 0, moved_to: str = ""
+    ) -> Any:
+        """One run of roles/kafka/tasks/access.yml; the plan. `moved_to` has the mirror now, and has not seen it."""
         user = "mirror-pi-1" if generation == 1 else f"mirror-pi-1~{generation}"
-        users = {} if removed else {user: f"password {generation}"}
+        users = {} if removed or moved_to else {user: f"password {generation}"}
+        unseen = {"mirror-pi-1": [moved_to]} if moved_to else {}
         acls = [[name, "TOPIC", "PREFIXED", "plant-7.", "WRITE"] for name in users]
         told = self.say({"show": True})
         held = {
             name: self._rotation.Held(used=reported and name == user) for name in told["held"] if name != "drupelet"
         }
-        order = self._rotation.Order(users, acls, OWNERS, {"pi-1": removed}, now)
+        order = self._rotation.Order(users, acls, OWNERS, {"pi-1": removed}, now, unseen)
         plan = self._rotation.plan(order, held, told["known"])
-        self.say({"users": users, "acls": plan.acls, "kept": plan.kept, "ended": plan.ended})
+        order = {"users": users, "acls": plan.acls, "kept": plan.kept, "moved": plan.moved, "ended": plan.ended}
+        self.changed = self.say(order)
         return plan
 
     def lets_in(self, user: str, generation: int) -> bool:
@@ -105,6 +110,17 @@ def test_both_generations_hold_until_the_board_has_used_the_new_one(host):
     becomes(host, "mirror-pi-1", 1, let_in=False)
     assert host.lets_in("mirror-pi-1~2", 2)
     assert set(host.say({"show": True})["known"]) == {"mirror-pi-1~2"}
+
+
+def test_a_mirror_that_moved_to_another_kafka_keeps_its_user_and_rights_until_it_was_seen_there(host):
+    host.play(1)
+    becomes(host, "mirror-pi-1", 1, let_in=True)
+    assert host.play(1, moved_to="dc-2").moved == ["mirror-pi-1"]
+    assert host.changed == []
+    assert host.lets_in("mirror-pi-1", 1)
+    assert host.play(1, moved_to="dc-2", now=True).ended == ["mirror-pi-1"]
+    becomes(host, "mirror-pi-1", 1, let_in=False)
+    assert "removed: WRITE by User:mirror-pi-1 on TOPIC PREFIXED plant-7." in host.changed
 
 
 def test_a_second_run_makes_no_password_again(host):

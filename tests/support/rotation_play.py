@@ -37,6 +37,7 @@ class Play:
         owners: Mapping[str, list[str]] | None = None,
         removed: Mapping[str, int] | None = None,
         now: bool = False,
+        unseen: Mapping[str, list[str]] | None = None,
         interrupted_at: str = "",
     ) -> list[str]:
         """Run the play; the lines of what changed, empty where it was interrupted before that."""
@@ -45,7 +46,8 @@ class Play:
             user: rotation.Held(times["first_log_in"] != "never", times["first_log_in"], times["last_log_in"])
             for user, times in self.held().items()
         }
-        plan = rotation.plan(rotation.Order(users, acls, owners or {}, removed or {}, now), held, self.known)
+        wanted = rotation.Order(users, acls, owners or {}, removed or {}, now, unseen or {})
+        plan = rotation.plan(wanted, held, self.known)
         self.holding = [row["user"] for row in plan.holding]
         made = {*users, *plan.kept}
         self.known |= made
@@ -57,6 +59,7 @@ class Play:
             "acls": plan.acls,
             "known": sorted(self.known | set(plan.ended)),
             "kept": plan.kept,
+            "moved": plan.moved,
         }
         changed: list[str] = self._script(order)["changed"]
         if interrupted_at == "made":

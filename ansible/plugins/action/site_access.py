@@ -269,6 +269,41 @@ class Site:
                 found[base] = spark if service == "spark" else [host]
         return found
 
+    def moved(self, server: str, users: Iterable[str]) -> dict[str, list[tuple[str, str, list[str]]]]:
+        """Return to which brokers the services of users that a broker need not hold any more have moved.
+
+        By the first generation's name: each broker with the user there and the hosts that log in by it. A service that
+        the inventory no longer has, or has at a Kafka that is none of its own, is not among them.
+        """
+        found: dict[str, list[tuple[str, str, list[str]]]] = {}
+        for base in sorted({generation_of(user)[0] for user in users}):
+            service, _, host = base.partition("-")
+            if service not in SERVICES or host not in self.members("all"):
+                continue
+            hosts = self._spark_hosts() if service == "spark" else [host]
+            places: dict[str, list[str]] = {}
+            for one in hosts:
+                for place in self._brokers(service, one):
+                    places.setdefault(place, []).append(one)
+            if places and server not in places:
+                found[base] = [
+                    (place, self.user(service, place if service == "spark" else host), users)
+                    for place, users in places.items()
+                ]
+        return found
+
+    def _brokers(self, service: str, host: str) -> set[str]:
+        """The brokers of the inventory, with log-ins, that a service of a host uses."""
+        is_gateway, is_mirror = (host in self.members(group) for group in ("gateway", "mirror"))
+        settings = {
+            "gateway": ["gateway_kafka"] * is_gateway,
+            "mirror": ["mirror_source", "mirror_target"] * is_mirror,
+            "verify": ["gateway_kafka"] * is_gateway + ["mirror_target"] * (is_gateway and is_mirror),
+            "spark": ["spark_bootstrap"],
+        }
+        found = {self.server(host, self.text(host, name)) for name in settings[service]}
+        return {server for server in found if server and self.mode(server) != "none"}
+
     @property
     def removed(self) -> dict[str, int]:
         """The hosts that playbooks/remove.yml has written down, with the last generation that it has ended."""
@@ -401,7 +436,8 @@ class ActionModule(ActionBase):
     Without arguments it returns `mode`, `users` (name: password), `acls` and `owners` of this host's broker, the
     `removed` hosts and, where there is a secret, `metrics_token` of all that serves metrics on it. With `service` and
     `bootstrap` it returns `protocol`, `user`, `password` and `server`, how that service of this host connects; it goes
-    by `server_users`, which is not known unless `server_answers`, and `present_password` (`Site.client`).
+    by `server_users`, which is not known unless `server_answers`, and `present_password` (`Site.client`). With `left`,
+    users that this host's broker need not hold any more, it returns `moved`, the brokers that their services use now.
     """
 
     TRANSFERS_FILES = False
@@ -425,6 +461,8 @@ class ActionModule(ActionBase):
                 str(self._task.args.get("present_password") or ""),
             )
             result.update(found._asdict())
+        elif "left" in self._task.args:
+            result.update(moved=site.moved(host, self._task.args["left"]))
         else:
             mode = site.mode(host)
             result.update(mode=mode, users={}, acls=[], owners={}, removed=site.removed)

@@ -5,11 +5,12 @@
 | a user that the inventory wants | stays, with its password and rights |
 | an older generation of one, the new one was used | ends |
 | an older generation of one, the new one was never used | stays, with the rights of the new one; `holding` lists it |
-| an older generation of one that several hosts share | stays until `rotation=now`: one use tells of one host |
+| an older generation of one that several hosts share | ends once each of them has used the new one in this run |
 | any older generation, with `rotation=now` | ends |
 | a generation of a removed host, up to the one that remove.yml ended | ends |
 | a newer generation than the inventory wants | AnsibleError: the rotation goes up only |
-| a user that the inventory no longer has | ends |
+| a user whose service moved to another broker of the inventory | stays, with its rights, until it was used there |
+| any other user that the inventory no longer has | ends |
 
 Users that the site has not made stay as they are. "Used" means that the broker has recorded a log-in by the new
 password. Apache Kafka records none: there a board that has used it reports so in this run (`security_reported`,
@@ -21,39 +22,58 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
 NOW = "now"
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Held(NamedTuple):
-    """A user that the broker has, and when it logged in; `used` whether it ever did by its present password."""
+    """A user that the broker has, and when it logged in; `used` whether it ever did by its present password.
+
+    `in_use` says that a client has used it after the newer generation was used first.
+    """
 
     used: bool = False
     first_log_in: str = "unknown"
     last_log_in: str = "unknown"
+    in_use: bool = False
 
 
 class Plan(NamedTuple):
-    """What a broker gets: `kept` are users that stay without being wanted, `acls` the rights of those and of all."""
+    """What a broker gets: `kept` are users that stay without being wanted, `acls` the rights of those and of all.
+
+    `moved` are those of `kept` whose rights stay as the broker has them.
+    """
 
     kept: list[str]
     ended: list[str]
     acls: list[list[str]]
     holding: list[dict[str, str]]
+    moved: list[str]
 
 
 class Order(NamedTuple):
-    """What the inventory wants: `users` and `acls` of site_access, its `owners` and `removed` hosts, and the word."""
+    """What the inventory wants: `users` and `acls` of site_access, its `owners` and `removed` hosts, and the word.
+
+    `unseen` has, for each log-in whose service moved, the brokers that it moved to and was not seen at. `reports` has
+    the hosts that have used each user in this run. `shared` are log-ins of which no host reports a use: the word alone
+    ends them. `setting` is the variable that holds the number of a rotation.
+    """
 
     users: Collection[str]
     acls: Collection[Collection[str]]
     owners: Mapping[str, list[str]]
     removed: Mapping[str, int]
     is_now: bool = False
+    unseen: Mapping[str, Collection[str]] = NONE
+    reports: Mapping[str, Collection[str]] = NONE
+    shared: Collection[str] = ()
+    setting: str = "security_rotation"
 
 
 def generation_of(user: str) -> tuple[str, int]:
@@ -65,7 +85,7 @@ def generation_of(user: str) -> tuple[str, int]:
 def plan(order: Order, held: Mapping[str, Held], known: Collection[str]) -> Plan:
     """Return what becomes of the users that a broker holds; `known` are those that this site has made there."""
     newest = _newest(order.users)
-    kept, ended, holding = [], [], []
+    kept, ended, holding, moved = [], [], [], []
     for user in sorted(held):
         if user in order.users:
             continue
@@ -73,18 +93,22 @@ def plan(order: Order, held: Mapping[str, Held], known: Collection[str]) -> Plan
         if _is_removed(order, base, generation):
             ended.append(user)
         elif base not in newest:
-            ended += [user] if user in known else []
+            if user in known and order.unseen.get(base) and not order.is_now:
+                moved.append(user)
+                holding.append(_moved(user, held[user], order))
+            elif user in known:
+                ended.append(user)
         elif generation > generation_of(newest[base])[1]:
-            raise AnsibleError(_refusal(user, newest[base], order.owners.get(base, [])))
-        elif order.is_now or (held.get(newest[base], Held()).used and len(order.owners.get(base, [])) < 2):
+            raise AnsibleError(_refusal(user, newest[base], order))
+        elif order.is_now or _is_replaced(order, held, user, newest[base]):
             ended.append(user)
         else:
             kept.append(user)
-            holding.append(_holding(user, newest[base], held, order.owners.get(base, [])))
+            holding.append(_holding(user, newest[base], held, order))
     acls = [list(acl) for acl in order.acls]
     for user in kept:
         acls += [[user, *acl[1:]] for acl in acls if acl[0] == newest[generation_of(user)[0]]]
-    return Plan(kept, ended, sorted(acls), holding)
+    return Plan(sorted(kept + moved), ended, sorted(acls), holding, moved)
 
 
 def _newest(users: Collection[str]) -> dict[str, str]:
@@ -97,35 +121,66 @@ def _is_removed(order: Order, base: str, generation: int) -> bool:
     return service in ("gateway", "mirror", "spark", "verify") and generation <= order.removed.get(host, 0)
 
 
-def _refusal(user: str, wanted: str, owners: Collection[str]) -> str:
+def _is_replaced(order: Order, held: Mapping[str, Held], user: str, successor: str) -> bool:
+    """Whether no host can need a user any more, as all of its hosts have used its successor."""
+    base = generation_of(user)[0]
+    owners = order.owners.get(base, [])
+    if base in order.shared:
+        return False
+    if len(owners) > 1:
+        return set(owners) <= set(order.reports.get(successor, ()))
+    return held.get(successor, Held()).used and not held[user].in_use
+
+
+def _refusal(user: str, wanted: str, order: Order) -> str:
     base, generation = generation_of(user)
-    if owners:
-        host = base.partition("-")[2]
+    if order.setting != "security_rotation" or order.owners.get(base):
+        owner = base if order.setting != "security_rotation" else base.partition("-")[2]
         return (
-            f"security_rotation of {host} is {generation_of(wanted)[1]}, and the broker has {user} already: a rotation "
+            f"{order.setting} of {owner} is {generation_of(wanted)[1]}, and the broker has {user} already: a rotation "
             f"goes up only, as an older password may have leaked; set it to {generation} or more."
         )
     return f"{wanted} is an older log-in than {user}, which the broker has: name it {base}~{generation + 1}."
 
 
-def _holding(user: str, successor: str, held: Mapping[str, Held], owners: Collection[str]) -> dict[str, str]:
-    base, one = generation_of(user)[0], held[user]
-    shared = f"by -e rotation=now, once {', '.join(owners)} have the new one" if len(owners) > 1 else ""
+def _holding(user: str, successor: str, held: Mapping[str, Held], order: Order) -> dict[str, str]:
+    base = generation_of(user)[0]
+    owners = order.owners.get(base, [])
+    ends = f"in the first run after {successor} has logged in"
+    if base in order.shared:
+        ends = f"by -e rotation=now, once all that share it have {successor}"
+    elif len(owners) > 1:
+        ends = f"in the first run in which each of {', '.join(owners)} uses {successor}"
+    elif held[user].in_use:
+        ends = f"in the first run after its clients have logged in as {successor}: one still uses {user}"
+    return _row(user, held[user], owners, ends)
+
+
+def _moved(user: str, held: Held, order: Order) -> dict[str, str]:
+    base = generation_of(user)[0]
+    ends = (
+        f"in the first run after it has logged in at {', '.join(sorted(order.unseen[base]))}, where its service moved"
+    )
+    return _row(user, held, [base.partition("-")[2]], ends)
+
+
+def _row(user: str, held: Held, owners: Collection[str], ends: str) -> dict[str, str]:
     return {
         "user": user,
-        "service": base.partition("-")[0],
+        "service": user.partition("-")[0],
         "board": ", ".join(owners) or "unknown",
-        "first_log_in": one.first_log_in,
-        "last_log_in": one.last_log_in,
-        "ends": shared or f"in the first run after {successor} has logged in",
+        "first_log_in": held.first_log_in,
+        "last_log_in": held.last_log_in,
+        "ends": ends,
     }
 
 
 class ActionModule(ActionBase):
     """The class that Ansible loads.
 
-    It takes `access` (the result of site_access), `held` (user to `first_log_in` and `last_log_in`), `known`,
-    and `rotation`, and returns the fields of `Plan` with `users`, all that the broker holds then.
+    It takes `access` (the result of site_access) and `rotation`, and for a broker `held` (user to `first_log_in` and
+    `last_log_in`), `known` and `left` (`moved` of site_access). It returns the fields of `Plan` with `users`, all that
+    the broker holds then.
     """
 
     TRANSFERS_FILES = False
@@ -141,21 +196,44 @@ class ActionModule(ActionBase):
             raise AnsibleError(
                 f"rotation is {word}: leave it out, or set it to now, which ends every old log-in at once."
             )
-        access = given["access"]
-        order = Order(access["users"], access["acls"], access["owners"], access["removed"], word == NOW)
-        server = variables["inventory_hostname"]
-        reported = _reported(variables["hostvars"], order.owners)
-        held = {user: _held(times, f"{server} {user}" in reported) for user, times in given["held"].items()}
+        access, server, hostvars = given["access"], variables["inventory_hostname"], variables["hostvars"]
+        moved = given.get("left") or {}
+        hosts = {host for hosts in access["owners"].values() for host in hosts}
+        hosts |= {host for places in moved.values() for _, _, users in places for host in users}
+        reports = _reports(hostvars, hosts)
+        unseen = {base: _unseen(places, hostvars, reports) for base, places in moved.items()}
+        here = {user: hosts for (place, user), hosts in reports.items() if place == server}
+        order = Order(access["users"], access["acls"], access["owners"], access["removed"], word == NOW, unseen, here)
+        held = {user: _held(times, user in here) for user, times in given["held"].items()}
         found = plan(order, held, set(given["known"]))
         result.update(found._asdict())
         result.update(users=sorted({*access["users"], *found.kept}), changed=False)
         return result
 
 
-def _reported(hostvars: Any, owners: Mapping[str, list[str]]) -> set[str]:
-    """What boards have reported in this run: the broker's host and the user of each log-in that they have used."""
-    hosts = {host for hosts in owners.values() for host in hosts}
-    return {str(one) for host in hosts for one in hostvars.raw_get(host).get("security_reported") or ()}
+def _reports(hostvars: Any, hosts: Collection[str]) -> dict[tuple[str, str], set[str]]:
+    """Return which boards have used a log-in in this run, by the broker's host and the user."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for host in hosts:
+        for report in hostvars.raw_get(host).get("security_reported") or ():
+            server, _, user = str(report).partition(" ")
+            found.setdefault((server, user), set()).add(host)
+    return found
+
+
+def _unseen(
+    places: Collection[tuple[str, str, list[str]]], hostvars: Any, reports: Mapping[tuple[str, str], set[str]]
+) -> list[str]:
+    """Return the brokers to which a service moved, without those that it has used; `places` are those of site_access.
+
+    Where several hosts share the log-in, each must have used it in this run.
+    """
+    found = []
+    for server, user, hosts in places:
+        is_recorded = len(hosts) < 2 and user in (hostvars.raw_get(server).get("security_seen") or ())
+        if not is_recorded and not set(hosts) <= reports.get((server, user), set()):
+            found.append(server)
+    return found
 
 
 def _held(times: Mapping[str, str], is_reported: bool) -> Held:

@@ -76,13 +76,80 @@ def test_a_new_board_of_a_removed_ones_name_inherits_no_overlap():
     assert (found.kept, found.ended) == ([], ["mirror-pi-1"])
 
 
-def test_a_log_in_that_several_boards_share_ends_by_the_word_alone():
+def test_a_log_in_that_several_boards_share_ends_once_each_has_used_the_new_one():
+    """The broker's own record tells of one use, not of whose."""
     shared = {"spark-pi-3": ["pi-2", "pi-3"]}
     held = {"spark-pi-3": USED, "spark-pi-3~2": USED}
+
+    def ended(*hosts: str, user: str = "spark-pi-3~2", now: bool = False) -> list[str]:
+        wanted = order(["spark-pi-3~2"], owners=shared, reports={user: set(hosts)}, is_now=now)
+        found: list[str] = plan(wanted, held, list(held)).ended
+        return found
+
     found = plan(order(["spark-pi-3~2"], owners=shared), held, list(held))
     assert found.kept == ["spark-pi-3"]
-    assert found.holding[0]["ends"] == "by -e rotation=now, once pi-2, pi-3 have the new one"
-    assert plan(order(["spark-pi-3~2"], owners=shared, is_now=True), held, list(held)).ended == ["spark-pi-3"]
+    assert found.holding[0]["ends"] == "in the first run in which each of pi-2, pi-3 uses spark-pi-3~2"
+    assert ended() == ended("pi-3") == ended("pi-2", "pi-3", user="spark-pi-3") == []
+    assert ended("pi-2", "pi-3") == ended("pi-1", "pi-2", "pi-3") == ended(now=True) == ["spark-pi-3"]
+
+
+MOVED = {"mirror-pi-1": ["dc-2"]}
+
+
+def test_a_user_whose_service_moved_to_another_broker_holds_until_it_was_seen_there():
+    held = {"mirror-pi-1": USED, "admin": USED}
+    found = plan(order(["admin"], unseen=MOVED), held, list(held))
+    assert (found.kept, found.moved, found.ended, found.acls) == (["mirror-pi-1"], ["mirror-pi-1"], [], [])
+    assert found.holding[0]["board"] == "pi-1"
+    assert found.holding[0]["ends"] == "in the first run after it has logged in at dc-2, where its service moved"
+    assert plan(order(["admin"], unseen={"mirror-pi-1": []}), held, list(held)).ended == ["mirror-pi-1"]
+
+
+def test_a_service_that_moved_in_the_middle_of_a_rotation_keeps_both_of_its_users():
+    held = {"mirror-pi-1": USED, "mirror-pi-1~2": NEVER}
+    assert plan(order([], unseen=MOVED), held, list(held)).kept == ["mirror-pi-1", "mirror-pi-1~2"]
+    assert plan(order([], unseen={"mirror-pi-1": []}), held, list(held)).ended == ["mirror-pi-1", "mirror-pi-1~2"]
+
+
+@pytest.mark.parametrize("more", [{"is_now": True}, {"removed": {"pi-1": 2}}, {"unseen": {}}])
+def test_a_moved_user_ends_by_the_word_with_its_board_and_with_its_service(more):
+    held = {"mirror-pi-1": USED, "mirror-pi-1~2": NEVER}
+    assert plan(order([], **{"unseen": MOVED, **more}), held, list(held)).ended == ["mirror-pi-1", "mirror-pi-1~2"]
+
+
+def test_a_user_of_others_with_the_name_of_a_moved_one_is_left_alone():
+    found = plan(order([], unseen=MOVED), {"mirror-pi-1": USED}, known=[])
+    assert (found.kept, found.ended) == ([], [])
+
+
+class Hostvars(dict[str, dict[str, Any]]):
+    """Facts of this run, as Ansible gives them to an action."""
+
+    def raw_get(self, host: str) -> dict[str, Any]:
+        return self.get(host, {})
+
+
+def unseen(places: list[Any], **facts: Any) -> list[str]:
+    hostvars = Hostvars(facts)
+    found: list[str] = rotation._unseen(places, hostvars, rotation._reports(hostvars, list(facts)))
+    return found
+
+
+def test_a_moved_service_was_seen_where_the_broker_recorded_its_log_in_or_the_board_reports_one():
+    places = [["dc2", "mirror-pi1~2", ["pi1"]]]
+    assert unseen(places) == unseen(places, dc2={"security_seen": ["mirror-pi1"]}) == ["dc2"]
+    assert unseen(places, pi1={"security_reported": ["dc1 mirror-pi1~2"]}) == ["dc2"]
+    assert unseen(places, dc2={"security_seen": ["mirror-pi1~2"]}) == []
+    assert unseen(places, pi1={"security_reported": ["dc2 mirror-pi1~2"]}) == []
+
+
+def test_a_moved_service_must_be_seen_at_each_broker_that_it_uses_and_from_each_board_that_shares_it():
+    two = [["dc2", "mirror-pi1", ["pi1"]], ["pi1", "mirror-pi1", ["pi1"]]]
+    assert unseen(two, pi1={"security_seen": ["mirror-pi1"]}) == ["dc2"]
+    shared = [["pi4", "spark-pi4", ["pi1", "pi2"]]]
+    assert unseen(shared, pi4={"security_seen": ["spark-pi4"]}) == ["pi4"]
+    assert unseen(shared, pi1={"security_reported": ["pi4 spark-pi4"]}) == ["pi4"]
+    assert unseen(shared, **{pi: {"security_reported": ["pi4 spark-pi4"]} for pi in ("pi1", "pi2")}) == []
 
 
 def test_a_rotation_goes_up_only():

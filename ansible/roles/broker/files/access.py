@@ -3,8 +3,9 @@
 Run by the board's own /opt/drupelet/current/bin/python, as root; the role `broker` copies and calls it. Standard input
 is a JSON object, so that no password is in a command line: `data_dir`, `users` (name: password), `acls` (rows of user,
 type of resource, pattern, name, operation), `known` (users that were ours before), `kept` (those of them that stay
-without a password here: old log-ins whose new one was not used yet). Standard output is a JSON object with `changed`,
-lines of what is another than before. Users and ACLs that are not ours stay as they are.
+without a password here: old log-ins whose new one was not used yet), `moved` (those of `kept` whose rights stay, too,
+as their service uses another broker now). Standard output is a JSON object with `changed`, lines of what is another
+than before. Users and ACLs that are not ours stay as they are.
 
 With `show` it changes nothing: standard output has `held`, each user with its `first_log_in` and `last_log_in`.
 """
@@ -74,7 +75,7 @@ def wanted(state: SecurityState, order: Mapping[str, Any]) -> SecurityState:
     gone = set(order["known"]) - set(users) - kept_users
     credentials: dict[str, Mapping[str, ScramCredential]] = {name: {} for name in gone}
     credentials |= {name: kept(password, state.users.get(name, {})) for name, password in users.items()}
-    principals = {f"User:{name}" for name in gone | set(users) | kept_users}
+    principals = {f"User:{name}" for name in gone | set(users) | kept_users - set(order.get("moved", ()))}
     others = frozenset(acl for acl in state.acls if acl.principal not in principals)
     return state.with_users(credentials).with_acls(others | bindings(order["acls"]))
 

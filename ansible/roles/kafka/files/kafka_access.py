@@ -3,12 +3,12 @@
 
 Run as root by the role `kafka`. Standard input is a JSON object, so that no password is in a command line: `users`
 (name: password), `acls` (rows of user, type of resource, pattern, name, operation), `kept` (users of ours that stay
-without a password here: old log-ins) and `ended` (users that go, whoever made them). Standard output is a list of
-what is another than before. Users and ACLs that are not ours stay as they are; which are, and a hash of the password of
-each, is remembered in /etc/kafka/access.json. With `show` it changes nothing: standard output has `held`, the users,
-and `known`, those of ours. Kafka records no log-ins, so their times are unknown. It asks with the standard library
-alone: Kafka's own tools would start a JVM for each question, and take passwords as arguments. Source: Kafka's protocol
-guide; RFC 5802 for SaltedPassword.
+without a password here: old log-ins), `moved` (those of `kept` whose rights stay, too) and `ended` (users that go,
+whoever made them). Standard output is a list of what is another than before. Users and ACLs that are not ours stay as
+they are; which are, and a hash of the password of each, is remembered in /etc/kafka/access.json. With `show` it changes
+nothing: standard output has `held`, the users, and `known`, those of ours. Kafka records no log-ins, so their times are
+unknown. It asks with the standard library alone: Kafka's own tools would start a JVM for each question, and take
+passwords as arguments. Source: Kafka's protocol guide; RFC 5802 for SaltedPassword.
 """
 
 import hashlib
@@ -245,7 +245,7 @@ def main() -> None:
     gone = sorted((set(known) - set(users) - kept) & there)
     made = {name: users[name] for name in users if name not in there or known.get(name) != hashes[name]}
     remember(known | dict.fromkeys(made, ""))  # ours from now on, whatever happens
-    principals = {f"User:{name}" for name in set(known) | set(users)}
+    principals = {f"User:{name}" for name in (set(known) | set(users)) - set(order.get("moved", ()))}
     held = {acl for acl in kafka.acls() if acl[3] in principals}
     wanted = {
         (KINDS[kind], name, PATTERNS[pattern], f"User:{user}", "*", OPERATIONS[operation], ALLOW)
