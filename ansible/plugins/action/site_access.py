@@ -47,7 +47,7 @@ except ImportError:  # before ansible-core 2.19 every text may be a template
 
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
-OF_ROLES = ("broker", "central", "gateway", "mirror", "spark", "security")
+OF_ROLES = ("broker", "central", "gateway", "mirror", "spark", "security", "mosquitto")
 LOOPBACK = re.compile(r"127\.|localhost$|::1$")
 SERVICES = ("gateway", "mirror", "spark", "verify")
 LEDGER = "__edge_ledger"
@@ -304,6 +304,43 @@ class Site:
         found = {self.server(host, self.text(host, name)) for name in settings[service]}
         return {server for server in found if server and self.mode(server) != "none"}
 
+    # --- mosquitto ---
+
+    def mqtt_server(self, host: str) -> str:
+        """Return the host of the inventory whose mosquitto a host's gateway uses, empty where it is none of ours."""
+        if host not in self.groups.get("gateway", ()) or not self.value(host, "gateway_mqtt"):
+            return ""
+        name, servers = self.text(host, "gateway_mqtt_host").strip("[]"), self.groups.get("mosquitto", ())
+        if LOOPBACK.match(name):
+            return host if host in servers else ""
+        for server in servers:
+            if name in (server, self.text(server, "ansible_host"), *(self.value(server, "security_more_names") or ())):
+                return server
+        return ""
+
+    def mqtt_user(self, host: str, name: str, server_users: Collection[str] = (), present_user: str = "") -> str:
+        """Return the user, with the mark of its rotation, that `name` is at the mosquitto of a host's gateway.
+
+        A gateway keeps `present_user` where mosquitto does not have the newest one among its `server_users`.
+        """
+        server = self.mqtt_server(host)
+        for entry in (self.value(server, "mosquitto_users") or ()) if server else ():
+            if entry["name"] == name:
+                newest = generation_name(name, int(entry.get("rotation") or 1))
+                is_kept = newest not in server_users and generation_of(present_user)[0] == name
+                return present_user if is_kept else newest
+        return name
+
+    def mqtt_owners(self, server: str) -> tuple[dict[str, list[str]], list[str]]:
+        """Return which hosts' gateways use each user of a mosquitto, and the users that removed hosts alone use."""
+        found: dict[str, list[str]] = {}
+        for host in self.groups.get("gateway", ()):
+            if self.mqtt_server(host) == server and (name := self.text(host, "gateway_mqtt_username")):
+                found.setdefault(name, []).append(host)
+        present = set(self.members("gateway"))
+        removed = sorted(name for name, hosts in found.items() if not present & set(hosts))
+        return {name: [host for host in hosts if host in present] for name, hosts in found.items()}, removed
+
     @property
     def removed(self) -> dict[str, int]:
         """The hosts that playbooks/remove.yml has written down, with the last generation that it has ended."""
@@ -438,6 +475,10 @@ class ActionModule(ActionBase):
     `bootstrap` it returns `protocol`, `user`, `password` and `server`, how that service of this host connects; it goes
     by `server_users`, which is not known unless `server_answers`, and `present_password` (`Site.client`). With `left`,
     users that this host's broker need not hold any more, it returns `moved`, the brokers that their services use now.
+    With `mqtt`, a name of mosquitto_users, it returns `newest`, with the mark of its rotation, `server`, the host of
+    the mosquitto that this host's gateway uses, and `user`, which by `server_users` may be `present_user` still. With
+    the users of its broker it returns `mqtt_owners` and `mqtt_removed`, those that removed hosts alone use, of this
+    host's mosquitto.
     """
 
     TRANSFERS_FILES = False
@@ -463,9 +504,18 @@ class ActionModule(ActionBase):
             result.update(found._asdict())
         elif "left" in self._task.args:
             result.update(moved=site.moved(host, self._task.args["left"]))
+        elif "mqtt" in self._task.args:
+            name, present = str(self._task.args["mqtt"]), str(self._task.args.get("present_user") or "")
+            newest, user = (
+                site.mqtt_user(host, name),
+                site.mqtt_user(host, name, self._server_users() or (), present),
+            )
+            result.update(user=user, newest=newest, server=site.mqtt_server(host))
         else:
-            mode = site.mode(host)
+            mode, is_mqtt = site.mode(host), host in site.groups.get("mosquitto", ())
+            mqtt_owners, mqtt_removed = site.mqtt_owners(host) if is_mqtt else ({}, [])
             result.update(mode=mode, users={}, acls=[], owners={}, removed=site.removed)
+            result.update(mqtt_owners=mqtt_owners, mqtt_removed=mqtt_removed)
             if mode != "none":
                 acls = [list(acl) for acl in site.acls(host)]
                 result.update(users=site.users(host), acls=acls, owners=site.owners(host))

@@ -16,6 +16,10 @@ Users that the site has not made stay as they are. "Used" means that the broker 
 password. Apache Kafka records none: there a board that has used it reports so in this run (`security_reported`,
 roles/security/tasks/use.yml). A user is named by its first generation: `gateway-pi-1`, `gateway-pi-1~2`
 (site_access.py). The plan asks no host and needs ansible-core alone.
+
+With `mqtt_users` it plans mosquitto's users likewise. mosquitto checks one hash per name, so there too each generation
+is a user. Its journal has the log-ins (roles/mosquitto/files/log_ins.py). A user whom several devices may share stays
+as long as a client uses it after the new one was used.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from ansible.plugins.action import ActionBase
 
 NOW = "now"
 NONE: Mapping[str, Any] = MappingProxyType({})
+HASH = re.compile(r"\$[67]\$[^:\s]+")
 
 
 class Held(NamedTuple):
@@ -175,12 +180,94 @@ def _row(user: str, held: Held, owners: Collection[str], ends: str) -> dict[str,
     }
 
 
+# --- mosquitto ---
+
+
+def mqtt_wanted(entries: Collection[Mapping[str, Any]], removed: Collection[str]) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of mosquitto_users by the user of their rotation, without users of removed hosts alone.
+
+    A name or a rule that mosquitto's files cannot hold is an AnsibleError.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        name, rotation = str(entry["name"]), str(entry.get("rotation", 1))
+        if not re.fullmatch(r"[1-9]\d{0,6}", rotation):
+            raise AnsibleError(f"rotation of {name} in mosquitto_users is {rotation}: give a number from 1 on.")
+        if not name or re.search(r"[:\x00-\x1f\x7f]", name) or name != name.strip():
+            raise AnsibleError(f"a name in mosquitto_users is {name!r}: give one without colons and spaces around it.")
+        if rotation != "1" and generation_of(name)[1] != 1:
+            raise AnsibleError(
+                f"name in mosquitto_users is {name}, with rotation {rotation}: leave out its "
+                f"~{generation_of(name)[1]}, which the rotation adds."
+            )
+        for rule in entry["acl"]:
+            if re.search(r"(^|[\s/])%[uc]($|/)", str(rule)):
+                raise AnsibleError(
+                    f"acl of {name} in mosquitto_users has {rule}: mosquitto takes %u and %c there as they are; "
+                    f"write the name itself."
+                )
+        user = name if rotation == "1" else f"{name}~{rotation}"
+        if user in found:
+            raise AnsibleError(f"mosquitto_users has {user} twice: give each user one entry.")
+        if name not in removed:
+            found[user] = entry
+    return found
+
+
+def mqtt_hashes(text: str) -> dict[str, str]:
+    """Return the hash of each user of mosquitto's password file; mosquitto goes by a name's last line."""
+    lines = (line.partition(":") for line in text.split("\n"))
+    return {name: found for name, _, found in lines if name and HASH.fullmatch(found)}
+
+
+def mqtt_held(users: Collection[str], log_ins: Mapping[str, Mapping[str, Any]]) -> dict[str, Held]:
+    """Return the users that mosquitto has, with what its journal tells of each (roles/mosquitto/files/log_ins.py)."""
+    firsts = {user: log_ins[user]["first"] for user in users if user in log_ins}
+    found = {}
+    for user in users:
+        base, generation = generation_of(user)
+        newer = [
+            first
+            for other, first in firsts.items()
+            if generation_of(other)[0] == base and generation_of(other)[1] > generation
+        ]
+        times = log_ins.get(user)
+        found[user] = Held(
+            times is not None,
+            times["first_log_in"] if times else "never",
+            times["last_log_in"] if times else "never",
+            bool(times and newer and (times["connected"] or times["last"] > min(newer))),
+        )
+    return found
+
+
+def mqtt_plan(
+    entries: Collection[Mapping[str, Any]],
+    owners: Mapping[str, list[str]],
+    removed: Collection[str],
+    held: Mapping[str, Held],
+    *,
+    is_now: bool,
+) -> Plan:
+    """Return what becomes of mosquitto's users; a user without an entry ends, whoever made it."""
+    wanted = mqtt_wanted(entries, removed)
+    acls = [[user, str(rule)] for user, entry in wanted.items() for rule in entry["acl"]]
+    shared = {str(entry["name"]) for entry in entries if entry.get("shared")}
+    shared |= {base for base, hosts in owners.items() if len(hosts) > 1}
+    order = Order(wanted, acls, owners, {}, is_now, shared=shared, setting="rotation in mosquitto_users")
+    return plan(order, held, held)
+
+
 class ActionModule(ActionBase):
     """The class that Ansible loads.
 
     It takes `access` (the result of site_access) and `rotation`, and for a broker `held` (user to `first_log_in` and
     `last_log_in`), `known` and `left` (`moved` of site_access). It returns the fields of `Plan` with `users`, all that
     the broker holds then.
+
+    For mosquitto it takes `mqtt_users`, `mqtt_passwd` (the text of its password file), `mqtt_made` (user to the second
+    in which it was made) and `mqtt_journal` (the result of log_ins.py). It returns `mqtt`, the users that mosquitto
+    holds then, each with `name`, `acl`, and `hash` or `password`, `made`, and `holding`.
     """
 
     TRANSFERS_FILES = False
@@ -196,6 +283,9 @@ class ActionModule(ActionBase):
             raise AnsibleError(
                 f"rotation is {word}: leave it out, or set it to now, which ends every old log-in at once."
             )
+        if "mqtt_users" in given:
+            result.update(_mqtt(given, is_now=word == NOW), changed=False)
+            return result
         access, server, hostvars = given["access"], variables["inventory_hostname"], variables["hostvars"]
         moved = given.get("left") or {}
         hosts = {host for hosts in access["owners"].values() for host in hosts}
@@ -239,3 +329,18 @@ def _unseen(
 def _held(times: Mapping[str, str], is_reported: bool) -> Held:
     first, last = times.get("first_log_in", "unknown"), times.get("last_log_in", "unknown")
     return Held(is_reported or first not in ("never", "unknown"), first, last)
+
+
+def _mqtt(given: Mapping[str, Any], *, is_now: bool) -> dict[str, Any]:
+    """Return mosquitto's users: those of the inventory with their password, old ones with the hash that is there."""
+    entries, access, journal = given["mqtt_users"] or (), given["access"], given["mqtt_journal"]
+    hashes, made = mqtt_hashes(str(given["mqtt_passwd"])), given["mqtt_made"] or {}
+    held = mqtt_held(set(hashes), journal.get("log_ins") or {})
+    found = mqtt_plan(entries, access["mqtt_owners"], access["mqtt_removed"], held, is_now=is_now)
+    wanted = mqtt_wanted(entries, access["mqtt_removed"])
+    newest = _newest(wanted)
+    users = [{"name": user, "password": entry["password"], "acl": entry["acl"]} for user, entry in wanted.items()]
+    for user in found.kept:
+        users.append({"name": user, "hash": hashes[user], "acl": wanted[newest[generation_of(user)[0]]]["acl"]})
+    times = {one["name"]: made.get(one["name"], 0 if one["name"] in hashes else journal.get("now", 0)) for one in users}
+    return {"mqtt": users, "made": times, "holding": found.holding, "ended": found.ended}

@@ -76,11 +76,18 @@ def test_roles_are_found_by_their_full_names_with_what_they_include(project):
     assert {role for role in ROLES if f"drupelet.edge.{role} : " in listed.stdout} == set(ROLES)
 
 
-def test_the_passwords_are_hashed_by_the_collections_own_filter(project):
+def test_the_passwords_are_planned_and_hashed_by_the_collections_own_plugins(project):
     template = ANSIBLE / "roles/mosquitto/templates/passwd.j2"
     role = project / "collections/ansible_collections/drupelet/edge/roles/mosquitto"
     assert (role / "templates/passwd.j2").read_text() == template.read_text()
     (role / "tasks/hash.yml").write_text(
+        "- site_rotation:\n"
+        "    access: {mqtt_owners: {}, mqtt_removed: []}\n"
+        "    mqtt_users: '{{ mosquitto_users }}'\n"
+        "    mqtt_passwd: ''\n"
+        "    mqtt_made: {}\n"
+        "    mqtt_journal: {now: 0}\n"
+        "  register: mosquitto_plan\n"
         "- ansible.builtin.copy:\n"
         "    content: \"{{ lookup('template', 'passwd.j2') }}\"\n"
         "    dest: '{{ hashed }}'\n"

@@ -225,6 +225,45 @@ def test_a_service_that_moved_out_of_the_inventory_or_left_it_is_nowhere(tmp_pat
     assert removed.moved("dc-1", ["mirror-pi-1"]) == {}
 
 
+def mqtt(tmp_path: Path, rotation: int = 2, removed: str = "", **of_pi_2: Any) -> site_access.Site:
+    """Two boards; pi-1 has a mosquitto, and pi-2 uses it where `gateway_mqtt_host` says so."""
+    users = [{"name": "gateway", "password": "p", "acl": [], "rotation": rotation}]
+    host = {"security_secret": SECRET, "gateway_mqtt_username": "gateway"}
+    hosts = {"pi-1": host | {"mosquitto_users": users, "ansible_host": "10.0.0.1"}, "pi-2": host | of_pi_2}
+    groups = {"gateway": {"hosts": dict.fromkeys(hosts)}, "mosquitto": {"hosts": {"pi-1": None}}}
+    return made(tmp_path, {"all": {"hosts": hosts, "children": groups}}, removed)
+
+
+def test_a_gateway_logs_in_at_mosquitto_by_the_user_of_its_rotation(tmp_path):
+    site = mqtt(tmp_path, gateway_mqtt_host="10.0.0.1")
+    assert [site.mqtt_server(host) for host in ("pi-1", "pi-2")] == ["pi-1", "pi-1"]
+    assert [site.mqtt_user(host, "gateway") for host in ("pi-1", "pi-2")] == ["gateway~2", "gateway~2"]
+    assert site.mqtt_user("pi-1", "other") == "other"
+    assert site.mqtt_owners("pi-1") == ({"gateway": ["pi-1", "pi-2"]}, [])
+    elsewhere = mqtt(tmp_path, gateway_mqtt_host="mqtt.example.org")
+    assert (elsewhere.mqtt_server("pi-2"), elsewhere.mqtt_user("pi-2", "gateway")) == ("", "gateway")
+
+
+def test_a_gateway_keeps_its_user_until_mosquitto_has_the_new_one(tmp_path):
+    site = mqtt(tmp_path, rotation=3)
+    for has, present, given in (
+        (["gateway"], "gateway", "gateway"),
+        ([], "gateway~2", "gateway~2"),
+        (["gateway", "gateway~3"], "gateway", "gateway~3"),
+        (["gateway"], "", "gateway~3"),
+        (["gateway"], "verify", "gateway~3"),
+    ):
+        assert site.mqtt_user("pi-1", "gateway", has, present) == given, (has, present)
+
+
+def test_the_user_of_a_removed_boards_gateway_goes_unless_another_board_has_it(tmp_path):
+    assert mqtt(tmp_path, removed="pi-1 1\n").mqtt_owners("pi-1") == ({"gateway": []}, ["gateway"])
+    shared = mqtt(tmp_path, removed="pi-2 1\n", gateway_mqtt_host="pi-1")
+    assert shared.mqtt_owners("pi-1") == ({"gateway": ["pi-1"]}, [])
+    own = mqtt(tmp_path, removed="pi-2 1\n", gateway_mqtt_host="pi-1", gateway_mqtt_username="gateway-2")
+    assert own.mqtt_owners("pi-1") == ({"gateway": ["pi-1"], "gateway-2": []}, ["gateway-2"])
+
+
 def test_sparks_log_in_belongs_to_every_board_that_runs_jobs(four):
     assert four.owners("pi-3")["spark-pi-3"] == ["pi-3"]
 

@@ -201,7 +201,7 @@ def test_any_sequence_of_rotations_log_ins_and_runs_never_locks_a_board_out():
 @pytest.mark.parametrize(
     ("role", "files"),
     [
-        ("gateway", {"/etc/drupelet/gateway-password"}),
+        ("gateway", {"/etc/drupelet/gateway-password", "/etc/drupelet/gateway-mqtt-password"}),
         ("mirror", {"/etc/drupelet/mirror-password", "/etc/drupelet/mirror-target-password"}),
     ],
 )

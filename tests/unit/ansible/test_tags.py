@@ -20,6 +20,7 @@ ALWAYS = {
     "Who has logged in",
     "Use the new log-ins",
     "Old log-ins",
+    "Old log-ins at mosquitto",
 }
 PLAYS = {
     "packages": {"Packages"},

@@ -1,0 +1,1 @@
+../../../plugins/action/site_rotation.py
