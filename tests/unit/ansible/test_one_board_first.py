@@ -15,7 +15,11 @@ from tests.support.ansible_files import ANSIBLE
 from tests.support.runtimes import console_script
 
 HOSTS = ("a", "b", "c")
-UNITS = {"broker": "edge-broker", "mosquitto": "mosquitto", "gateway": "edge-gateway", "mirror": "edge-mirror"}
+UNITS = {
+    "broker": "edge-broker", "mosquitto": "mosquitto", "gateway": "edge-gateway", "mirror": "edge-mirror",
+    "spark": "edge-spark-job@readings",
+}  # fmt: skip
+GROUPS = {"spark": ("spark_worker", "spark_jobs")}
 MEMBER = {"broker_settings": {"zookeeper.connect": "10.0.0.1:2181"}}
 
 
@@ -32,14 +36,23 @@ def plays_for_all() -> list[dict[str, Any]]:
 
 
 def batches(
-    tmp_path: Path, tag: str, answers: dict[str, str | None], failing: str = "", lost: str = "", **variables: object
+    tmp_path: Path,
+    tag: str,
+    answers: dict[str, str | None],
+    failing: str = "",
+    lost: str = "",
+    own: dict[str, dict[str, object]] | None = None,
+    **variables: object,
 ) -> list[str]:
     """Run a play with the order of provision's play `tag`, whose handler fails on one host; return each batch's hosts.
 
     `answers` has the answer of each host to preflight; a host of `None` was not reached; `lost` failed before.
+    All hosts have `variables`, and each its `own`.
     """
     host = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
-    inventory = {"all": {"hosts": dict.fromkeys(answers, host | variables)}, tag: {"hosts": dict.fromkeys(answers)}}
+    hosts = {name: host | variables | (own or {}).get(name, {}) for name in answers}
+    groups = {group: {"hosts": dict.fromkeys(answers)} for group in GROUPS.get(tag, (tag,))}
+    inventory = {"all": {"hosts": hosts}} | groups
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
     reached = {name: {"stdout": text} for name, text in answers.items() if text is not None}
     preflight = {
@@ -48,7 +61,7 @@ def batches(
         "tasks": [{"set_fact": {"preflight_answer": "{{ (reached | default({}))[inventory_hostname] }}"}}],
         "vars": {"reached": {name: {"unreachable": True} for name in answers} | reached},
     }
-    order = {key: value for key, value in play_of(tag).items() if key in ("hosts", "serial", "vars")}
+    order = {key: value for key, value in play_of(tag).items() if key in ("hosts", "serial", "vars", "post_tasks")}
     changed = {
         "shell": f"echo {{{{ ansible_play_batch | join(' ') }}}} >{tmp_path}/{{{{ inventory_hostname }}}}.changed"
     }
@@ -105,6 +118,37 @@ def test_a_broker_is_not_taken_for_running_by_the_name_of_another_service(tmp_pa
 def test_boards_of_one_cluster_change_one_by_one_and_are_made_together(tmp_path):
     assert batches(tmp_path, "broker", running(HOSTS, "broker"), **MEMBER) == ["a", "b", "c"]
     assert batches(tmp_path, "broker", running((), "broker"), **MEMBER) == ["a b c"]
+
+
+SHARED = {"spark_master_url": "spark://10.0.0.1:7077"}
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        pytest.param({"a": {"spark_address": "10.0.0.1"}, "b": SHARED, "c": SHARED}, ["a b c"], id="one_cluster"),
+        pytest.param({"b": SHARED, "c": SHARED}, ["a", "b c"], id="own_one_first"),
+        pytest.param({"a": SHARED, "b": SHARED}, ["c", "a b"], id="own_one_first_though_last"),
+        pytest.param(
+            {"a": {"spark_address": "127.0.0.1"}, "c": {"spark_master_url": "local[2]"}}, ["a", "b c"], id="all_own"
+        ),
+    ],
+)
+def test_boards_that_share_a_spark_master_change_together_and_one_with_its_own_before_them(own, expected, tmp_path):
+    assert batches(tmp_path, "spark", running(HOSTS, "spark"), own=own) == expected
+
+
+def test_new_boards_come_after_a_spark_cluster_that_runs_and_not_if_any_of_its_boards_fails(tmp_path):
+    own: dict[str, dict[str, object]] = {"b": dict(SHARED), "c": dict(SHARED)}
+    assert batches(tmp_path, "spark", running(("b", "c"), "spark"), own=own) == ["b c", "a"]
+    for file in tmp_path.glob("*.changed"):
+        file.unlink()
+    assert batches(tmp_path, "spark", running(("b", "c"), "spark"), failing="c", own=own) == ["b c"]
+
+
+def test_a_board_of_a_spark_cluster_that_is_away_holds_nobody_up(tmp_path):
+    own: dict[str, dict[str, object]] = {"a": dict(SHARED), "b": dict(SHARED)}
+    assert batches(tmp_path, "spark", running(("b",), "spark"), lost="a", own=own) == ["b", "c"]
 
 
 def test_the_broker_checks_its_configuration_before_the_former_file_is_replaced():
