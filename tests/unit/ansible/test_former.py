@@ -21,7 +21,7 @@ SYSTEMCTL = """#!/bin/sh
 echo "$@" >>{folder}/asked
 case $1 in
 show) cat {folder}/state ;;
-restart) cp {folder}/service.toml {folder}/in-use.toml ;;
+restart) [ ! -e {folder}/slow ] || exec sleep 60; cp {folder}/service.toml {folder}/in-use.toml ;;
 esac
 """
 JOURNALCTL = """#!/bin/sh
@@ -76,9 +76,9 @@ class Board:
     def state(self, word: str) -> None:
         (self.folder / "state").write_text(f"{word}\n")
 
-    def ask(self, command: str, *words: str) -> dict[str, Any]:
+    def ask(self, command: str, *words: str, service: str = "edge-x") -> dict[str, Any]:
         done = subprocess.run(
-            [sys.executable, "-I", "-", command, str(self.root), "edge-x", *words],
+            [sys.executable, "-I", "-", command, str(self.root), service, *words],
             input=SCRIPT.read_text(), env=os.environ | {"PATH": f"{self.folder}:{os.environ['PATH']}"},
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
@@ -198,11 +198,54 @@ def test_a_file_that_did_not_exist_before_is_removed(board):
     assert not board.token.exists()
 
 
+def test_a_link_to_a_folder_comes_back_as_a_link(board):
+    """Apache Kafka's versions have a folder each, and a link names the one in use."""
+    link = board.folder / "version"
+    link.symlink_to("opt/1-old")
+    files = [str(board.toml), str(link)]
+    board.ask("keep", *files)
+    assert board.ask("compare") == {"changed": []}
+    board.ask("keep", *files)
+    link.unlink()
+    link.symlink_to("opt/2-new")
+    board.ask("keep", *files)
+    assert board.ask("compare") == {"changed": [str(link)]}
+    assert board.ask("restore", "20")["restored"] == [str(link)]
+    assert os.readlink(link) == "opt/1-old"
+
+
+def test_a_service_of_others_leaves_the_release_alone(board):
+    """Its run may have ended half-way, and another one may have changed the release since."""
+    board.ask("keep", str(board.toml), service="mosquitto")
+    (board.root / "current").unlink()
+    (board.root / "current").symlink_to("2-new")
+    assert board.ask("compare", service="mosquitto") == {"changed": []}
+    assert not list((board.root / "former").iterdir())
+
+
+def test_a_restart_that_does_not_end_is_given_up(board):
+    board.keep()
+    use(board, board.settings("bad"))
+    (board.folder / "slow").touch()
+    answer = board.ask("restore", "1")
+    assert not answer["healthy"]
+    assert board.toml.read_text() == board.settings("good")
+
+
 def test_errors_are_the_last_lines_that_are_no_information(board):
     lines = ["2026-01-01T00:00:00.000Z info broker started", "2026-01-01T00:00:01.000Z error broker died reason=disk"]
     lines += ["edge-x: listeners is 7; write HOST:PORT"] * 4
     (board.folder / "journal._SYSTEMD_UNIT=edge-x.service").write_text("\n".join(lines) + "\n")
     assert board.ask("restore", "1")["errors"] == [lines[1], lines[2]]
+
+
+def test_the_error_of_a_java_program_is_its_cause_and_not_the_end_of_its_stack_trace(board):
+    lines = ["[main] ERROR kafka.Kafka$ - Exiting Kafka due to fatal exception"]
+    lines += ["org.apache.kafka.common.config.ConfigException: Invalid value many for configuration log.retention.ms"]
+    lines += [f"\tat kafka.server.KafkaConfig.{name}(KafkaConfig.scala:{name})" for name in range(9)]
+    lines += ["\t... 3 more"]
+    (board.folder / "journal._SYSTEMD_UNIT=edge-x.service").write_text("\n".join(lines) + "\n")
+    assert board.ask("restore", "1")["errors"] == lines[:2]
 
 
 def test_errors_are_those_of_systemd_where_the_service_wrote_none(board):

@@ -11,6 +11,7 @@ A change of a service's files has these steps, and the file ROOT/former/SERVICE.
 | restore, instead of forget | is gone | the former files, in use; the play has failed |
 
 A former file is one with which the service was active. A service that is not active has none, and keeps no files.
+A link to a folder, as to a version of Apache Kafka, counts as a file. The release is kept for our own services alone.
 
 Run by the board's own Python (3.11 or newer) from standard input, as root: `python3 - COMMAND ...`. Nothing beyond the
 standard library may be imported. Each command prints one JSON object.
@@ -42,10 +43,12 @@ from typing import Any, NamedTuple
 RELEASE = "current"  # the link below ROOT that units start programs by
 ASKED_S = 5.0  # for one answer of /health
 PAUSE_S = 0.5
+OURS = "edge-"  # units that start programs of the release
 LINES, LINES_SHOWN = 60, 3
 WELL, ANSWERS = 200, 503
 METRICS = re.compile(r"--metrics[= ](\S+)")
-UNREMARKABLE = re.compile(r"\d{4}-\d\d-\d\dT\S+ (debug|info) |edge-\w+ ready on ")
+# Information of ours, and the lines of a Java stack trace below its cause.
+UNREMARKABLE = re.compile(r"\d{4}-\d\d-\d\dT\S+ (debug|info) |edge-\w+ ready on |\s+at \S+\(|\s+[.]{3} \d+ more")
 
 
 class Answer(NamedTuple):
@@ -87,7 +90,7 @@ def keep(kept: Path, service: str, files: Sequence[str]) -> dict[str, Any]:
             return {"kept": False, "health": 0}
         former = {
             "files": {file: read_file(Path(file)) for file in files},
-            "release": read_release(kept),
+            "release": read_release(kept) if service.startswith(OURS) else "",
         }
         former["health"] = ask_health(former["files"], service).status
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -116,13 +119,9 @@ def restore(kept: Path, service: str, patience_s: float) -> dict[str, Any]:
         if file in changed:
             put_back(Path(file), content)
     if str(release_link(kept)) in changed:
-        part = release_link(kept).with_name(f"{RELEASE}.part")
-        part.unlink(missing_ok=True)
-        part.symlink_to(former["release"])
-        part.rename(release_link(kept))
-        sync(release_link(kept).parent)
+        put_link(release_link(kept), former["release"])
     systemctl("daemon-reload")
-    systemctl("restart", f"{service}.service")
+    systemctl("restart", f"{service}.service", limit_s=patience_s)
     answer = wait_for_health(former, service, patience_s)
     kept.unlink()
     healthy = answer.status == WELL or (answer.status == ANSWERS and former["health"] != WELL)
@@ -144,7 +143,8 @@ def wait_for_health(former: Mapping[str, Any], service: str, patience_s: float) 
 def differences(kept: Path, former: Mapping[str, Any]) -> list[str]:
     """Return the paths whose contents, owners or modes are not the former; a release that is gone cannot come back."""
     changed = [file for file, content in former["files"].items() if read_file(Path(file)) != content]
-    if former["release"] != read_release(kept) and (release_link(kept).parent / former["release"]).is_dir():
+    release = former["release"]
+    if release and release != read_release(kept) and (release_link(kept).parent / release).is_dir():
         changed.append(str(release_link(kept)))
     return changed
 
@@ -161,7 +161,9 @@ def read_release(kept: Path) -> str:
 
 
 def read_file(path: Path) -> dict[str, Any] | None:
-    """Return content, mode and owner of a file; `None` where it does not exist."""
+    """Return content, mode and owner of a file, or the target of a link to a folder; `None` where it does not exist."""
+    if path.is_symlink() and path.is_dir():
+        return {"link": str(path.readlink())}
     try:
         status, content = path.stat(), path.read_bytes()
     except FileNotFoundError:
@@ -171,13 +173,24 @@ def read_file(path: Path) -> dict[str, Any] | None:
 
 
 def put_back(path: Path, former: Mapping[str, Any] | None) -> None:
-    """Give a file its former content, or remove one that did not exist."""
+    """Give a file or link its former content, or remove one that did not exist."""
     if former is None:
         path.unlink(missing_ok=True)
         sync(path.parent)
+    elif "link" in former:
+        put_link(path, former["link"])
     else:
         owner = (former["user"], former["group"])
         write_file(path, base64.b64decode(former["content"]), former["mode"], owner)
+
+
+def put_link(path: Path, target: str) -> None:
+    """Point a link at a folder in one step, and have it on the disk."""
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    part.symlink_to(target)
+    part.rename(path)
+    sync(path.parent)
 
 
 def write_file(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
@@ -228,7 +241,7 @@ def health_address(files: Mapping[str, Mapping[str, Any] | None]) -> tuple[str, 
     """Return where files have /health served, HOST:PORT, and the file of its token; empty what they do not have."""
     address, token_file = "", ""
     for path, former in files.items():
-        text = base64.b64decode(former["content"]).decode() if former else ""
+        text = base64.b64decode(former["content"]).decode() if former and path.endswith((".toml", ".service")) else ""
         if path.endswith(".toml") and text:
             keys = tomllib.loads(text)
             address = str(keys.get("metrics") or address)
@@ -254,14 +267,18 @@ def active_state(service: str) -> str:
     return systemctl("show", f"{service}.service", "--property=ActiveState", "--value")
 
 
-def systemctl(*words: str) -> str:
+def systemctl(*words: str, limit_s: float | None = None) -> str:
     """Return what systemctl prints."""
-    return run("systemctl", *words)
+    return run("systemctl", *words, limit_s=limit_s)
 
 
-def run(*words: str) -> str:
-    """Return what a command prints; one that fails is for /health to show."""
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+def run(*words: str, limit_s: float | None = None) -> str:
+    """Return what a command prints; one that fails, or takes longer than `limit_s`, is for /health to show."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=limit_s)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":
