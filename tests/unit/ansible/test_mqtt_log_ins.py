@@ -57,6 +57,9 @@ def test_a_log_in_before_the_user_was_made_was_by_another_password():
         "Client a disconnected.",
         "Client a disconnected, not authorised.",
         "Client a disconnected due to protocol error.",
+        "Client a disconnected: The connection was lost.",
+        "Bad socket read/write on client a: Connection reset by peer.",
+        "Client a been disconnected by administrative action.",
         "Client a has exceeded timeout, disconnecting.",
         "Client a already connected, closing old connection.",
     ],
@@ -67,8 +70,15 @@ def test_a_client_is_connected_until_mosquitto_says_that_it_left(end):
     assert found(connected("pump", "b"), f"3000: {end}")["pump"]["connected"] == 1
 
 
+def test_a_client_whose_id_looks_like_the_end_of_another_does_not_end_it():
+    lines = [connected("pump", "a"), "3000: Client a disconnected. closed its connection."]
+    assert found(*lines)["pump"]["connected"] == 1
+
+
 def test_no_client_outlives_mosquitto():
-    assert found(connected("pump", "a"), "3000: mosquitto version 2.0.11 starting")["pump"]["connected"] == 0
+    assert (
+        found(connected("pump", "a"), "Starting mosquitto.service - Mosquitto MQTT Broker...")["pump"]["connected"] == 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,16 +21,29 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-JOURNAL = ["journalctl", "--quiet", "--output=cat", "_SYSTEMD_UNIT=mosquitto.service", "_TRANSPORT=stdout"]
+UNIT = "mosquitto.service"
+JOURNAL = [
+    "journalctl",
+    "--quiet",
+    "--output=cat",
+    f"_SYSTEMD_UNIT={UNIT}",
+    "_TRANSPORT=stdout",
+    "+",
+    "_PID=1",
+    f"UNIT={UNIT}",
+]
 TIMEOUT_S = 60
 LINE_BYTES_MAX = 900
 CONNECTED = re.compile(rb"(\d+): New client connected from \S+ as (.*) \(p\d, c\d, k\d+, u'([^']*)'\)\.", re.DOTALL)
+# A client's id may look like an end itself: mosquitto's own words are the last ones of a whole line.
 ENDED = re.compile(
-    rb"\d+: Client (.*?)(?: closed its connection\.| disconnected[.,]| disconnected due to | has exceeded timeout,"
-    rb"| already connected,)",
+    rb"\d+: (?:Client (.*)(?: closed its connection| disconnected| disconnected: [^:]*| disconnected due to [^:]*"
+    rb"| disconnected, not authorised| been disconnected by administrative action| has exceeded timeout, disconnecting"
+    rb"| already connected, closing old connection)|Bad socket read/write on client (.*): [^:]*)\.",
     re.DOTALL,
 )
-STARTED = re.compile(rb"\d+: mosquitto version \S+ starting")
+# Systemd's word: mosquitto's own is of log_type information, which also tells of each autosave.
+STARTED = re.compile(rb"Start(?:ing|ed) mosquitto[.]service")
 
 
 def log_ins(lines: Iterable[bytes], made: Mapping[str, int]) -> dict[str, dict[str, Any]]:
@@ -47,8 +60,8 @@ def log_ins(lines: Iterable[bytes], made: Mapping[str, int]) -> dict[str, dict[s
             if len(line) <= LINE_BYTES_MAX and user in made and second >= made[user]:
                 one = found.setdefault(user, {"first": number, "first_log_in": text_of(second)})
                 one.update(last=number, last_log_in=text_of(second).partition("T")[0])
-        elif ended := ENDED.match(line):
-            clients.pop(ended[1], None)
+        elif ended := ENDED.fullmatch(line):
+            clients.pop(ended[1] or ended[2], None)
     for user, one in found.items():
         one["connected"] = list(clients.values()).count(user)
     return found
