@@ -127,6 +127,28 @@ def test_the_old_log_in_has_the_same_rights_and_loses_them_with_its_end(broker):
         wait_until(is_closed, CALL_S, "the connection that never reconnects is closed")
 
 
+def test_a_service_that_got_its_former_files_back_keeps_its_old_log_in_after_the_new_one_was_used(broker):
+    """Its new settings were no good, and the role put the former ones back, with the former password (F20)."""
+    play = Play(broker.data_dir)
+    played(play, site())
+    use(broker, play, "gateway-pi-1", 1)
+    played(play, site(gateway=2))
+    use(broker, play, "gateway-pi-1~2", 2)
+    before = play.held()["gateway-pi-1~2"]["last_ms"]
+    wait_let_in(broker, "gateway-pi-1", 1)
+    wait_until(lambda: play.held()["gateway-pi-1"]["last_ms"] > before, CALL_S, "the old log-in is recorded again")
+    for _ in range(2):
+        played(play, site(gateway=2))
+        assert lets_in(broker, "gateway-pi-1", 1)
+        assert play.holding == ["gateway-pi-1"]
+    broker.stop()
+    broker.start()
+    played(play, site(gateway=2))
+    assert lets_in(broker, "gateway-pi-1", 1)
+    played(play, site(gateway=2), now=True)
+    refused(broker, "gateway-pi-1", 1)
+
+
 def test_an_offline_board_comes_back_after_two_rotations_with_its_first_password(broker):
     play = Play(broker.data_dir)
     played(play, site())

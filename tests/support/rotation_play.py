@@ -42,10 +42,7 @@ class Play:
     ) -> list[str]:
         """Run the play; the lines of what changed, empty where it was interrupted before that."""
         rotation = self._rotation
-        held = {
-            user: rotation.Held(times["first_log_in"] != "never", times["first_log_in"], times["last_log_in"])
-            for user, times in self.held().items()
-        }
+        held = rotation.broker_held(self.held(), ())
         wanted = rotation.Order(users, acls, owners or {}, removed or {}, now, unseen or {})
         plan = rotation.plan(wanted, held, self.known)
         self.holding = [row["user"] for row in plan.holding]
@@ -69,9 +66,9 @@ class Play:
             self.told = sorted(made)
         return changed
 
-    def held(self) -> dict[str, dict[str, str]]:
+    def held(self) -> dict[str, dict[str, Any]]:
         """Return the broker's users with the times of their log-ins."""
-        found: dict[str, dict[str, str]] = self._script({"data_dir": str(self.data_dir), "show": True})["held"]
+        found: dict[str, dict[str, Any]] = self._script({"data_dir": str(self.data_dir), "show": True})["held"]
         return found
 
     def _script(self, order: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 | a user that the inventory wants | stays, with its password and rights |
 | an older generation of one, the new one was used | ends |
 | an older generation of one, the new one was never used | stays, with the rights of the new one; `holding` lists it |
+| an older generation of one, used again after the new one | stays likewise: the service got its former files back |
 | an older generation of one that several hosts share | ends once each of them has used the new one in this run |
 | any older generation, with `rotation=now` | ends |
 | a generation of a removed host, up to the one that remove.yml ended | ends |
@@ -13,9 +14,9 @@
 | any other user that the inventory no longer has | ends |
 
 Users that the site has not made stay as they are. "Used" means that the broker has recorded a log-in by the new
-password. Apache Kafka records none: there a board that has used it reports so in this run (`security_reported`,
-roles/security/tasks/use.yml). A user is named by its first generation: `gateway-pi-1`, `gateway-pi-1~2`
-(site_access.py). The plan asks no host and needs ansible-core alone.
+password, and none by the old one since. Apache Kafka records none: there a board that has used it reports so in this
+run (`security_reported`, roles/security/tasks/use.yml). A user is named by its first generation: `gateway-pi-1`,
+`gateway-pi-1~2` (site_access.py). The plan asks no host and needs ansible-core alone.
 
 With `mqtt_users` it plans mosquitto's users likewise. mosquitto checks one hash per name, so there too each generation
 is a user. Its journal has the log-ins (roles/mosquitto/files/log_ins.py). A user whom several devices may share stays
@@ -40,7 +41,8 @@ HASH = re.compile(r"\$[67]\$[^:\s]+")
 class Held(NamedTuple):
     """A user that the broker has, and when it logged in; `used` whether it ever did by its present password.
 
-    `in_use` says that a client has used it after the newer generation was used first.
+    `in_use` says that a client has used it after the newer generation: at mosquitto after its first log-in, elsewhere
+    after its last one.
     """
 
     used: bool = False
@@ -261,9 +263,9 @@ def mqtt_plan(
 class ActionModule(ActionBase):
     """The class that Ansible loads.
 
-    It takes `access` (the result of site_access) and `rotation`, and for a broker `held` (user to `first_log_in` and
-    `last_log_in`), `known` and `left` (`moved` of site_access). It returns the fields of `Plan` with `users`, all that
-    the broker holds then.
+    It takes `access` (the result of site_access) and `rotation`, and for a broker `held` (user to `first_log_in`,
+    `last_log_in` and `last_ms`), `known` and `left` (`moved` of site_access). It returns the fields of `Plan` with
+    `users`, all that the broker holds then.
 
     For mosquitto it takes `mqtt_users`, `mqtt_passwd` (the text of its password file), `mqtt_made` (user to the second
     in which it was made) and `mqtt_journal` (the result of log_ins.py). It returns `mqtt`, the users that mosquitto
@@ -294,7 +296,7 @@ class ActionModule(ActionBase):
         unseen = {base: _unseen(places, hostvars, reports) for base, places in moved.items()}
         here = {user: hosts for (place, user), hosts in reports.items() if place == server}
         order = Order(access["users"], access["acls"], access["owners"], access["removed"], word == NOW, unseen, here)
-        held = {user: _held(times, user in here) for user, times in given["held"].items()}
+        held = broker_held(given["held"], here)
         found = plan(order, held, set(given["known"]))
         result.update(found._asdict())
         result.update(users=sorted({*access["users"], *found.kept}), changed=False)
@@ -326,9 +328,23 @@ def _unseen(
     return found
 
 
-def _held(times: Mapping[str, str], is_reported: bool) -> Held:
-    first, last = times.get("first_log_in", "unknown"), times.get("last_log_in", "unknown")
-    return Held(is_reported or first not in ("never", "unknown"), first, last)
+def broker_held(given: Mapping[str, Mapping[str, Any]], reported: Collection[str]) -> dict[str, Held]:
+    """Return the users of a broker with what it has recorded of each; boards have used the `reported` ones in this run.
+
+    Apache Kafka records nothing. Records of edge-broker are of one clock, and in order for the generations of a log-in.
+    """
+    found = {}
+    for user, times in given.items():
+        base, generation = generation_of(user)
+        first, last = times.get("first_log_in", "unknown"), times.get("last_log_in", "unknown")
+        newer = [
+            other.get("last_ms", 0)
+            for name, other in given.items()
+            if generation_of(name)[0] == base and generation_of(name)[1] > generation
+        ]
+        in_use = times.get("last_ms", 0) > max(newer, default=0) > 0
+        found[user] = Held(user in reported or first not in ("never", "unknown"), first, last, in_use)
+    return found
 
 
 def _mqtt(given: Mapping[str, Any], *, is_now: bool) -> dict[str, Any]:

@@ -93,6 +93,42 @@ def test_a_log_in_that_several_boards_share_ends_once_each_has_used_the_new_one(
     assert ended("pi-2", "pi-3") == ended("pi-1", "pi-2", "pi-3") == ended(now=True) == ["spark-pi-3"]
 
 
+def held_by(**last: int) -> Any:
+    """What edge-broker has recorded: generation, as `g2`, and the millisecond of its last log-in, 0 for none."""
+    users = {"mirror-pi-1" if name == "g1" else f"mirror-pi-1~{name[1:]}": ms for name, ms in last.items()}
+    return rotation.broker_held(
+        {
+            user: {"first_log_in": "2026" if ms else "never", "last_log_in": "2026", "last_ms": ms}
+            for user, ms in users.items()
+        },
+        (),
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "ended"),
+    [
+        ({"g1": 10, "g2": 20}, ["mirror-pi-1"]),
+        ({"g1": 30, "g2": 20}, []),
+        ({"g1": 30, "g2": 0}, []),
+        ({"g1": 20, "g2": 20}, ["mirror-pi-1"]),
+    ],
+)
+def test_an_old_log_in_that_was_used_after_the_new_one_stays(last, ended):
+    """The service got its former files back, with its former password."""
+    found = plan(order(["mirror-pi-1~2"]), held_by(**last), [])
+    assert found.ended == ended
+    assert len(found.holding) == 1 - len(ended)
+
+
+def test_of_three_generations_the_one_that_the_service_fell_back_to_stays():
+    held = held_by(g1=10, g2=30, g3=20)
+    found = plan(order(["mirror-pi-1~3"]), held, [])
+    assert (found.ended, found.kept) == (["mirror-pi-1"], ["mirror-pi-1~2"])
+    assert "one still uses mirror-pi-1~2" in found.holding[0]["ends"]
+    assert plan(order(["mirror-pi-1~3"]), held_by(g1=10, g2=30, g3=40), []).ended == ["mirror-pi-1", "mirror-pi-1~2"]
+
+
 MOVED = {"mirror-pi-1": ["dc-2"]}
 
 

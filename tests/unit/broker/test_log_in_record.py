@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from types import SimpleNamespace
 
+from edge_broker.broker.log_in_record import RETURNS_MAX, RETURNS_MS
 from edge_broker.security.scram import MECHANISMS, new_credential
 from edge_broker.storage.log_in_times import DAY_MS, NAME, read_log_in_times
 from edge_broker.testing.site import Site
@@ -146,3 +148,63 @@ def test_names_with_spaces_and_newlines_come_back():
     logged_in(site, "PLAIN", user=name)
     site.settle()
     assert set(times(site)) == {name}
+
+
+OLD, NEW = "mirror-pi-1", "mirror-pi-1~2"
+
+
+def newest(site: Site) -> str:
+    """The user that the file has as the one that logged in last."""
+    found = times(site)
+    return max(found, key=lambda user: found[user].last_ms)
+
+
+def log_in(site: Site, user: str, after_ms: int = 1000) -> None:
+    site.loop.advance(after_ms)
+    logged_in(site, "PLAIN", user=user)
+    site.settle()
+
+
+def test_a_service_that_falls_back_to_its_old_log_in_and_its_return_are_recorded_at_once():
+    site = secured(users=(OLD, NEW))
+    for user in (OLD, NEW, OLD, NEW, NEW, OLD):
+        log_in(site, user)
+        assert newest(site) == user
+
+
+def test_two_clients_that_use_two_generations_in_turn_cost_two_writes_a_minute_and_others_none():
+    users = (OLD, NEW, "mirror-pi-11", "mirror-pi-1~", "mirror-pi-1~02")
+    site = secured(users=users)
+    for user in users:
+        log_in(site, user)
+    files = set()
+    for _ in range(150):
+        for user in users:
+            log_in(site, user)
+            files.add(site.disk.identity(PATH))
+    assert 2 * RETURNS_MAX <= len(files) <= 4 * RETURNS_MAX + 2  # 12.5 minutes
+    log_in(site, OLD)
+    log_in(site, NEW, RETURNS_MS)
+    assert newest(site) == NEW
+
+
+def set_back(site: Site) -> None:
+    """The clock shows five days less than it did."""
+    record, wall_ms = site.broker.log_ins._record, site.clock.wall_ms
+    record._clock = SimpleNamespace(wall_ms=lambda: wall_ms() - 5 * DAY_MS, steady_ms=wall_ms)
+
+
+def test_the_order_of_generations_stays_when_the_clock_is_set_back_and_after_a_restart():
+    site = secured(users=(OLD, NEW))
+    for user in (OLD, NEW):
+        log_in(site, user)
+    set_back(site)
+    log_in(site, OLD)
+    assert newest(site) == OLD
+    again = site.reopen("cut")
+    again.broker.listeners = site.broker.listeners
+    assert newest(again) == OLD
+    set_back(again)
+    for user in (NEW, OLD):
+        log_in(again, user)
+        assert newest(again) == user

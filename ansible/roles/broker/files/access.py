@@ -7,7 +7,8 @@ without a password here: old log-ins whose new one was not used yet), `moved` (t
 as their service uses another broker now). Standard output is a JSON object with `changed`, lines of what is another
 than before. Users and ACLs that are not ours stay as they are.
 
-With `show` it changes nothing: standard output has `held`, each user with its `first_log_in` and `last_log_in`.
+With `show` it changes nothing: standard output has `held`, each user with its `first_log_in`, `last_log_in` and
+`last_ms`, by which generations of one log-in are compared.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def difference(before: SecurityState, after: SecurityState) -> list[str]:
     ]
 
 
-def held(state: SecurityState, data_dir: str) -> dict[str, dict[str, str]]:
+def held(state: SecurityState, data_dir: str) -> dict[str, dict[str, str | int]]:
     """Return each user with the times of its log-ins; without a sound file none has any, and old log-ins stay."""
     try:
         times = valid_times(read_log_in_times(Disk(), data_dir), state)
@@ -100,6 +101,7 @@ def held(state: SecurityState, data_dir: str) -> dict[str, dict[str, str]]:
         name: {
             "first_log_in": time_text(times[name].first_ms) if name in times else "never",
             "last_log_in": time_text(times[name].last_ms).partition("T")[0] if name in times else "never",
+            "last_ms": times[name].last_ms if name in times else 0,
         }
         for name in sorted(state.users)
     }
