@@ -7,7 +7,7 @@
 | an older generation of one, the new one was never used | stays, with the rights of the new one; `holding` lists it |
 | an older generation of one, used again after the new one | stays likewise: the service got its former files back |
 | an older generation of one that several hosts share | ends once each of them has used the new one in this run |
-| any older generation, with `rotation=now` | ends |
+| any older generation, with `rotation=now` | ends; `refused` lists it if a service may still use it |
 | a generation of a removed host, up to the one that remove.yml ended | ends |
 | a newer generation than the inventory wants | AnsibleError: the rotation goes up only |
 | a user whose service moved to another broker of the inventory | stays, with its rights, until it was used there |
@@ -54,7 +54,8 @@ class Held(NamedTuple):
 class Plan(NamedTuple):
     """What a broker gets: `kept` are users that stay without being wanted, `acls` the rights of those and of all.
 
-    `moved` are those of `kept` whose rights stay as the broker has them.
+    `moved` are those of `kept` whose rights stay as the broker has them. `refused` lists those of `ended` that the word
+    ends and that a service may still use.
     """
 
     kept: list[str]
@@ -62,6 +63,7 @@ class Plan(NamedTuple):
     acls: list[list[str]]
     holding: list[dict[str, str]]
     moved: list[str]
+    refused: list[dict[str, str]]
 
 
 class Order(NamedTuple):
@@ -93,6 +95,7 @@ def plan(order: Order, held: Mapping[str, Held], known: Collection[str]) -> Plan
     """Return what becomes of the users that a broker holds; `known` are those that this site has made there."""
     newest = _newest(order.users)
     kept, ended, holding, moved = [], [], [], []
+    refused: list[dict[str, str]] = []
     for user in sorted(held):
         if user in order.users:
             continue
@@ -100,22 +103,27 @@ def plan(order: Order, held: Mapping[str, Held], known: Collection[str]) -> Plan
         if _is_removed(order, base, generation):
             ended.append(user)
         elif base not in newest:
-            if user in known and order.unseen.get(base) and not order.is_now:
+            is_unseen = user in known and bool(order.unseen.get(base))
+            if is_unseen and not order.is_now:
                 moved.append(user)
-                holding.append(_moved(user, held[user], order))
             elif user in known:
                 ended.append(user)
+            if is_unseen:
+                (refused if order.is_now else holding).append(_moved(user, held[user], order))
         elif generation > generation_of(newest[base])[1]:
             raise AnsibleError(_refusal(user, newest[base], order))
-        elif order.is_now or _is_replaced(order, held, user, newest[base]):
+        elif _is_replaced(order, held, user, newest[base]):
             ended.append(user)
+        elif order.is_now:
+            ended.append(user)
+            refused.append(_refused(user, newest[base], held, order))
         else:
             kept.append(user)
             holding.append(_holding(user, newest[base], held, order))
     acls = [list(acl) for acl in order.acls]
     for user in kept:
         acls += [[user, *acl[1:]] for acl in acls if acl[0] == newest[generation_of(user)[0]]]
-    return Plan(sorted(kept + moved), ended, sorted(acls), holding, moved)
+    return Plan(sorted(kept + moved), ended, sorted(acls), holding, moved, refused)
 
 
 def _newest(users: Collection[str]) -> dict[str, str]:
@@ -160,25 +168,36 @@ def _holding(user: str, successor: str, held: Mapping[str, Held], order: Order) 
         ends = f"in the first run in which each of {', '.join(owners)} uses {successor}"
     elif held[user].in_use:
         ends = f"in the first run after its clients have logged in as {successor}: one still uses {user}"
-    return _row(user, held[user], owners, ends)
+    return _row(user, held[user], owners) | {"ends": ends}
+
+
+def _refused(user: str, successor: str, held: Mapping[str, Held], order: Order) -> dict[str, str]:
+    """Return the row of a log-in that the word ends while a client may still need it."""
+    owners = order.owners.get(generation_of(user)[0], [])
+    why = f"{successor} has not logged in"
+    if held[user].in_use:
+        why = f"its last log-in is newer than that of {successor}"
+    elif len(owners) > 1 or generation_of(user)[0] in order.shared:
+        why = f"not all that share it are known to use {successor}"
+    return _row(user, held[user], owners) | {"why": why}
 
 
 def _moved(user: str, held: Held, order: Order) -> dict[str, str]:
     base = generation_of(user)[0]
-    ends = (
-        f"in the first run after it has logged in at {', '.join(sorted(order.unseen[base]))}, where its service moved"
-    )
-    return _row(user, held, [base.partition("-")[2]], ends)
+    places = ", ".join(sorted(order.unseen[base]))
+    row = _row(user, held, [base.partition("-")[2]])
+    if order.is_now:
+        return row | {"why": f"its service moved to {places} and has not logged in there"}
+    return row | {"ends": f"in the first run after it has logged in at {places}, where its service moved"}
 
 
-def _row(user: str, held: Held, owners: Collection[str], ends: str) -> dict[str, str]:
+def _row(user: str, held: Held, owners: Collection[str]) -> dict[str, str]:
     return {
         "user": user,
         "service": user.partition("-")[0],
         "board": ", ".join(owners) or "unknown",
         "first_log_in": held.first_log_in,
         "last_log_in": held.last_log_in,
-        "ends": ends,
     }
 
 
@@ -269,7 +288,7 @@ class ActionModule(ActionBase):
 
     For mosquitto it takes `mqtt_users`, `mqtt_passwd` (the text of its password file), `mqtt_made` (user to the second
     in which it was made) and `mqtt_journal` (the result of log_ins.py). It returns `mqtt`, the users that mosquitto
-    holds then, each with `name`, `acl`, and `hash` or `password`, `made`, and `holding`.
+    holds then, each with `name`, `acl`, and `hash` or `password`, `made`, `holding` and `refused`.
     """
 
     TRANSFERS_FILES = False
@@ -359,4 +378,4 @@ def _mqtt(given: Mapping[str, Any], *, is_now: bool) -> dict[str, Any]:
     for user in found.kept:
         users.append({"name": user, "hash": hashes[user], "acl": wanted[newest[generation_of(user)[0]]]["acl"]})
     times = {one["name"]: made.get(one["name"], 0 if one["name"] in hashes else journal.get("now", 0)) for one in users}
-    return {"mqtt": users, "made": times, "holding": found.holding, "ended": found.ended}
+    return {"mqtt": users, "made": times, "holding": found.holding, "ended": found.ended, "refused": found.refused}

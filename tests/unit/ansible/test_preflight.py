@@ -579,7 +579,7 @@ def test_it_knows_the_groups_for_which_provision_has_a_play():
     assert {
         group
         for group in preflight.GROUPS
-        if any(f"groups['{group}']" in f"{play.get('hosts')} {play.get('vars')}" for play in plays)
+        if any(f"'{group}'" in f"{play.get('hosts')} {play.get('vars')}" for play in plays)
     } == set(preflight.GROUPS)
     roles = {entry["role"] for play in plays for entry in play.get("roles", [])}
     assert roles - {"packages"} == set(preflight.GROUPS.values())

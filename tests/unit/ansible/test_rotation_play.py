@@ -144,8 +144,21 @@ def test_a_gateway_that_moved_keeps_its_user_at_the_former_broker_until_the_new_
 def test_one_word_ends_the_user_of_a_gateway_that_moved_and_was_not_seen(site):
     site.holds("pi-1", {"admin": SEEN, "gateway-pi-1": SEEN})
     site.holds("pi-2", {"admin": SEEN, "gateway-pi-1": NEVER})
-    site.run("-e", "rotation=now")
+    said = site.run("-e", "rotation=now")
+    assert "its service moved to pi-2 and has not logged in there: what still uses it is refused until pi-1" in said
+    assert said.index("moved to pi-2") < said.index("TASK [broker : Make users and rights]")
     assert site.users("pi-1") == {"admin"}
+
+
+@pytest.mark.parametrize("words", [[], ["--check"]])
+def test_what_the_word_locks_out_is_listed_before_it_happens(site, words):
+    site.variables["pi-1"]["security_rotation"] = 2
+    site.holds("pi-2", {"admin": SEEN, "gateway-pi-1": SEEN, "gateway-pi-1~2": NEVER, "verify-pi-1~2": NEVER})
+    site.holds("pi-1", {"admin": SEEN})
+    said = site.run("-e", "rotation=now", *words)
+    line = "gateway-pi-1 of pi-1 ends at pi-2 now, and gateway-pi-1~2 has not logged in: what still uses it is refused"
+    assert said.index(line) < said.index("TASK [broker : Make users and rights]")
+    assert ("gateway-pi-1" in site.users("pi-2")) == bool(words)
 
 
 def test_a_rotation_and_a_move_at_once_end_when_the_new_generation_was_seen_at_the_new_broker(site):

@@ -64,6 +64,38 @@ def test_one_word_ends_every_old_log_in_at_once():
     assert (found.kept, found.ended) == ([], ["mirror-pi-1"])
 
 
+def refused(wanted: Any, held: dict[str, Any]) -> dict[str, str]:
+    """What the word locks out, by user, and why it may."""
+    found = plan(wanted, held, list(held))
+    assert {row["user"] for row in found.refused} <= set(found.ended)
+    return {row["user"]: row["why"] for row in found.refused}
+
+
+def test_the_word_lists_each_log_in_that_a_service_may_still_use():
+    never = {"mirror-pi-1": USED, "mirror-pi-1~2": NEVER}
+    wanted = order(["mirror-pi-1~2"], is_now=True)
+    assert refused(wanted, never) == {"mirror-pi-1": "mirror-pi-1~2 has not logged in"}
+    assert refused(wanted, {"mirror-pi-1": USED}) == {"mirror-pi-1": "mirror-pi-1~2 has not logged in"}
+    assert refused(wanted, never | {"mirror-pi-1~2": USED}) == {}
+    assert refused(order(["mirror-pi-1~2"]), never) == {}
+    back = never | {"mirror-pi-1": USED._replace(in_use=True), "mirror-pi-1~2": USED}
+    assert refused(wanted, back) == {"mirror-pi-1": "its last log-in is newer than that of mirror-pi-1~2"}
+    twice = refused(order(["mirror-pi-1~3"], is_now=True), never | {"mirror-pi-1~3": NEVER})
+    assert set(twice) == {"mirror-pi-1", "mirror-pi-1~2"}
+
+
+def test_the_word_lists_log_ins_that_boards_share_and_those_of_services_that_moved_and_not_removed_ones():
+    shared = {"spark-pi-3": ["pi-2", "pi-3"]}
+    held = {"spark-pi-3": USED, "spark-pi-3~2": USED}
+    wanted = order(["spark-pi-3~2"], owners=shared, is_now=True, reports={"spark-pi-3~2": {"pi-2"}})
+    assert refused(wanted, held) == {"spark-pi-3": "not all that share it are known to use spark-pi-3~2"}
+    moved = order(["admin"], unseen={"mirror-pi-1": ["dc-2"]}, is_now=True)
+    assert refused(moved, {"mirror-pi-1": USED}) == {
+        "mirror-pi-1": "its service moved to dc-2 and has not logged in there"
+    }
+    assert refused(order([], removed={"pi-1": 1}, is_now=True), {"mirror-pi-1": USED}) == {}
+
+
 def test_a_removed_boards_log_ins_end_whatever_was_used():
     held = {"mirror-pi-2": USED, "mirror-pi-2~2": NEVER, "mirror-pi-1": USED}
     found = plan(order(["mirror-pi-1"], removed={"pi-2": 2}), held, ["mirror-pi-1"])
