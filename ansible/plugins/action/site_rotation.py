@@ -10,7 +10,7 @@
 | any older generation, with `rotation=now` | ends; `refused` lists it if a service may still use it |
 | a generation of a removed host, up to the one that remove.yml ended | ends |
 | a newer generation than the inventory wants | AnsibleError: the rotation goes up only |
-| a user whose service moved to another broker of the inventory | stays, with its rights, until it was used there |
+| a user whose service moved to another broker of the inventory | stays, with its rights, until a run sees it there |
 | any other user that the inventory no longer has | ends |
 
 Users that the site has not made stay as they are. "Used" means that the broker has recorded a log-in by the new
@@ -69,9 +69,9 @@ class Plan(NamedTuple):
 class Order(NamedTuple):
     """What the inventory wants: `users` and `acls` of site_access, its `owners` and `removed` hosts, and the word.
 
-    `unseen` has, for each log-in whose service moved, the brokers that it moved to and was not seen at. `reports` has
-    the hosts that have used each user in this run. `shared` are log-ins of which no host reports a use: the word alone
-    ends them. `setting` is the variable that holds the number of a rotation.
+    `unseen` has, for each log-in whose service moved, the brokers that it moved to and that no run has seen it use.
+    `reports` has the hosts that have used each user in this run. `shared` are log-ins of which no host reports a
+    use: the word alone ends them. `setting` is the variable that holds the number of a rotation.
     """
 
     users: Collection[str]
@@ -187,8 +187,8 @@ def _moved(user: str, held: Held, order: Order) -> dict[str, str]:
     places = ", ".join(sorted(order.unseen[base]))
     row = _row(user, held, [base.partition("-")[2]])
     if order.is_now:
-        return row | {"why": f"its service moved to {places} and has not logged in there"}
-    return row | {"ends": f"in the first run after it has logged in at {places}, where its service moved"}
+        return row | {"why": f"its service moved to {places} and was not seen there in this run"}
+    return row | {"ends": f"in the first run in which its service, which moved, uses {places}"}
 
 
 def _row(user: str, held: Held, owners: Collection[str]) -> dict[str, str]:
@@ -312,7 +312,7 @@ class ActionModule(ActionBase):
         hosts = {host for hosts in access["owners"].values() for host in hosts}
         hosts |= {host for places in moved.values() for _, _, users in places for host in users}
         reports = _reports(hostvars, hosts)
-        unseen = {base: _unseen(places, hostvars, reports) for base, places in moved.items()}
+        unseen = {base: _unseen(places, reports) for base, places in moved.items()}
         here = {user: hosts for (place, user), hosts in reports.items() if place == server}
         order = Order(access["users"], access["acls"], access["owners"], access["removed"], word == NOW, unseen, here)
         held = broker_held(given["held"], here)
@@ -332,19 +332,13 @@ def _reports(hostvars: Any, hosts: Collection[str]) -> dict[tuple[str, str], set
     return found
 
 
-def _unseen(
-    places: Collection[tuple[str, str, list[str]]], hostvars: Any, reports: Mapping[tuple[str, str], set[str]]
-) -> list[str]:
-    """Return the brokers to which a service moved, without those that it has used; `places` are those of site_access.
+def _unseen(places: Collection[tuple[str, str, list[str]]], reports: Mapping[tuple[str, str], set[str]]) -> list[str]:
+    """Return the brokers to which a service moved, without those that each of its hosts has used in this run.
 
-    Where several hosts share the log-in, each must have used it in this run.
+    `places` are those of site_access. The record of the new broker is not enough: a service that was there may have got
+    its former files back, and use the former broker again.
     """
-    found = []
-    for server, user, hosts in places:
-        is_recorded = len(hosts) < 2 and user in (hostvars.raw_get(server).get("security_seen") or ())
-        if not is_recorded and not set(hosts) <= reports.get((server, user), set()):
-            found.append(server)
-    return found
+    return [server for server, user, hosts in places if not set(hosts) <= reports.get((server, user), set())]
 
 
 def broker_held(given: Mapping[str, Mapping[str, Any]], reported: Collection[str]) -> dict[str, Held]:

@@ -17,7 +17,6 @@ ALWAYS = {
     "Boards that are still in the run",
     "Onto the card",
     "Which brokers hold old log-ins",
-    "Who has logged in",
     "Use the new log-ins",
     "Old log-ins",
     "Old log-ins at mosquitto",
