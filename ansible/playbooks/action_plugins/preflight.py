@@ -34,6 +34,7 @@ def _rules(name: str) -> ModuleType:
 model = _rules("model")
 access_checks, broker_settings, host_checks = map(_rules, ("access_checks", "broker_settings", "host_checks"))
 inventory_checks, site_checks, value_forms = map(_rules, ("inventory_checks", "site_checks", "value_forms"))
+log_in_checks = _rules("log_in_checks")
 GROUPS, Finding, Host, Known, Variables = model.GROUPS, model.Finding, model.Host, model.Known, model.Variables
 metrics, strangers, strangers_as_before = (
     access_checks.metrics,
@@ -66,7 +67,8 @@ def findings(
     refused, unchecked = broker_settings.broker_settings(hosts)
     if notes is not None:
         notes += unchecked
-    return list(dict.fromkeys([*found, *refused, *inventory_checks.sites(hosts), *host_checks.services(hosts)]))
+    found += [*refused, *log_in_checks.broker_users(hosts), *log_in_checks.mqtt_users(hosts)]
+    return list(dict.fromkeys([*found, *inventory_checks.sites(hosts), *host_checks.services(hosts)]))
 
 
 def told(found: Sequence[Finding], *, keys: bool = True) -> list[str]:
