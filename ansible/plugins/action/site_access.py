@@ -163,15 +163,21 @@ class Site:
 
     def server(self, client: str, bootstrap: str) -> str:
         """Return the host of the inventory that has the broker at an address, empty where it is none of ours."""
+        servers = [*self.groups.get("broker", ()), *self.groups.get("central", ())]
+        found = self.host_at(client, bootstrap)
+        return found if found in servers else ""
+
+    def host_at(self, client: str, bootstrap: str) -> str:
+        """Return the host of the inventory at an address, those with a broker first, empty where it is none of ours."""
         name = endpoint(bootstrap)[0]
-        servers = list(dict.fromkeys([*self.groups.get("broker", ()), *self.groups.get("central", ())]))
+        servers = dict.fromkeys([*self.groups.get("broker", ()), *self.groups.get("central", ())])
         if LOOPBACK.match(name):
-            return client if client in servers else ""
+            return client
         for server in servers:
             advertised = endpoint(self.text(server, f"{self.role(server)}_advertise"))[0]
             if name in (server, self.text(server, "ansible_host"), advertised):
                 return server
-        return ""
+        return next((host for host in self._hosts if name in (host, self.text(host, "ansible_host"))), "")
 
     def protocol(self, server: str, bootstrap: str) -> str:
         """Return what an address of a broker of ours speaks, empty for PLAINTEXT."""
@@ -471,14 +477,14 @@ class ActionModule(ActionBase):
     """What Ansible loads.
 
     Without arguments it returns `mode`, `users` (name: password), `acls` and `owners` of this host's broker, the
-    `removed` hosts and, where there is a secret, `metrics_token` of all that serves metrics on it. With `service` and
-    `bootstrap` it returns `protocol`, `user`, `password` and `server`, how that service of this host connects; it goes
-    by `server_users`, which is not known unless `server_answers`, and `present_password` (`Site.client`). With `left`,
-    users that this host's broker need not hold any more, it returns `moved`, the brokers that their services use now.
-    With `mqtt`, a name of mosquitto_users, it returns `newest`, with the mark of its rotation, `server`, the host of
-    the mosquitto that this host's gateway uses, and `user`, which by `server_users` may be `present_user` still. With
-    the users of its broker it returns `mqtt_owners` and `mqtt_removed`, those that removed hosts alone use, of this
-    host's mosquitto.
+    `removed` hosts, `removed_users`, which those had at this broker by the inventory, and, where there is a secret,
+    `metrics_token` of all that serves metrics on it. With `service` and `bootstrap` it returns `protocol`, `user`,
+    `password` and `server`, how that service of this host connects; it goes by `server_users`, which is not known
+    unless `server_answers`, and `present_password` (`Site.client`). With `left`, users that this host's broker need
+    not hold any more, it returns `moved`, the brokers that their services use now. With `mqtt`, a name of
+    mosquitto_users, it returns `newest`, with the mark of its rotation, `server`, the host of the mosquitto that this
+    host's gateway uses, and `user`, which by `server_users` may be `present_user` still. With the users of its broker
+    it returns `mqtt_owners` and `mqtt_removed`, those that removed hosts alone use, of this host's mosquitto.
     """
 
     TRANSFERS_FILES = False
@@ -514,11 +520,13 @@ class ActionModule(ActionBase):
         else:
             mode, is_mqtt = site.mode(host), host in site.groups.get("mosquitto", ())
             mqtt_owners, mqtt_removed = site.mqtt_owners(host) if is_mqtt else ({}, [])
-            result.update(mode=mode, users={}, acls=[], owners={}, removed=site.removed)
+            result.update(mode=mode, users={}, acls=[], owners={}, removed=site.removed, removed_users=[])
             result.update(mqtt_owners=mqtt_owners, mqtt_removed=mqtt_removed)
             if mode != "none":
                 acls = [list(acl) for acl in site.acls(host)]
                 result.update(users=site.users(host), acls=acls, owners=site.owners(host))
+                of_all = {acl.user for acl in Site(hosts, variables["groups"], "").acls(host)}
+                result.update(removed_users=sorted(of_all - set(result["users"])))
             if site.text(host, "security_secret"):
                 result.update(metrics_token=site.password(host, "metrics"))
         result.update(changed=False)
