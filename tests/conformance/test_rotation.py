@@ -224,6 +224,30 @@ def test_remove_ends_both_log_ins_of_a_board_in_the_middle_of_its_rotation(broke
     assert lets_in(broker, "gateway-pi-1", 1)
 
 
+def test_a_run_with_an_older_inventory_brings_no_ended_log_in_back_beside_another_run(broker):
+    """It made its plan before the other run ended a password that had leaked."""
+    first, second = Play(broker.data_dir), Play(broker.data_dir)
+    played(first, site())
+    use(broker, first, "gateway-pi-1", 1)
+    second.known = set(first.known)
+    assert played(first, site(), meanwhile=lambda: played(second, site(gateway=2), now=True)) == []
+    assert first.overtaken_by == ["gateway-pi-1", "gateway-pi-1~2"]
+    wait_let_in(broker, "gateway-pi-1~2", 2)
+    refused(broker, "gateway-pi-1", 1)
+
+
+def test_two_runs_at_once_of_one_rotation_leave_both_log_ins(broker):
+    first, second = Play(broker.data_dir), Play(broker.data_dir)
+    played(first, site())
+    use(broker, first, "gateway-pi-1", 1)
+    second.known = set(first.known)
+    played(first, site(gateway=2), meanwhile=lambda: played(second, site(gateway=2)))
+    assert first.overtaken_by == ["gateway-pi-1~2"]
+    assert lets_in(broker, "gateway-pi-1", 1)
+    use(broker, first, "gateway-pi-1~2", 2)
+    assert "user gateway-pi-1" in played(first, site(gateway=2)), "the run that is repeated goes on from there"
+
+
 @pytest.mark.parametrize("step", STEPS[:-1])
 def test_a_run_that_is_cut_off_between_any_two_steps_refuses_nobody_and_is_continued(broker, step):
     play = Play(broker.data_dir)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Host:
     def __init__(self, kafka: ApacheKafka, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.port = kafka.ports["LOGIN"]
         self.changed: list[str] = []
+        self.overtaken_by: list[str] = []
         self._monkeypatch = monkeypatch
         self._script: Any = load("roles/kafka/files/kafka_access.py")
         self._rotation: Any = load("plugins/action/site_rotation.py")
@@ -60,9 +61,19 @@ class Host:
         return json.loads(said.getvalue())
 
     def play(
-        self, generation: int, *, reported: bool = False, now: bool = False, removed: int = 0, moved_to: str = ""
+        self,
+        generation: int,
+        *,
+        reported: bool = False,
+        now: bool = False,
+        removed: int = 0,
+        moved_to: str = "",
+        meanwhile: Callable[[], Any] = lambda: None,
     ) -> Any:
-        """One run of roles/kafka/tasks/access.yml; the plan. `moved_to` has the mirror now, and has not seen it."""
+        """One run of roles/kafka/tasks/access.yml; the plan. `moved_to` has the mirror now, and has not seen it.
+
+        Another run does `meanwhile` between plan and order.
+        """
         user = "mirror-pi-1" if generation == 1 else f"mirror-pi-1~{generation}"
         users = {} if removed or moved_to else {user: f"password {generation}"}
         unseen = {"mirror-pi-1": [moved_to]} if moved_to else {}
@@ -74,7 +85,9 @@ class Host:
         order = self._rotation.Order(users, acls, OWNERS, {"pi-1": removed}, now, unseen)
         plan = self._rotation.plan(order, held, told["known"])
         order = {"users": users, "acls": plan.acls, "kept": plan.kept, "moved": plan.moved, "ended": plan.ended}
-        self.changed = self.say(order)
+        meanwhile()
+        answer = self.say(order | {"planned": list(told["held"])})
+        self.changed, self.overtaken_by = answer["changed"], answer["meanwhile"]
         return plan
 
     def lets_in(self, user: str, generation: int) -> bool:
@@ -126,11 +139,22 @@ def test_a_mirror_that_moved_to_another_kafka_keeps_its_user_and_rights_until_it
 def test_a_second_run_makes_no_password_again(host):
     host.play(1)
     host.play(2)
-    assert host.say({"users": {"mirror-pi-1~2": "password 2"}, "acls": [], "kept": ["mirror-pi-1"], "ended": []}) == [
+    order = {"users": {"mirror-pi-1~2": "password 2"}, "acls": [], "kept": ["mirror-pi-1"], "ended": []}
+    assert host.say(order)["changed"] == [
         "removed: WRITE by User:mirror-pi-1 on TOPIC PREFIXED plant-7.",
         "removed: WRITE by User:mirror-pi-1~2 on TOPIC PREFIXED plant-7.",
     ]
     becomes(host, "mirror-pi-1", 1, let_in=True)
+
+
+def test_a_run_with_an_older_inventory_brings_no_ended_log_in_back_beside_another_run(host):
+    """It made its plan before the other run ended a password that had leaked."""
+    host.play(1)
+    becomes(host, "mirror-pi-1", 1, let_in=True)
+    host.play(1, meanwhile=lambda: Host.play(host, 2, now=True))
+    becomes(host, "mirror-pi-1~2", 2, let_in=True)
+    becomes(host, "mirror-pi-1", 1, let_in=False)
+    assert host.overtaken_by == ["mirror-pi-1", "mirror-pi-1~2"]
 
 
 @pytest.mark.parametrize("how", [{"now": True}, {"removed": 3}])

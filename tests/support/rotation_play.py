@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class Play:
         self.known: set[str] = set()
         self.told: list[str] = []
         self.holding: list[str] = []
+        self.overtaken_by: list[str] = []
         self._rotation: Any = load("plugins/action/site_rotation.py")
 
     def run(
@@ -39,10 +40,15 @@ class Play:
         now: bool = False,
         unseen: Mapping[str, list[str]] | None = None,
         interrupted_at: str = "",
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> list[str]:
-        """Run the play; the lines of what changed, empty where it was interrupted before that."""
+        """Run the play; the lines of what changed, empty where it was interrupted before that.
+
+        Another run does `meanwhile`, between the plan and the change; `overtaken_by` has the users that it changed.
+        """
         rotation = self._rotation
-        held = rotation.broker_held(self.held(), ())
+        found = self.held()
+        held = rotation.broker_held(found, ())
         wanted = rotation.Order(users, acls, owners or {}, removed or {}, now, unseen or {})
         plan = rotation.plan(wanted, held, self.known)
         self.holding = [row["user"] for row in plan.holding]
@@ -57,8 +63,14 @@ class Play:
             "known": sorted(self.known | set(plan.ended)),
             "kept": plan.kept,
             "moved": plan.moved,
+            "planned": list(found),
         }
-        changed: list[str] = self._script(order)["changed"]
+        meanwhile()
+        answer = self._script(order)
+        changed: list[str] = answer["changed"]
+        self.overtaken_by = answer["meanwhile"]
+        if self.overtaken_by:
+            return []
         if interrupted_at == "made":
             return changed
         self.known = made

@@ -36,7 +36,8 @@ else:
     new = {{name: held.get(name, {never}) for name in (set(held) | set(order["users"])) - gone}}
     file.write_text(json.dumps(new))
     pathlib.Path(order["data_dir"], "moved.json").write_text(json.dumps(order["moved"]))
-    print(json.dumps({{"changed": sorted(set(held) ^ set(new))}}))
+    meanwhile = sorted(set(held) ^ set(order["planned"]))
+    print(json.dumps({{"changed": sorted(set(held) ^ set(new)), "meanwhile": meanwhile}}))
 """
 
 

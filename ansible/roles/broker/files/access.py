@@ -4,8 +4,9 @@ Run by the board's own /opt/drupelet/current/bin/python, as root; the role `brok
 is a JSON object, so that no password is in a command line: `data_dir`, `users` (name: password), `acls` (rows of user,
 type of resource, pattern, name, operation), `known` (users that were ours before), `kept` (those of them that stay
 without a password here: old log-ins whose new one was not used yet), `moved` (those of `kept` whose rights stay, too,
-as their service uses another broker now). Standard output is a JSON object with `changed`, lines of what is another
-than before. Users and ACLs that are not ours stay as they are.
+as their service uses another broker now), `planned` (the users that the plan was made for). Standard output is a JSON
+object with `changed`, lines of what is another than before, and `meanwhile`: users that another run has made or removed
+since the plan; then nothing changes. Users and ACLs that are not ours stay as they are.
 
 With `show` it changes nothing: standard output has `held`, each user with its `first_log_in`, `last_log_in` and
 `last_ms`, by which generations of one log-in are compared.
@@ -81,6 +82,16 @@ def wanted(state: SecurityState, order: Mapping[str, Any]) -> SecurityState:
     return state.with_users(credentials).with_acls(others | bindings(order["acls"]))
 
 
+class OvertakenError(Exception):
+    """Another run has changed users since the plan was made; `args` are their names."""
+
+
+def check_plan(state: SecurityState, order: Mapping[str, Any]) -> None:
+    """Refuse an order for other users than the broker has: its plan could bring back a log-in that was ended."""
+    if changed := set(order.get("planned", state.users)) ^ set(state.users):
+        raise OvertakenError(*sorted(changed))
+
+
 def difference(before: SecurityState, after: SecurityState) -> list[str]:
     """What is another than before, a line for each; no password is in any."""
     names = sorted(set(before.users) | set(after.users))
@@ -112,11 +123,21 @@ def main() -> None:
     order = json.load(sys.stdin)
     store = open_store(order["data_dir"], make=False)
     if "show" in order:
-        print(json.dumps({"held": held(store.state, order["data_dir"])}))
+        present = store.state.wanted.made_to(store.state)  # what a command wants that the cluster does not have yet
+        print(json.dumps({"held": held(present, order["data_dir"])}))
         return
     before = store.state
-    after = store.change(lambda state: wanted(state, order))
-    print(json.dumps({"changed": difference(before, after)}))
+
+    def edit(state: SecurityState) -> SecurityState:
+        check_plan(state, order)
+        return wanted(state, order)
+
+    try:
+        after = store.change(edit)
+    except OvertakenError as error:
+        print(json.dumps({"changed": [], "meanwhile": list(error.args)}))
+        return
+    print(json.dumps({"changed": difference(before, after), "meanwhile": []}))
 
 
 if __name__ == "__main__":

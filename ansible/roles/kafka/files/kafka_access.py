@@ -3,12 +3,13 @@
 
 Run as root by the role `kafka`. Standard input is a JSON object, so that no password is in a command line: `users`
 (name: password), `acls` (rows of user, type of resource, pattern, name, operation), `kept` (users of ours that stay
-without a password here: old log-ins), `moved` (those of `kept` whose rights stay, too) and `ended` (users that go,
-whoever made them). Standard output is a list of what is another than before. Users and ACLs that are not ours stay as
-they are; which are, and a hash of the password of each, is remembered in /etc/kafka/access.json. With `show` it changes
-nothing: standard output has `held`, the users, and `known`, those of ours. Kafka records no log-ins, so their times are
-unknown. It asks with the standard library alone: Kafka's own tools would start a JVM for each question, and take
-passwords as arguments. Source: Kafka's protocol guide; RFC 5802 for SaltedPassword.
+without a password here: old log-ins), `moved` (those of `kept` whose rights stay, too), `ended` (users that go,
+whoever made them) and `planned` (the users that the plan was made for). Standard output has `changed`, what is
+another than before. Users and ACLs that are not ours stay as they are; which are, and a hash of the password of each,
+is remembered in /etc/kafka/access.json. With `show` it changes nothing: standard output has `held`, the users, and
+`known`, those of ours. Kafka records no log-ins, so their times are unknown. It asks with the standard library alone:
+Kafka's own tools would start a JVM for each question, and take passwords as arguments. Source: Kafka's protocol
+guide; RFC 5802 for SaltedPassword.
 """
 
 import hashlib
@@ -238,6 +239,9 @@ def main() -> None:
     if "show" in order:
         print(json.dumps({"held": {name: {} for name in sorted(there)}, "known": sorted(known)}))
         return
+    if meanwhile := sorted(set(order.get("planned", there)) ^ there):  # another run is at work
+        print(json.dumps({"changed": [], "meanwhile": meanwhile}))
+        return
     users: dict[str, str] = order["users"]
     kept, ended = set(order["kept"]) & there, set(order["ended"])
     known |= dict.fromkeys(ended | kept - set(known), "")
@@ -264,7 +268,7 @@ def main() -> None:
     changed = [f"removed: user {name}" for name in gone] + [f"user {name}" for name in sorted(made)]
     changed += [f"removed: {told(acl)}" for acl in sorted(held - wanted)]
     changed += [f"added: {told(acl)}" for acl in sorted(wanted - held)]
-    print(json.dumps(changed))
+    print(json.dumps({"changed": changed, "meanwhile": []}))
 
 
 if __name__ == "__main__":
