@@ -50,6 +50,13 @@ def test_a_log_in_before_the_user_was_made_was_by_another_password():
     assert "pump~2" in found(connected("pump~2", at=1_000))
 
 
+def test_a_user_made_while_the_clock_was_ahead_is_seen_by_its_first_log_in_after_that():
+    """Otherwise its old one would hold until the day that the clock had shown."""
+    made = script.past_only({"pump": 5, "pump~2": 2_000_000_000}, 1_900_000_000)
+    assert made == {"pump": 5, "pump~2": 0}
+    assert "pump~2" in found(connected("pump~2", at=1_800_000_000), made=made)
+
+
 @pytest.mark.parametrize(
     "end",
     [

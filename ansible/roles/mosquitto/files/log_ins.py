@@ -1,7 +1,8 @@
 """Prints when users logged in at mosquitto, from its journal, as a JSON object with `now` and `log_ins`.
 
 Run as root by the role `mosquitto`. The argument is a JSON object: each user, and the second in which it was made;
-earlier log-ins were by another password. `log_ins` has for each user that logged in:
+earlier log-ins were by another password. A second that is still to come bounds nothing, as the clock was ahead then.
+`log_ins` has for each user that logged in:
 
 | field | meaning |
 |---|---|
@@ -67,6 +68,11 @@ def log_ins(lines: Iterable[bytes], made: Mapping[str, int]) -> dict[str, dict[s
     return found
 
 
+def past_only(made: Mapping[str, int], now: int) -> dict[str, int]:
+    """Return when users were made, 0 for those that a clock ahead of time made later than now."""
+    return {user: second if second <= now else 0 for user, second in made.items()}
+
+
 def text_of(second: int) -> str:
     """Return a time as edge-broker prints it, or the number where no calendar has it."""
     try:
@@ -77,14 +83,15 @@ def text_of(second: int) -> str:
 
 def main() -> None:
     """Read the journal, unless there are no users to look for."""
-    made: dict[str, int] = json.loads(sys.argv[1])
+    now = int(time.time())
+    made = past_only(json.loads(sys.argv[1]), now)
     found: dict[str, dict[str, Any]] = {}
     if made:
         with subprocess.Popen(JOURNAL, stdout=subprocess.PIPE) as journal:  # noqa: S603
             found = log_ins(journal.stdout or (), made)
             if journal.wait(TIMEOUT_S):
                 sys.exit(f"{' '.join(JOURNAL)} ends with status {journal.returncode}.")
-    print(json.dumps({"now": int(time.time()), "log_ins": found}))
+    print(json.dumps({"now": now, "log_ins": found}))
 
 
 if __name__ == "__main__":
