@@ -206,6 +206,33 @@ def test_numbers_of_a_chain_without_a_saved_position_are_not_accounted_for(
     assert [(loss.first_seqnum, loss.last_seqnum, loss.count) for loss in follower.losses] == [(1, 4, None)]
 
 
+def test_numbers_read_after_the_last_scan_are_not_accounted_for(follower: Follower, make_machine: MakeMachine) -> None:
+    """A chain that began after the scan may have the numbers between."""
+    machine = make_machine(shared_id=True)
+    machine.log("1")
+    assert follower.read() == [b"1"]
+    reader = JournalReader(Directories(follower.roots), Selection((), None), follower.positions, lambda: follower.now_s)
+    for _ in range(20):
+        follower.now_s += 0.3
+        assert list(follower._take(reader.next_events())) == []
+    while reader._scanned_s != follower.now_s:
+        follower.now_s += 0.3
+        reader.next_events()
+    machine.log("lost", kind="user-1000")
+    machine.log("3")
+    found: list[bytes] = []
+    for _ in range(4):
+        follower.now_s += 0.1  # no scan
+        found += follower._take(reader.next_events())
+    assert found == [b"3"]
+    reader.close()
+    machine.rotate()
+    remove(machine, "user-1000@*")
+    machine.log("4", kind="user-1000")
+    assert follower.read() == [b"4"]
+    assert [loss.count for loss in follower.losses] == [None]
+
+
 def remove(machine: SimulatedJournald, pattern: str) -> None:
     """Delete files of a machine's journal, as journald does to free space."""
     paths = list((machine.root / machine.machine_id).glob(pattern))
