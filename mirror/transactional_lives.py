@@ -8,7 +8,8 @@
 | goes on without a fence | waits, and says why |
 
 A lane whose head is of a life without transactions has its head committed before its first batch: else what a first
-transaction leaves behind when it is aborted could be taken for mirrored.
+transaction leaves behind when it is aborted could be taken for mirrored. So has one that begins in another log: else
+each life before its first commit would begin anew, and drop what is known of a batch that is taken apart.
 
 A transaction that broke off is settled before anything else is asked of its id (`settle`, by `judged` in
 transaction.py), and `turn` is held by whoever has one open.
@@ -131,9 +132,10 @@ class TransactionalLives(Lives):
     async def _begin_fenced(
         self, lanes: list[Lane], fence: Fence | None, early: Mapping[Lane, Look]
     ) -> dict[Lane, Begun | TargetError]:
-        others = [lane for lane in lanes if not self._state(lane).life.is_transactional]
+        others = {lane for lane in lanes if not self._state(lane).life.is_transactional}
         found = await super()._begin_fenced(lanes, fence, early)
-        await self._commit([self._state(lane) for lane in others if isinstance(found[lane], Begun)])
+        begun = [lane for lane in lanes if isinstance(found[lane], Begun)]
+        await self._commit([self._state(one) for one in begun if one in others or _is_in_another_log(found[one])])
         return found
 
     async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
@@ -295,3 +297,7 @@ class TransactionalLives(Lives):
         heads = [stored.head for stored in reading.partitions().values()]
         newest = max(((head.producer_id, head.producer_epoch) for head in heads), default=None)
         return None if newest is None else Producer(*newest)
+
+
+def _is_in_another_log(found: Begun | TargetError) -> bool:
+    return isinstance(found, Begun) and found.resumed.verdict in ("source_anew", "target_anew")

@@ -92,7 +92,7 @@ BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
     "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 106),
     "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 172),
     "the position is not in the transaction": ((TransactionalLives, "store", store_nothing), 5),
-    "a partition that is short of replicas is added to a transaction": ((InSync, "problems", no_problems), 833),
+    "a partition that is short of replicas is added to a transaction": ((InSync, "problems", no_problems), 2300),
     "another begins behind a commit that was told twice": (
         (TransactionalLives, "_was_asked_again", property(lambda _: False, lambda *_: None)), 7517,
     ),

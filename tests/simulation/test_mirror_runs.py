@@ -30,6 +30,7 @@ FOUND_WITH_TRANSACTIONS = {
     601415: "a broker that was not reached stayed a trouble once another mirror had the word",
     4770: "a lane that asked for a transaction while another had all begin anew was left behind until its next record",
     866: "a transaction was committed without a batch that it had, while its suspect asked for the broker's limit",
+    9401123: "a batch that closes its connection was never taken in two where a topic made again began with it",
     3004447: "a mirror that was stopped while it asked how a transaction had ended wrote over what had no outcome",
 }
 
