@@ -11,10 +11,8 @@ from drupelet.kafka_client import ClientSettings
 from drupelet.kafka_security import Security
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchRequest
-from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from edge_broker.protocol.messages.metadata import (
     MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -22,45 +20,28 @@ from kafka_wire import apis
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
 from kafka_wire.errors import ConnectionLost, NobodyListens, Refused, WireError
 from kafka_wire.line import BACKOFF_MAX_S, LINK_S, Line
+from tests.support.played_broker import PlayedBroker, listening
 from tests.support.ports import free_port
-from tests.support.scripted_wire import APIS, playing, until
+from tests.support.scripted_wire import until
 from tests.support.waiting import CALL_S
 
 TOPIC_ID = uuid.UUID(int=7)
 
 
-class Site:
-    """A cluster of one node, 7, on a port that is known once it is served; `connects` counts."""
+class Site(PlayedBroker):
+    """A cluster of one node with two topics, of which one is unknown; it answers no fetch."""
 
-    def __init__(self):
-        self.port = 0
-        self.connects = 0
-        self.coordinator_error = 0
+    def on_Metadata(self, asked):
+        assert asked.allow_auto_topic_creation is False
+        led = MetadataResponsePartition(partition_index=0, leader_id=7, leader_epoch=3)
+        none = MetadataResponsePartition(partition_index=1, leader_id=-1)
+        known = MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=[none, led])
+        unknown = MetadataResponseTopic(name="u", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        wanted = None if asked.topics is None else {topic.name for topic in asked.topics}
+        topics = [topic for topic in (known, unknown) if wanted is None or topic.name in wanted]
+        return MetadataResponse(brokers=[self.node()], topics=topics)
 
-    async def play(self, peer):
-        self.connects += 1
-        await peer.begin()
-        while True:
-            request = await peer.request()
-            answer = self.answer(APIS[request.key].name, request.message)
-            if answer is not None:
-                peer.answer(request, answer)
-
-    def answer(self, name, asked):
-        if name == "Metadata":
-            assert asked.allow_auto_topic_creation is False
-            led = MetadataResponsePartition(partition_index=0, leader_id=7, leader_epoch=3)
-            none = MetadataResponsePartition(partition_index=1, leader_id=-1)
-            known = MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=[none, led])
-            unknown = MetadataResponseTopic(name="u", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            wanted = None if asked.topics is None else {topic.name for topic in asked.topics}
-            topics = [topic for topic in (known, unknown) if wanted is None or topic.name in wanted]
-            node = MetadataResponseBroker(node_id=7, host="127.0.0.1", port=self.port)
-            return MetadataResponse(brokers=[node], topics=topics)
-        if name == "FindCoordinator":
-            return FindCoordinatorResponse(
-                error_code=self.coordinator_error, node_id=7, host="127.0.0.1", port=self.port
-            )
+    def on_Fetch(self, _):
         return None
 
     def cluster(self, *before, **more):
@@ -70,8 +51,7 @@ class Site:
 
 @pytest.fixture
 async def site():
-    site = Site()
-    async with playing(site.play) as site.port:
+    async with listening(Site()) as site:
         yield site
 
 
@@ -83,7 +63,7 @@ async def test_topics_are_told_as_the_broker_tells_them(site):
     assert set(await cluster.topics(None)) == {"t", "u"}
     assert await cluster.topics([]) == {}
     assert cluster.nodes == {7: ("127.0.0.1", site.port)}
-    assert site.connects == 1
+    assert site.connections == 1
     cluster.close()
 
 
@@ -94,7 +74,7 @@ async def test_a_node_takes_over_the_connection_of_its_bootstrap_server(site):
     first, again, other = await asyncio.gather(*ways)
     assert first is again
     assert other is not first
-    assert site.connects == 2
+    assert site.connections == 2
     cluster.close()
 
 
@@ -125,14 +105,14 @@ async def test_a_question_goes_behind_another_one_rather_than_by_a_connection_th
     cluster = site.cluster()
     await cluster.topics([])
     assert set((await asyncio.gather(cluster.topics(["t"]), cluster.topics(["u"])))[1]) == {"u"}
-    assert site.connects == 1
+    assert site.connections == 1
     cluster.close()
 
 
 async def test_the_coordinator_is_the_node_that_is_told(site):
     cluster = site.cluster()
     assert await cluster.coordinator("g") is await cluster.connection(7, SIDE)
-    site.coordinator_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    site.codes["FindCoordinator"] = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     with pytest.raises(WireError, match="the coordinator of group g is not known: COORDINATOR_NOT_AVAILABLE"):
         await cluster.coordinator("g")
     cluster.close()
@@ -283,7 +263,7 @@ async def test_a_connection_that_is_refused_once_it_is_made_counts_as_refused():
 
 async def test_a_broker_that_is_reached_again_gets_its_question_line_back_unasked(site):
     opened = []
-    cluster = site.cluster(opened=lambda: opened.append(site.connects))
+    cluster = site.cluster(opened=lambda: opened.append(site.connections))
     first, side = await asyncio.gather(cluster.connection(7), cluster.connection(7, SIDE))
     await cluster.connection(7, 1)
     assert cluster.is_connected(7, SIDE)

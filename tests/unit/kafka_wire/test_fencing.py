@@ -14,75 +14,51 @@ from edge_broker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from edge_broker.protocol.messages.end_txn import EndTxnResponse
-from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdResponse
-from edge_broker.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from kafka_wire import fencing
 from kafka_wire.cluster import SIDE, Cluster
 from kafka_wire.errors import ConnectionLost, WireError
 from kafka_wire.fencing import Fence, Fencing, NoFence, Overtaken
-from tests.support.scripted_wire import APIS, playing
+from tests.support.played_broker import PlayedBroker, listening
+from tests.support.scripted_wire import APIS
 from tests.support.waiting import CALL_S
 
 A, B = ("a", 0), ("b", 3)
 
 
-class Coordinator:
-    """A broker with a coordinator; `says` has what it answers next in place of NONE, by the API's name."""
+class Coordinator(PlayedBroker):
+    """A broker with a coordinator; `unknown` has the codes of topics, `together` how many partitions each request."""
 
     def __init__(self):
-        self.port = 0
-        self.says = {}
-        self.asked = []
+        super().__init__()
         self.epoch, self.producer_id = 4, 11
         self.unknown = {}
-        self.versions = {}
         self.together = []
 
-    async def play(self, peer):
-        await peer.begin(**self.versions)
-        while True:
-            request = await peer.request()
-            name = APIS[request.key].name
-            self.asked.append(name)
-            if name == "AddPartitionsToTxn":  # the end comes before this is answered
-                behind = await peer.request() if self.pipelined() else None
-                peer.answer(request, self.answer(name, request.message))
-                if behind is not None:
-                    self.asked.append("EndTxn")
-                    peer.answer(behind, self.answer("EndTxn", behind.message))
-                continue
-            answer = self.answer(name, request.message)
-            if answer is None:
-                return
-            peer.answer(request, answer)
+    async def serve(self, peer, request):
+        """Read the end of a transaction before the addition is answered."""
+        is_pipelined = APIS[request.key].name == "AddPartitionsToTxn" and self.epoch < fencing.LAST_EPOCH
+        end = await peer.request() if is_pipelined else None
+        await super().serve(peer, request)
+        if end is not None:
+            await super().serve(peer, end)
 
-    def pipelined(self):
-        return self.epoch < fencing.LAST_EPOCH
+    def on_FindCoordinator(self, asked):
+        assert (asked.key, asked.key_type) == ("edge-mirror-lab", 1)
+        return super().on_FindCoordinator(asked)
 
-    def answer(self, name, asked):
-        code = self.says[name].pop(0) if self.says.get(name) else 0
-        if code == "lost":
-            return None
-        if name == "FindCoordinator":
-            assert (asked.key, asked.key_type) == ("edge-mirror-lab", 1)
-            return FindCoordinatorResponse(error_code=code, node_id=7, host="127.0.0.1", port=self.port)
-        if name == "InitProducerId":
-            assert (asked.transactional_id, asked.producer_id) == ("edge-mirror-lab", -1)
-            if not code:
-                self.epoch += 1
-                if self.epoch > fencing.LAST_EPOCH:
-                    self.epoch, self.producer_id = 0, self.producer_id + 1
-            return InitProducerIdResponse(error_code=code, producer_id=self.producer_id, producer_epoch=self.epoch)
-        if name == "AddPartitionsToTxn":
-            assert asked.v3_and_below_producer_epoch == self.epoch
-            return self.added(asked.v3_and_below_topics, code)
-        if name == "EndTxn":
-            assert not asked.committed
-            return EndTxnResponse(error_code=code)
-        return MetadataResponse(brokers=[MetadataResponseBroker(node_id=7, host="127.0.0.1", port=self.port)])
+    def on_InitProducerId(self, asked):
+        assert (asked.transactional_id, asked.producer_id) == ("edge-mirror-lab", -1)
+        code = self.code("InitProducerId")
+        if not code:
+            self.epoch += 1
+            if self.epoch > fencing.LAST_EPOCH:
+                self.epoch, self.producer_id = 0, self.producer_id + 1
+        return InitProducerIdResponse(error_code=code, producer_id=self.producer_id, producer_epoch=self.epoch)
 
-    def added(self, topics, code):
+    def on_AddPartitionsToTxn(self, asked):
+        assert asked.v3_and_below_producer_epoch == self.epoch
+        code, topics = self.code("AddPartitionsToTxn"), asked.v3_and_below_topics
         self.together.append(sum(len(topic.partitions) for topic in topics))
         if any(topic.name in self.unknown for topic in topics):
             code = ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -101,11 +77,14 @@ class Coordinator:
             ]
         )
 
+    def on_EndTxn(self, asked):
+        assert not asked.committed
+        return EndTxnResponse(error_code=self.code("EndTxn"))
+
 
 @pytest.fixture
 async def coordinator():
-    coordinator = Coordinator()
-    async with playing(coordinator.play) as coordinator.port:
+    async with listening(Coordinator()) as coordinator:
         yield coordinator
 
 
@@ -157,7 +136,7 @@ async def test_an_epoch_is_taken_ahead_once(coordinator, fence):
 
 async def test_what_passes_by_itself_is_asked_again(coordinator, fence):
     busy, loading = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    coordinator.says = {
+    coordinator.codes = {
         "FindCoordinator": [ErrorCode.COORDINATOR_NOT_AVAILABLE],
         "InitProducerId": [busy, loading, ErrorCode.NOT_COORDINATOR],
         "AddPartitionsToTxn": [busy],
@@ -171,7 +150,7 @@ async def test_what_passes_by_itself_is_asked_again(coordinator, fence):
 
 async def test_a_bad_partition_does_not_spoil_the_others(coordinator, fence):
     coordinator.unknown = {"b": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    coordinator.says = {"EndTxn": [ErrorCode.INVALID_TXN_STATE]}
+    coordinator.codes = {"EndTxn": [ErrorCode.INVALID_TXN_STATE]}
     assert await fence.begin([A, B]) == Fence(11, 5, {B: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, True)
     assert coordinator.together == [2, 1]
     coordinator.unknown["a"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -183,9 +162,9 @@ async def test_a_bad_partition_does_not_spoil_the_others(coordinator, fence):
 async def test_markers_that_are_not_written_in_time_are_told(coordinator, fence, monkeypatch):
     monkeypatch.setattr(fence, "_bound_s", 0.1)
     monkeypatch.setattr(fencing, "PARTITIONS_MAX", 1)
-    coordinator.says = {"EndTxn": [0, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 50]}
+    coordinator.codes = {"EndTxn": [0, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 50]}
     assert await fence.begin([A, B]) == Fence(11, 5, {B: ErrorCode.CONCURRENT_TRANSACTIONS}, False)
-    coordinator.says = {"InitProducerId": [ErrorCode.CONCURRENT_TRANSACTIONS] * 50}
+    coordinator.codes = {"InitProducerId": [ErrorCode.CONCURRENT_TRANSACTIONS] * 50}
     with pytest.raises(WireError, match=r"a producer id cannot be had for .*edge-mirror-lab: CONCURRENT_TRANSACTIONS"):
         await fence.begin([A])
 
@@ -199,7 +178,7 @@ async def test_many_partitions_go_in_several_transactions(coordinator, fence, mo
 
 async def test_an_id_whose_epochs_end_is_fenced_before_the_next_one(coordinator, fence):
     coordinator.epoch = fencing.LAST_EPOCH - 1
-    coordinator.says = {"InitProducerId": [0, ErrorCode.CONCURRENT_TRANSACTIONS]}
+    coordinator.codes = {"InitProducerId": [0, ErrorCode.CONCURRENT_TRANSACTIONS]}
     assert await fence.begin([A, B]) == Fence(12, 0, {}, True)
     assert coordinator.asked[1:] == [
         "InitProducerId",
@@ -212,7 +191,7 @@ async def test_an_id_whose_epochs_end_is_fenced_before_the_next_one(coordinator,
 
 @pytest.mark.parametrize("name", ["FindCoordinator", "InitProducerId", "AddPartitionsToTxn"])
 async def test_a_cluster_that_takes_no_transactional_id_says_so(coordinator, fence, name):
-    coordinator.says = {name: [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]}
+    coordinator.codes = {name: [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]}
     with pytest.raises(NoFence, match="edge-mirror-lab is refused: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
         await fence.begin([A])
 
@@ -225,19 +204,19 @@ async def test_a_cluster_without_transactions_says_so(coordinator, fence):
 
 @pytest.mark.parametrize(("name", "code"), [("AddPartitionsToTxn", 90), ("AddPartitionsToTxn", 49), ("EndTxn", 47)])
 async def test_who_was_overtaken_is_told(coordinator, fence, name, code):
-    coordinator.says = {name: [code]}
+    coordinator.codes = {name: [code]}
     with pytest.raises(Overtaken, match="edge-mirror-lab is another's now"):
         await fence.begin([A])
 
 
 async def test_what_nobody_foresees_is_told(coordinator, fence):
-    coordinator.says = {"InitProducerId": [ErrorCode.UNKNOWN_SERVER_ERROR]}
+    coordinator.codes = {"InitProducerId": [ErrorCode.UNKNOWN_SERVER_ERROR]}
     with pytest.raises(WireError, match=r"a producer id cannot be had .*: UNKNOWN_SERVER_ERROR"):
         await fence.begin([A])
 
 
 async def test_after_a_lost_connection_the_coordinator_is_looked_for_again(coordinator, fence):
-    coordinator.says = {"InitProducerId": ["lost"]}
+    coordinator.codes = {"InitProducerId": ["lost"]}
     with pytest.raises(ConnectionLost):
         await fence.begin([A])
     assert await fence.begin([A]) == Fence(11, 5, {}, True)
@@ -246,7 +225,7 @@ async def test_after_a_lost_connection_the_coordinator_is_looked_for_again(coord
 
 async def test_a_coordinator_that_is_lost_while_it_writes_the_markers_is_asked_again(coordinator, fence):
     """The end is in its log: with another epoch the next coordinator would wait until all have their markers."""
-    coordinator.says = {"EndTxn": [0, "lost", ErrorCode.CONCURRENT_TRANSACTIONS]}
+    coordinator.codes = {"EndTxn": [0, "lost", ErrorCode.CONCURRENT_TRANSACTIONS]}
     assert await fence.begin([A]) == Fence(11, 5, {}, True)
     assert coordinator.asked.count("InitProducerId") == 1
 
@@ -255,14 +234,14 @@ async def test_a_coordinator_that_stays_away_while_it_writes_the_markers_leaves_
     coordinator, fence, monkeypatch
 ):
     monkeypatch.setattr(fence, "_bound_s", 0.1)
-    coordinator.says = {"EndTxn": [0, *["lost"] * 50]}
+    coordinator.codes = {"EndTxn": [0, *["lost"] * 50]}
     assert await fence.begin([A]) == Fence(11, 5, {}, False)
 
 
 async def test_a_coordinator_that_is_connected_again_is_asked_first_and_says_itself_if_it_is_none(coordinator, fence):
     await fence.begin([A])
     for code in (0, ErrorCode.NOT_COORDINATOR):
-        coordinator.says = {"InitProducerId": ["lost", code]}
+        coordinator.codes = {"InitProducerId": ["lost", code]}
         with pytest.raises(ConnectionLost):
             await fence.begin([A])
         await fence._cluster.connection(7, SIDE)

@@ -13,52 +13,35 @@ from edge_broker.protocol.messages.add_partitions_to_txn import (
 )
 from edge_broker.protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
 from edge_broker.protocol.messages.end_txn import EndTxnResponse
-from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdResponse
-from edge_broker.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from kafka_wire.cluster import Cluster
 from kafka_wire.errors import ConnectionLost, WireError
 from kafka_wire.fencing import Overtaken
 from kafka_wire.transactions import NEVER_COMMITTED, Described, Transactions
-from tests.support.scripted_wire import APIS, playing
+from tests.support.played_broker import PlayedBroker, listening
 from tests.support.waiting import CALL_S
 
 A, B = ("a", 0), ("b", 3)
 ID = "edge-mirror-lab"
 
 
-class Coordinator:
-    """A broker with a coordinator; `says` has what it answers next in place of NONE, by the API's name."""
+class Coordinator(PlayedBroker):
+    """A broker with a coordinator, which takes no longer timeouts than `timeout_max_ms`."""
 
     def __init__(self):
-        self.port = 0
-        self.says, self.asked, self.timeouts = {}, [], []
+        super().__init__()
+        self.timeouts = []
         self.timeout_max_ms = 10**9
 
-    async def play(self, peer):
-        await peer.begin()
-        while True:
-            request = await peer.request()
-            name = APIS[request.key].name
-            self.asked.append(name)
-            code = self.says[name].pop(0) if self.says.get(name) else 0
-            if code == "lost":
-                return
-            peer.answer(request, getattr(self, name)(request.message, code))
-
-    def FindCoordinator(self, asked, code):
-        return FindCoordinatorResponse(error_code=code, node_id=7, host="127.0.0.1", port=self.port)
-
-    def Metadata(self, asked, code):
-        return MetadataResponse(brokers=[MetadataResponseBroker(node_id=7, host="127.0.0.1", port=self.port)])
-
-    def InitProducerId(self, asked, code):
+    def on_InitProducerId(self, asked):
+        code = self.code("InitProducerId")
         self.timeouts.append(asked.transaction_timeout_ms)
         if asked.transaction_timeout_ms > self.timeout_max_ms:
             code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
         return InitProducerIdResponse(error_code=code, producer_id=11, producer_epoch=5)
 
-    def AddPartitionsToTxn(self, asked, code):
+    def on_AddPartitionsToTxn(self, asked):
+        code = self.code("AddPartitionsToTxn")
         assert (asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch) == (11, 5)
         topics = [
             AddPartitionsToTxnTopicResult(
@@ -72,15 +55,15 @@ class Coordinator:
         ]
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
-    def EndTxn(self, asked, code):
+    def on_EndTxn(self, asked):
         assert asked.committed
         assert (asked.transactional_id, asked.producer_id, asked.producer_epoch) == (ID, 11, 5)
-        return EndTxnResponse(error_code=code)
+        return EndTxnResponse(error_code=self.code("EndTxn"))
 
-    def DescribeTransactions(self, asked, code):
+    def on_DescribeTransactions(self, asked):
         assert asked.transactional_ids == [ID]
         one = TransactionState(
-            error_code=code,
+            error_code=self.code("DescribeTransactions"),
             transactional_id=ID,
             transaction_state="CompleteAbort",
             transaction_timeout_ms=1000,
@@ -94,8 +77,7 @@ class Coordinator:
 
 @pytest.fixture
 async def coordinator():
-    coordinator = Coordinator()
-    async with playing(coordinator.play) as coordinator.port:
+    async with listening(Coordinator()) as coordinator:
         yield coordinator
 
 
@@ -118,7 +100,7 @@ async def test_one_is_added_to_and_committed(coordinator, transactions):
 
 async def test_what_waits_for_markers_is_asked_again(coordinator, transactions):
     busy = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    coordinator.says = {"AddPartitionsToTxn": list(busy), "EndTxn": list(busy)}
+    coordinator.codes = {"AddPartitionsToTxn": list(busy), "EndTxn": list(busy)}
     assert await transactions.add([A]) == {}
     assert await transactions.commit() == 0
     assert coordinator.asked == ["AddPartitionsToTxn"] * 3 + ["EndTxn"] * 3
@@ -126,12 +108,12 @@ async def test_what_waits_for_markers_is_asked_again(coordinator, transactions):
 
 @pytest.mark.parametrize("code", sorted(NEVER_COMMITTED))
 async def test_a_commit_that_can_never_be_is_told(coordinator, transactions, code):
-    coordinator.says["EndTxn"] = [code]
+    coordinator.codes["EndTxn"] = [code]
     assert await transactions.commit() == code
 
 
 async def test_a_commit_without_an_answer_is_told_again_where_the_coordinator_is_then(coordinator, transactions):
-    coordinator.says["EndTxn"] = ["lost"]
+    coordinator.codes["EndTxn"] = ["lost"]
     with pytest.raises(ConnectionLost):
         await transactions.commit()
     assert await transactions.commit() == 0
@@ -139,24 +121,24 @@ async def test_a_commit_without_an_answer_is_told_again_where_the_coordinator_is
 
 
 async def test_a_partition_that_may_not_be_written_to_is_told(coordinator, transactions):
-    coordinator.says["AddPartitionsToTxn"] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    coordinator.codes["AddPartitionsToTxn"] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     assert await transactions.add([A]) == {A: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
 async def test_an_older_epoch_may_add_nothing(coordinator, transactions):
-    coordinator.says["AddPartitionsToTxn"] = [ErrorCode.INVALID_PRODUCER_EPOCH]
+    coordinator.codes["AddPartitionsToTxn"] = [ErrorCode.INVALID_PRODUCER_EPOCH]
     with pytest.raises(Overtaken):
         await transactions.add([A])
 
 
 async def test_how_it_stands_is_told_where_it_may_be_asked(coordinator, transactions):
     assert await transactions.described() == Described("CompleteAbort", 11, 6)
-    coordinator.says["DescribeTransactions"] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    coordinator.codes["DescribeTransactions"] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     assert await transactions.described() == Described("CompleteAbort", 11, 6)
     for code in (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-        coordinator.says["DescribeTransactions"] = [code]
+        coordinator.codes["DescribeTransactions"] = [code]
         assert await transactions.described() is None
-    coordinator.says["DescribeTransactions"] = [ErrorCode.UNKNOWN_SERVER_ERROR]
+    coordinator.codes["DescribeTransactions"] = [ErrorCode.UNKNOWN_SERVER_ERROR]
     with pytest.raises(WireError, match="UNKNOWN_SERVER_ERROR"):
         await transactions.described()
 

@@ -14,7 +14,6 @@ from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from edge_broker.protocol.messages.find_coordinator import FindCoordinatorResponse
 from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -22,7 +21,6 @@ from edge_broker.protocol.messages.list_offsets import (
 )
 from edge_broker.protocol.messages.metadata import (
     MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -51,51 +49,34 @@ from mirror.errors import PositionsError, SourceError, UntoldError
 from mirror.offsets import Commit
 from mirror.source import Source
 from mirror.standby import Member
-from tests.support.scripted_wire import APIS, playing
+from tests.support.played_broker import NODE, PlayedBroker, listening
+from tests.support.scripted_wire import playing
 
-NODE = 7
 TP = TopicPartition("t", 0)
 QUESTION = {TP: EpochQuestion(2, Leader(NODE, 3))}
 
 
-class Broker:
-    """A broker that answers by what its fields say; `asked` has the names of what it was asked, `came` connections."""
+class Broker(PlayedBroker):
+    """A broker that answers by its fields."""
 
     def __init__(self):
-        self.port = self.came = 0
-        self.asked = []
+        super().__init__()
         self.leader, self.leads_elsewhere = NODE, False
-        self.versions = {}
-        self.coordinator = self.epochs = self.stored = self.committed = self.listed = 0
+        self.epochs = self.committed = self.listed = 0
         self.position = (42, "")
         self.fetched = [PartitionData(partition_index=0)]
-
-    async def play(self, peer):
-        self.came += 1
-        await peer.begin(**self.versions)
-        while True:
-            request = await peer.request()
-            name = APIS[request.key].name
-            self.asked.append(name)
-            peer.answer(request, getattr(self, f"on_{name}")(request.message))
 
     def on_Metadata(self, _):
         led = [MetadataResponsePartition(partition_index=0, leader_id=self.leader, leader_epoch=3)]
         if self.leads_elsewhere:
             led.append(MetadataResponsePartition(partition_index=1, leader_id=NODE + 1, leader_epoch=3))
         gone = MetadataResponseTopic(name="u", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        node = MetadataResponseBroker(node_id=NODE, host="127.0.0.1", port=self.port)
-        return MetadataResponse(brokers=[node], topics=[MetadataResponseTopic(name="t", partitions=led), gone])
-
-    def on_FindCoordinator(self, _):
-        return FindCoordinatorResponse(
-            error_code=self.coordinator, node_id=NODE, host="127.0.0.1", port=self.port, error_message=""
-        )
+        return MetadataResponse(brokers=[self.node()], topics=[MetadataResponseTopic(name="t", partitions=led), gone])
 
     def on_OffsetFetch(self, _):
         offset, metadata = self.position
         one = OffsetFetchResponsePartition(
-            partition_index=0, committed_offset=offset, metadata=metadata, error_code=self.stored
+            partition_index=0, committed_offset=offset, metadata=metadata, error_code=self.code("OffsetFetch")
         )
         return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=[one])])
 
@@ -129,8 +110,7 @@ class Broker:
 
 @pytest.fixture
 async def source():
-    played = Broker()
-    async with playing(played.play) as played.port:
+    async with listening(Broker()) as played:
         yield played
 
 
@@ -173,12 +153,11 @@ async def test_a_position_is_none_only_where_the_group_says_so(source, asking):
     assert await asking.commits([]) == {}
 
 
-@pytest.mark.parametrize("field", ["coordinator", "stored"])
-async def test_a_coordinator_that_cannot_tell_now_is_asked_for_again(source, asking, field):
-    setattr(source, field, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+@pytest.mark.parametrize("name", ["FindCoordinator", "OffsetFetch"])
+async def test_a_coordinator_that_cannot_tell_now_is_asked_for_again(source, asking, name):
+    source.codes[name] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     with pytest.raises(PositionsError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         await asking.commits([TP])
-    setattr(source, field, 0)
     source.asked.clear()
     assert await asking.commits([TP]) == {TP: Commit(42, 42)}
     assert "FindCoordinator" in source.asked

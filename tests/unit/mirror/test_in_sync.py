@@ -19,7 +19,6 @@ from edge_broker.protocol.messages.describe_configs import (
 )
 from edge_broker.protocol.messages.metadata import (
     MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -31,45 +30,40 @@ from mirror import in_sync, replicator, sending
 from mirror.errors import ShortError, TargetError
 from mirror.in_sync import InSync
 from mirror.target import Target
-from tests.support.scripted_wire import APIS, playing
+from tests.support.played_broker import PlayedBroker, listening
 from tests.unit.mirror.ends import FENCED, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
 from tests.unit.mirror.test_replicator import Run
 
 TP = TopicPartition("t", 0)
 
 
-class Broker:
+class Broker(PlayedBroker):
     """A broker of a topic with three replicas, of which `in_sync` are; `wanted` is its min.insync.replicas."""
 
     def __init__(self):
-        self.in_sync, self.wanted, self.code, self.port, self.configs_asked = [7], "2", 0, 0, 0
+        super().__init__()
+        self.in_sync, self.wanted, self.refusal = [7], "2", 0
 
-    async def play(self, peer):
-        await peer.begin()
-        while True:
-            request = await peer.request()
-            peer.answer(request, getattr(self, f"on_{APIS[request.key].name}")())
-
-    def on_Metadata(self):
+    def on_Metadata(self, _):
         one = MetadataResponsePartition(
             partition_index=0, leader_id=7, leader_epoch=3, replica_nodes=[7, 8, 9], isr_nodes=self.in_sync
         )
-        node = MetadataResponseBroker(node_id=7, host="127.0.0.1", port=self.port)
-        return MetadataResponse(brokers=[node], topics=[MetadataResponseTopic(name="t", partitions=[one])])
+        return MetadataResponse(brokers=[self.node()], topics=[MetadataResponseTopic(name="t", partitions=[one])])
 
-    def on_DescribeConfigs(self):
-        self.configs_asked += 1
+    def on_DescribeConfigs(self, _):
         one = DescribeConfigsResourceResult(name="min.insync.replicas", value=self.wanted)
         result = DescribeConfigsResult(
-            resource_type=TOPIC_RESOURCE, resource_name="t", error_code=self.code, configs=[] if self.code else [one]
+            resource_type=TOPIC_RESOURCE,
+            resource_name="t",
+            error_code=self.refusal,
+            configs=[] if self.refusal else [one],
         )
         return DescribeConfigsResponse(results=[result])
 
 
 @pytest.fixture
 async def broker():
-    played = Broker()
-    async with playing(played.play) as played.port:
+    async with listening(Broker()) as played:
         yield played
 
 
@@ -94,11 +88,11 @@ async def test_a_partition_with_fewer_replicas_in_sync_than_its_topic_wants_is_s
     [([7, 8, 9], "3", 0, 0), ([7, 8], "2", 0, 1), ([7], "2", int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), 1)],
 )
 async def test_a_partition_that_is_not_known_to_be_short_is_fenced(broker, target, in_sync, wanted, code, asked):
-    broker.in_sync, broker.wanted, broker.code = in_sync, wanted, code
+    broker.in_sync, broker.wanted, broker.refusal = in_sync, wanted, code
     await target.leader(TP)
     for _ in range(3):
         await target.check_in_sync(TP)
-    assert broker.configs_asked == asked
+    assert broker.asked.count("DescribeConfigs") == asked
 
 
 class Described:
