@@ -90,13 +90,13 @@ def left(site: Any, lost: str) -> Iterator[str]:
     settings = site.value(lost, "broker_settings") or {}
     if "broker" in groups and CLUSTER in settings:
         yield (
-            f"It was a member of the cluster at {settings[CLUSTER]}: give a new board its broker.id "
+            f"{lost} was a member of the cluster at {settings[CLUSTER]}: give a new board its broker.id "
             f"({settings.get('broker.id', settings.get('node.id', 'see its settings'))}) and an empty disk."
         )
     if "broker" in groups and DIGEST in settings:
-        yield f"{DIGEST} is on its card: give the cluster's znodes another user."
+        yield f"The file of {DIGEST} is on the card: give the cluster's znodes another user."
     if groups & set(SPARK):
-        yield "spark_secret: every board of its cluster needs a new one."
+        yield "spark_secret is on the card: every board of that cluster needs a new one."
         yield from shared(site, lost)
     mqtt_user = site.text(lost, "gateway_mqtt_username")
     if "gateway" in groups and mqtt_user:
@@ -111,12 +111,12 @@ def left(site: Any, lost: str) -> Iterator[str]:
     if served:
         yield f"Metrics: take {', '.join(served)} of {lost} out of the targets of your Prometheus."
     yield (
-        "Its certificate stays trusted until the site has another CA (README.md): with its key, an attacker in the "
-        "network can pass for it."
+        f"The certificate of {lost} stays trusted until the site has another CA (README.md): with its key, an attacker "
+        f"in the network can pass for {lost}."
     )
     yield (
-        "The Wi-Fi's password, if it had one. Then take it out of the inventory, or set its security_rotation one "
-        "higher for a new board."
+        f"Change the Wi-Fi's password, if the card had it. Then take {lost} out of the inventory, or set its "
+        f"security_rotation one higher for a new board."
     )
 
 
@@ -127,9 +127,8 @@ def shared(site: Any, lost: str) -> Iterator[str]:
     users = [host for host in sorted(others) if site.server(host, site.text(host, "spark_bootstrap")) == server]
     if server and server != lost and users and site.mode(server) != "none":
         yield (
-            f"The broker of {server} keeps {site.user('spark', server)}, whose password is on the card, as "
-            f"{', '.join(users)} use it, too: set security_rotation of {server} one higher and run provision.yml with "
-            f"-e rotation=now."
+            f"The broker of {server} keeps {site.user('spark', server)} for {', '.join(users)}, and its password is on "
+            f"the card: set security_rotation of {server} one higher and run provision.yml with -e rotation=now."
         )
 
 

@@ -87,7 +87,7 @@ def test_a_member_of_a_cluster_its_metrics_and_its_topics_in_the_datacenter_are_
     groups = {"broker": ["pi1"], "gateway": ["pi1"], "mirror": ["pi1"]}
     said = " ".join(removal.left(made(tmp_path, inventory(groups, pi1=lost)), "pi1"))
     assert "a member of the cluster at 10.0.0.2:2181: give a new board its broker.id (4) and an empty disk" in said
-    assert "edge.zookeeper.digest.file is on its card" in said
+    assert "The file of edge.zookeeper.digest.file is on the card" in said
     assert "take 10.0.0.1:9101 of pi1 out of the targets" in said
     assert "dc-1:9092 keeps the topics plant-7.* and the state of its mirror" in said
 
@@ -98,6 +98,6 @@ def test_the_log_in_that_sparks_boards_share_stays_and_is_named_with_the_remedy(
     groups = {"broker": ["pi2"], "spark_worker": others}
     site = made(tmp_path, inventory(groups, pi1=spark, pi2={"security_rotation": 3}, pi3=spark))
     said = " ".join(removal.left(site, "pi1"))
-    found = "The broker of pi2 keeps spark-pi2~3, whose password is on the card, as pi3 use it, too: set"
+    found = "The broker of pi2 keeps spark-pi2~3 for pi3, and its password is on the card: set security_rotation of pi2"
     assert (found in said) == is_named
     assert "spark_secret" in said

@@ -187,6 +187,14 @@ def test_what_the_word_locks_out_is_listed_before_it_happens(site, words):
     assert ("gateway-pi-1" in site.users("pi-2")) == bool(words)
 
 
+def test_the_word_with_a_limit_names_the_brokers_that_keep_old_log_ins(site):
+    site.variables["pi-1"]["security_rotation"] = 2
+    site.holds("pi-2", {"admin": SEEN, "gateway-pi-1": SEEN, "gateway-pi-1~2": NEVER, "verify-pi-1~2": NEVER})
+    said = site.run("-e", "rotation=now", "--limit", "pi-1")
+    assert "The limit leaves out pi-2: old log-ins hold there until a run with rotation=now reaches them." in said
+    assert "gateway-pi-1" in site.users("pi-2")
+
+
 def test_a_rotation_and_a_move_at_once_end_when_the_new_generation_was_used_at_the_new_broker(site):
     site.variables["pi-1"]["security_rotation"] = 2
     site.holds("pi-1", {"admin": SEEN, "gateway-pi-1": SEEN})

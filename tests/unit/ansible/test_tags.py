@@ -16,6 +16,7 @@ ALWAYS = {
     "Preflight",
     "Boards that are still in the run",
     "Onto the card",
+    "What rotation=now leaves out",
     "Which brokers hold old log-ins",
     "Use the new log-ins",
     "Old log-ins",
