@@ -45,7 +45,7 @@ from gateway.sources.family_file import (
 )
 from gateway.sources.interruption import InterruptedRead
 from gateway.sources.open_file import OpenFile, can_read
-from gateway.sources.places import HEAD_BYTES_MAX, OLDER_MAX, FamilyState, Place, Seen
+from gateway.sources.places import GONE, HEAD_BYTES_MAX, OLDER_MAX, UNSEEN, FamilyState, Place, Seen
 from gateway.sources.rotation import Entry, in_order, is_compressed, number_of, source_of
 
 HELD_MAX = 16
@@ -58,11 +58,12 @@ LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change th
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A file that is gone with `bytes` of it unread; None: unknown."""
+    """A file that is gone with `bytes` of it unread, None: unknown; or, UNSEEN, files that came after `place`."""
 
     place: Place
     bytes: int | None
     why: str
+    kind: str = GONE
 
 
 class Family:
@@ -271,7 +272,8 @@ class Family:
         unseen = [entry for entry in ordered if not entry.size or entry in unknown]
         rotated = any(entry.path != str(self.path) and can_read(Path(entry.path)) for entry in unseen)
         if rotated and before and all(file.path is None and file not in copied for file in self.files):
-            self.lost.append(Lost(before[-1].place, None, "all files seen before are gone, and others may have been"))
+            why = "all files seen before are gone, and others may have been"
+            self.lost.append(Lost(before[-1].place, None, why, UNSEEN))
         self._note_unreadable(unknown)
         for entry in unknown:
             self._add(entry, ranks, empty)

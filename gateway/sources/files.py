@@ -13,6 +13,7 @@ import hashlib
 import platform
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -306,9 +307,10 @@ class FileSource:
         now_ms = time.time_ns() // 1_000_000
         path, topic = self._config.path, self._config.topic
         if isinstance(item, TooLong):
-            loss_id = loss_id_for(path, item.inode, item.position, item.bytes)
+            beginning = zlib.crc32(item.beginning)  # a removed file's inode goes to the next one
+            loss_id = loss_id_for(path, item.inode, item.position, item.bytes, beginning)
             return Loss(loss_id, CAUSE_TOO_LARGE, topic, 1, item.bytes - len(item.beginning), now_ms)
-        return Loss(loss_id_for(path, "gone", item.place), CAUSE_SOURCE_GONE, topic, None, item.bytes, now_ms)
+        return Loss(loss_id_for(path, item.kind, item.place), CAUSE_SOURCE_GONE, topic, None, item.bytes, now_ms)
 
     def _content(self, family: FamilyState) -> dict[str, Any]:
         return {"path": str(self._config.path), **to_json(family)}

@@ -13,6 +13,7 @@ from typing import Any
 
 HEAD_BYTES_MAX = 256
 LAST_BYTES_MAX = 256
+GONE, UNSEEN = "gone", "unseen"  # parts of a loss's id
 OLDER_MAX = 50  # in a saved state; older files than these are told by their order
 
 _PLACE = ("inode", "position", "head_bytes", "head_crc32", "modified_ns")
@@ -119,11 +120,15 @@ class TooLong:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What was written past `place` is lost: `bytes` of it, None where that is unknown."""
+    """What was written past `place` is lost: `bytes` of it, None where that is unknown.
+
+    One place may have a loss of each kind: of the file, GONE, and of files that came and went after it, UNSEEN.
+    """
 
     place: Place
     bytes: int | None
     why: str
+    kind: str = GONE
     after: FamilyState | None = None
 
 

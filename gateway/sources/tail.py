@@ -94,7 +94,7 @@ class Tail:
         except (OSError, InterruptedRead, DecodersBusyError):
             if not self._family.lost:
                 raise
-        lost = [Gone(one.place, one.bytes, one.why) for one in self._family.lost]
+        lost = [Gone(one.place, one.bytes, one.why, one.kind) for one in self._family.lost]
         self._family.lost.clear()
         return [*lost[:before], *items, *lost[before:]]
 

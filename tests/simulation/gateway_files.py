@@ -121,7 +121,7 @@ class Reader:
             if isinstance(item, Line):
                 self._take(item.text)
             elif isinstance(item, Gone):
-                self.lost[item.place] = item.bytes
+                self.lost[item.kind, item.place] = item.bytes  # as the id of `FileSource`'s losses
             else:
                 raise Broken(f"a line that is too long: {item}")
         self._pending += items

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway.metrics import Metrics
 from gateway.sources import family
-from gateway.sources.places import FamilyState, Gone, Item, Line, from_json, to_json
+from gateway.sources.files import FileSource
+from gateway.sources.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
 from gateway.sources.tail import Tail
 from tests.simulation.rotating_tools import COMPRESSORS, UNREADABLE
+from tests.unit.gateway.test_sources import FakePublisher, config
 from tests.unit.gateway.test_tail import append, follow, read_all, texts
 
 
@@ -374,3 +377,38 @@ def test_a_saved_file_of_which_nothing_was_noted_is_found_compressed(log: Path) 
     items = read_all(follow(log, state))
     assert lost_bytes(items) == []
     assert line_texts(items) == [b"2", b"4"]
+
+
+def test_a_file_that_is_gone_and_files_that_came_after_it_are_two_losses(log: Path) -> None:
+    """With one id, consumers of the ledger would count the known loss and pass over the unknown one."""
+    log.write_bytes(b"1\n")
+    tail = follow(log)
+    state = saved(read_all(tail))
+    append(log, b"2\n")
+    tail.look()
+    for text in (b"3\n", b"4\n", b"5\n"):
+        rotate(log, 2)
+        log.write_bytes(text)
+    lost = [item for item in tail.read() if isinstance(item, Gone)]
+    tail.close()  # killed before the file that is still open was read
+    lost += [item for item in read_all(follow(log, state)) if isinstance(item, Gone)]
+    assert len(lost) == 2
+    assert len({item.place for item in lost}) == 1
+    settings = config(log.parent, f'[[files]]\npath = "{log}"\n').files[0]
+    source = FileSource(settings, FakePublisher().as_publisher(), log.parent, Metrics())
+    assert len({source._loss(item).id for item in lost}) == 2
+
+
+def test_lines_too_long_of_two_files_with_one_inode_are_two_losses(log: Path) -> None:
+    """A file system gives the inode of a file that is removed to the next one."""
+    settings = config(log.parent, f'[[files]]\npath = "{log}"\n').files[0]
+    source = FileSource(settings, FakePublisher().as_publisher(), log.parent, Metrics())
+    ids = set()
+    for text in (b"a" * 2_000, b"b" * 2_000):
+        log.write_bytes(text + b"\n")  # the same inode, place and length
+        tail = follow(log)
+        for item in read_all(tail):
+            assert isinstance(item, TooLong)
+            ids.add(source._loss(item).id)
+        tail.close()
+    assert len(ids) == 2
