@@ -480,9 +480,8 @@ def test_a_state_topic_that_is_deleted_during_a_run_is_named_and_written_again_w
         wait_until(lambda: found(b, "up.u") == list(range(5)), 20, "u is mirrored")
         produce(a, "t", 20, 25, partition=1)
         wait_until(lambda: in_t() == list(range(25)), 20, "t is mirrored on")
-        status, told = running["up"].get("/health")
-        assert status == 200
-        assert f"{state_topic} was deleted" in told
+        wait_until(lambda: running["up"].get("/health")[0] == 200, 20, "its group, too, is well")
+        assert f"{state_topic} was deleted" in running["up"].get("/health")[1]
         assert "state_topic_deleted" in running["up"].log_path.read_text()
         keys = {record.key for record in read_all(b, state_topic)}
         assert {b"head:t:0", b"head:t:1", b"head:u:0", b"steps:t:0:0", b"steps:t:1:0"} <= keys
