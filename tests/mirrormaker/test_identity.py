@@ -6,19 +6,27 @@ It brings the central Kafka's topics to a site, and the mirror the site's to the
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.support import runtimes
 from tests.support.mirror_loops import found, topics
 from tests.support.mirror_road import FAST, EdgeMirror, create_topic, produce
 from tests.support.mirrormaker import IDENTITY, mirrormaker
 from tests.support.processes import ApacheKafka, EdgeBroker
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, wait_until
 
 SYNC_S = 120
 STILL_S = 20.0  # in which MirrorMaker 2 refreshes its topics several times
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the mirror to its end."""
+    words = (str(runtimes.console_script("edge-mirror")), *words)
+    return subprocess.run(words, capture_output=True, text=True, timeout=3 * CALL_S, check=False)
 
 
 def own(bootstrap: str) -> list[str]:
@@ -68,6 +76,10 @@ def test_topics_that_mirrormaker_brings_under_their_own_names_do_not_come_back(t
             produce(kafka.bootstrap, "u", 10, 15)
             produce(edge.bootstrap, "t", 20, 25)
             wait_still(*sides)
+            for words in (["plan"], ["check", "--connect"]):
+                told = command(*words, "--source", sides[0], "--target", sides[1], "--topics", "t|u", "--site", "s")
+                assert told.returncode == 1, told
+                assert "u is refused: MirrorMaker 2 mirrors it" in told.stdout + told.stderr
         assert own(kafka.bootstrap) == ["s.t", "u"]
         assert own(edge.bootstrap) == ["s.t", "t", "u"]
         assert found(kafka.bootstrap, "u") == found(edge.bootstrap, "u") == list(range(15))

@@ -98,6 +98,13 @@ async def test_while_its_offset_syncs_cannot_be_read_topics_of_both_clusters_are
     assert "do not tell yet" in screen.reasons["t"].reason
 
 
+async def test_a_mirrormaker_that_goes_the_same_way_as_this_mirror_has_nothing_refused(screen, ends):
+    """It writes to the target, and keeps its offset syncs at the source."""
+    ends.a.make("mm2-configs.b.internal", 1)
+    ends.b.make("mm2-offset-syncs.a.internal", 1)
+    assert await admitted(screen, ends) == NAMES
+
+
 async def test_what_is_accepted_from_mirrormaker_is_sent(ends, mirrormaker):
     assert await admitted(Screen(ends, 1.0, "t|v"), ends) == NAMES
 
