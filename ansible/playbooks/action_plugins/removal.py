@@ -87,7 +87,8 @@ def left(site: Any, lost: str) -> Iterator[str]:
             f"{target} keeps the topics {site.text(lost, 'mirror_site')}.* and the state of its mirror: a new board "
             f"with this mirror_site goes on in them, else delete them there."
         )
-    settings = site.value(lost, "broker_settings") or {}
+    given = site.value(lost, "broker_settings")
+    settings = given if isinstance(given, Mapping) else {}
     if "broker" in groups and CLUSTER in settings:
         yield (
             f"{lost} was a member of the cluster at {settings[CLUSTER]}: give a new board its broker.id "

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from preflight_rules.model import LOOPBACK, Finding, Host, endpoint, has_secret, is_address, mode, mqtt_listeners
 
 
 def network(host: Host) -> Iterator[Finding]:
     """A broker that is to serve a network that nobody called trusted; one that does already keeps doing so."""
-    told = [host.value("broker_network_trusted"), (host.value("broker_settings") or {}).get("edge.network.trusted")]
+    settings = host.value("broker_settings")  # of another type, it is a finding of inventory_checks
+    of_settings = settings.get("edge.network.trusted") if isinstance(settings, Mapping) else None
+    told = [host.value("broker_network_trusted"), of_settings]
     if "broker" not in host.groups or host.is_kafka or any(value is not None for value in told):
         return
     if mode(host, "broker") != "none":

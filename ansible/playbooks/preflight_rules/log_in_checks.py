@@ -7,7 +7,6 @@ log-in fails, or one of two passwords counts.
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -97,9 +96,9 @@ def _server(host: Host, hosts: Sequence[Host]) -> str:
 def _entries(host: Host, name: str) -> list[Mapping[str, Any]]:
     """Return the entries that are whole; `values` of inventory_checks has a finding for each other."""
     given = host.value(name)
-    entries = given if isinstance(given, list) else []
+    entries = [dict(entry) for entry in given if isinstance(entry, Mapping)] if isinstance(given, list) else []
     return [
-        {"acl": []} | dict(entry)
+        entry | {"acl": acl if isinstance(acl := entry.get("acl"), list) else []}
         for entry in entries
-        if isinstance(entry, Mapping) and re.fullmatch(r".+", str(entry.get("name") or ""), re.DOTALL)
+        if entry.get("name") not in (None, "")
     ]

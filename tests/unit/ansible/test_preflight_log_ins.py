@@ -80,3 +80,35 @@ def test_a_password_that_was_changed_for_mosquitto_alone_is_found_and_not_shown(
     found = look(with_gateway(mosquitto_users=[changed, DEVICE]), tmp_path=tmp_path)
     said = "gateway_mqtt_password is another than the password of gateway in mosquitto_users of pi-1: set both to"
     assert found == [f"pi-1: {said} one variable of the vault. [gateway_mqtt_password]"]
+
+
+ODD: list[Any] = [
+    None, "", 0, -1, True, "abc", [], [1], ["a"], {}, {"a": 1}, [{}], [None], [{"name": None}], [{"name": "a"}],
+    [{"name": 5, "password": 6, "acl": 7}], [{"name": "a", "acl": None, "password": None, "rotation": None}],
+    [{"name": "a", "acl": "read x", "rotation": "x"}], [{"name": ["a"], "acl": {}, "rotation": [2]}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mosquitto_users",
+        "broker_users",
+        "broker_settings",
+        "gateway_mqtt_username",
+        "gateway_mqtt_password",
+        "gateway_mqtt_host",
+        "gateway_mqtt",
+        "gateway_mqtt_routes",
+        "security_more_names",
+        "security_rotation",
+        "mirror_settings",
+        "spark_settings",
+        "ansible_host",
+    ],
+)
+def test_a_setting_of_any_type_is_a_finding_or_none_and_never_an_error_of_preflight(name, tmp_path):
+    given = {"gateway_mqtt_username": "gateway", "gateway_mqtt_password": PASSWORD, "mosquitto_users": [GATEWAY]}
+    for value in ODD:
+        found = look(board("gateway mosquitto broker mirror spark_jobs", **(given | {name: value})), tmp_path=tmp_path)
+        assert all(isinstance(line, str) for line in found)
