@@ -60,6 +60,7 @@ def findings(
     found = inventory_checks.misspelt(members, hosts)
     for host in hosts:
         found += [*inventory_checks.values(host), *inventory_checks.logins(host), *site_checks.spark(host)]
+        found += inventory_checks.acceptance(host)
         modes = {role: model.mode(host, role) for role in sorted({"broker", "central"} & host.groups)}
         found += site_checks.secrets(host, modes, has_secret=model.has_secret(host))
         for look in HOST_CHECKS if host.answer else ():
@@ -84,10 +85,7 @@ def told(found: Sequence[Finding], *, keys: bool = True) -> list[str]:
 
 def accepted(found: Iterable[Finding], hosts: Sequence[Host]) -> list[Finding]:
     """Leave out what the host of a finding has in `preflight_accept`; for the inventory any host speaks."""
-    accepts = {host.name: host.value("preflight_accept") or [] for host in hosts}
-    words = {
-        name: set(re.split(r"[ ,]+", value) if isinstance(value, str) else value) for name, value in accepts.items()
-    }
+    words = {host.name: set(inventory_checks.accepted_words(host)) for host in hosts}
     words[""] = set().union(*words.values())
     return [finding for finding in found if finding.key not in words[finding.host]]
 

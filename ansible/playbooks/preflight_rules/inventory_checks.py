@@ -108,6 +108,22 @@ def _no_address(option: dict[str, Any], value: Any) -> str:
     return "" if wrong is None else f"{wrong} is no {form[0]}, such as 127.0.0.1:9092"
 
 
+def accepted_words(host: Host) -> list[str]:
+    """Return the findings that a host accepts; `acceptance` has a finding where it has neither a text nor a list."""
+    value = host.value("preflight_accept")
+    if isinstance(value, str):
+        return re.split(r"[ ,]+", value)
+    return [str(word) for word in value] if isinstance(value, list | tuple) else []
+
+
+def acceptance(host: Host) -> Iterator[Finding]:
+    """A `preflight_accept` of another type, which accepts nothing."""
+    value = host.value("preflight_accept")
+    if value is not None and not isinstance(value, str | list | tuple):
+        text = f"preflight_accept is {value}: write the words in brackets, as a list or separated by commas."
+        yield host.finds("preflight_accept", text)
+
+
 def logins(host: Host) -> Iterator[Finding]:
     """A mirror that is to log in without a password."""
     if "mirror" in host.groups and host.value("mirror_target_username") and host.value("mirror_target_password") == "":

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.ansible.test_preflight import board, look
+from tests.unit.ansible.test_preflight import board, known, look, preflight
 
 PASSWORD = "x" * 24
 SCADA = {"name": "scada", "password": PASSWORD, "read": ["readings"]}
@@ -112,3 +112,20 @@ def test_a_setting_of_any_type_is_a_finding_or_none_and_never_an_error_of_prefli
     for value in ODD:
         found = look(board("gateway mosquitto broker mirror spark_jobs", **(given | {name: value})), tmp_path=tmp_path)
         assert all(isinstance(line, str) for line in found)
+
+
+@pytest.mark.parametrize("value", [True, 5, {"space": True}])
+def test_a_preflight_accept_of_another_type_is_a_finding(value, tmp_path):
+    found = look(board(preflight_accept=value), tmp_path=tmp_path)
+    assert found == [
+        f"pi-1: preflight_accept is {value}: write the words in brackets, as a list or separated by commas."
+        " [preflight_accept]"
+    ]
+
+
+@pytest.mark.parametrize("value", [True, 5, {"space": True}, ["space"], "space,ports", None])
+def test_the_words_that_a_host_accepts_are_read_from_any_type(value):
+    host = preflight.Host(known, "pi-1", ["broker"], {"preflight_accept": value}, None)
+    found = [host.finds("space", "little"), host.finds("ports", "taken")]
+    left = [one.key for one in preflight.accepted(found, [host])]
+    assert left == {"['space']": ["ports"], "space,ports": []}.get(str(value), ["space", "ports"])
