@@ -25,12 +25,9 @@ import pytest
 
 from tests.support import hygiene, left_over, processes
 
-# Files of tests that no complete run with the check has proven yet, and the long ones of the night, which it never saw:
-# their settings are set back, and no test fails for what it leaves.
-UNPROVEN = (
-    "tests/card",
-    "tests/page",
-)
+# The two longest of the night, on hosts and emulated boards of their own, for half an hour and more: no run with the
+# check has proven them yet. Their settings are set back, and no test fails for what it leaves.
+UNPROVEN = ("tests/card", "tests/page")
 IMPORTED = ("sys.meta_path",)  # an imported package may add a finder of its modules, as Ansible does
 
 _STARTED = pytest.StashKey[left_over.Started]()
