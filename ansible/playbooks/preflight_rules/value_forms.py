@@ -42,6 +42,7 @@ MEMORY_MB_MIN = {
     "spark_job": 520,
 }
 JOURNAL_MB_MIN = 1
+NETWORKS = re.compile(r"base_trusted_networks|broker_ledger_writers")
 PORT_MAX = 65_535
 HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
@@ -74,7 +75,7 @@ RANGES = (
 
 def problem(name: str, value: Any) -> str:
     """Say how a value is not of its variable's form; empty where it is, and where the variable has none."""
-    if value is None or value == "" or isinstance(value, bool):
+    if value is None or value == "" or (isinstance(value, bool) and not NETWORKS.fullmatch(name)):
         return ""
     for names, check in FORMS:
         if names.fullmatch(name):
@@ -128,7 +129,9 @@ def _ports(_name: str, value: Any) -> str:
 
 
 def _networks(_name: str, value: Any) -> str:
-    for network in value if isinstance(value, list) else [value]:
+    if not isinstance(value, list | tuple):
+        return f"{value} is no list: write such as [10.0.0.7, 10.0.0.0/24]"  # its characters would be the networks
+    for network in value:
         try:
             ipaddress.ip_network(str(network), strict=False)
         except ValueError:
@@ -172,7 +175,7 @@ FORMS: Iterable[tuple[re.Pattern[str], Callable[[str, Any], str]]] = (
     (re.compile(r"kafka_heap"), _heap),
     (re.compile(r"base_journal_(disk|memory)_max"), _journal),
     (re.compile(r".+_port|base_open_ports|base_open_udp_ports"), _ports),
-    (re.compile(r"base_trusted_networks|broker_ledger_writers"), _networks),
+    (NETWORKS, _networks),
     (
         re.compile(
             r"(broker|kafka|central)_data_dir|gateway_state_dir|spark_checkpoint_dir|packages_dir|drupelet_root"

@@ -129,3 +129,11 @@ def test_the_words_that_a_host_accepts_are_read_from_any_type(value):
     found = [host.finds("space", "little"), host.finds("ports", "taken")]
     left = [one.key for one in preflight.accepted(found, [host])]
     assert left == {"['space']": ["ports"], "space,ports": []}.get(str(value), ["space", "ports"])
+
+
+@pytest.mark.parametrize("value", ["10.0.0.7", 7, True])
+def test_networks_that_are_no_list_are_one_finding(value, tmp_path):
+    """The role joins a list; of a text it would join the characters."""
+    found = look(board(broker_ledger_writers=value), tmp_path=tmp_path)
+    assert len(found) == 1
+    assert f"{value} is no list: write such as [10.0.0.7, 10.0.0.0/24]" in found[0]
