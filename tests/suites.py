@@ -49,16 +49,18 @@ STAGES: Stages = (
     (
         (
             _pytest("unit", "unit", "property", "golden", "simulation", "e2e"),
-            _pytest("differential", "differential"),
             # These seeds; the night takes new ones.
             Suite("schedules", ("-m", "tests.simulation.mirror", "--seed", "3000000", "--hours", "0.02")),
             Suite("journals", ("-m", "tests.simulation.gateway_journal", "--seed", "4000000")),
             Suite("walker-fuzz", ("-m", "tests.property.walker_fuzz", "--seconds", "30")),
             Suite("login-fuzz", ("-m", "tests.property.login_fuzz", "--seconds", "20")),
             Suite("crash", ("-m", "tests.simulation.crash", "--points", "20000", "--seconds", "330")),
+        ),
+        (
+            _pytest("conformance", "conformance"),
+            _pytest("differential", "differential"),
             Suite("demo", ("-m", "tests.e2e.demo", "--seconds", "45")),
         ),
-        (_pytest("conformance", "conformance"),),
     ),
     (
         (_pytest("fault-storage", "fault", options=(*_FAULT, f"not ({HALF_OF_FAULT})")),),
