@@ -87,7 +87,6 @@ class Options(NamedTuple):
 
 def run(options: Options) -> int:
     """Serve until SIGTERM or SIGINT; the exit status."""
-    log_tree.set_up("edge-broker")  # for what asyncio, uvloop and kazoo log
     heap.share_one_heap()
     return event_loop.run(_serve(options))
 
@@ -110,6 +109,7 @@ async def _serve(options: Options) -> int:
     asyncio.get_running_loop().set_exception_handler(_loop_failed)
     notifier = Notifier(os.environ, partial(log_line, "warning", "notify-failed"))
     parts = await _listening(options, notifier)
+    log_tree.set_up("edge-broker")  # for what asyncio, uvloop and kazoo log; a start that is refused changes nothing
     broker, server, dispatcher = parts.broker, parts.server, parts.dispatcher
     enter(LOOP)
     stop = asyncio.Event()
