@@ -143,13 +143,11 @@ class KafkaProducer:
         """Close without flushing: cancel the sender, whose flush would wait for a broker that is away."""
         client = self._producer
         client._closed = True  # aiokafka has no close without flush
-        sender = client._sender.sender_task
-        if sender is not None:
-            sender.cancel()
+        self.halt()
         with contextlib.suppress(TimeoutError, kafka_errors.KafkaError, OSError):  # it is given up either way
             async with asyncio.timeout(_DISCARD_TIMEOUT_S):
                 await client.client.close()
-        if sender is not None:
+        if (sender := client._sender.sender_task) is not None:
             await asyncio.wait([sender], timeout=_DISCARD_TIMEOUT_S)
 
 

@@ -80,9 +80,8 @@ def end_session(connect: str, timeout_ms: int, session: Session) -> None:
     """Close it, if there still is one; an ensemble that does not answer lets it expire. For a thread: TRY_S at most."""
     from kazoo.client import KazooClient  # noqa: PLC0415
 
-    silent = logging.Logger(
-        "former_session", logging.CRITICAL
-    )  # not of the logging tree; an expired session is no error
+    # not of the logging tree; that the session has expired is no error
+    silent = logging.Logger("former_session", logging.CRITICAL)
     client = KazooClient(
         hosts=connect.partition("/")[0],
         timeout=timeout_ms / 1000,
