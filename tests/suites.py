@@ -8,7 +8,6 @@ run concurrently. Every suite runs, also after one that failed. `make night` has
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
 from typing import IO, NamedTuple, NoReturn
+from xml.etree import ElementTree
 
 SUITE_S = 3000  # the most that one suite may take if the whole has a limit: others need time, too
 END_S = 20  # between SIGTERM and SIGKILL for a suite that exceeds its limit
@@ -86,8 +86,8 @@ class Outcome(NamedTuple):
     seconds: float
     status: int
     tests: int
-    bad: int
-    """Tests that failed or were skipped."""
+    bad: tuple[str, ...]
+    """Tests that failed or were skipped, by name."""
 
 
 class Runner:
@@ -191,11 +191,14 @@ def _wait(children: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
             child.wait(max(0.0, end - time.monotonic()))
 
 
-def _counted(report: Path) -> tuple[int, int]:
-    """Return how many tests a report counts, and how many of them failed or were skipped."""
-    found = re.search(r"<testsuite [^>]*>", report.read_text(errors="replace")) if report.exists() else None
-    counts = {name: int(value) for name, value in re.findall(r' (\w+)="(\d+)"', found[0] if found else "")}
-    return counts.get("tests", 0), sum(counts.get(name, 0) for name in ("errors", "failures", "skipped"))
+def _counted(report: Path) -> tuple[int, tuple[str, ...]]:
+    """Return how many tests a report counts, and which of them failed or were skipped; none if there is no report."""
+    try:
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):  # a suite that was killed; its step counts as failed
+        return 0, ()
+    bad = [case for case in cases if any(case.find(tag) is not None for tag in ("failure", "error", "skipped"))]
+    return len(cases), tuple(dict.fromkeys(f"{case.get('classname')}::{case.get('name')}" for case in bad))
 
 
 def _terminated(*_: object) -> NoReturn:
@@ -236,8 +239,11 @@ def main() -> int:
     for one in runner.outcomes:
         status = "passed" if one.status == 0 else "FAILED"
         print(f"{one.name:>13}  {status}  {one.seconds:5.0f} s  {one.tests or '':>6}")
-    tests, bad = (sum(getattr(outcome, field) for outcome in runner.outcomes) for field in ("tests", "bad"))
-    print(f"{tests - bad} tests passed, {bad} failed; {time.monotonic() - begin:.0f} s")
+    bad = [name for one in runner.outcomes for name in one.bad]
+    for name in bad:
+        print(f"FAILED {name}")
+    tests = sum(one.tests for one in runner.outcomes) - len(bad)
+    print(f"{tests} tests passed, {len(bad)} failed; {time.monotonic() - begin:.0f} s")
     return 0 if passed else 1
 
 

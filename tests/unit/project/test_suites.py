@@ -106,12 +106,12 @@ def test_the_output_of_every_suite_is_shown_whole(tmp_path: Path, capfd: pytest.
     ]
 
 
-def test_the_tests_of_a_report_are_counted(tmp_path: Path) -> None:
+def test_the_tests_of_a_report_are_counted_and_those_that_failed_are_named(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text("def test_passes(): pass\ndef test_fails(): assert 0\n")
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path))
     runner = Runner(tmp_path)
     assert not runner.run((((Suite("a", words, (str(tmp_path),)),),),))
-    assert [(one.tests, one.bad) for one in runner.outcomes] == [(2, 1)]
+    assert [(one.tests, one.bad) for one in runner.outcomes] == [(2, ("test_one::test_fails",))]
 
 
 def test_a_suite_that_hangs_ends_with_the_limit_and_the_others_still_run(tmp_path: Path) -> None:
