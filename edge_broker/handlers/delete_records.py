@@ -3,8 +3,9 @@
 | asked for | answered |
 |---|---|
 | an offset that the log holds, or its high watermark (-1) | the log starts there, amid a segment or a batch too |
+| the same, with unsynced records before it | the same, after their sync; REQUEST_TIMED_OUT without one |
 | one at or below the log's start | where the log starts |
-| one above the high watermark, or below -1 | OFFSET_OUT_OF_RANGE |
+| one above the log's end (in a cluster: above the high watermark), or below -1 | OFFSET_OUT_OF_RANGE |
 | of a topic that is only compacted | POLICY_VIOLATION |
 
 What a group of `edge.required.groups` has not passed is written down as lost before it goes.
@@ -22,10 +23,10 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.changing import change
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Behind, Outcome, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.synced_end import after_sync, is_synced_to, is_unsynced
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_RECORDS
 from edge_broker.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -41,6 +42,15 @@ HIGH_WATERMARK = -1
 class _Place(NamedTuple):
     topic: str
     partition: int
+
+
+class _Asked(NamedTuple):
+    """A partition as it was found when the request came; what is written later does not go with it."""
+
+    log: PartitionLog
+    offset: int
+    """-1: all that may be shown, up to `end`."""
+    end: int
 
 
 class _Wanted(NamedTuple):
@@ -63,29 +73,41 @@ Found: TypeAlias = Mapping[_Place, int | ErrorCode]
 def delete_records(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> Taken:
     """Delete what may go; each partition gets an answer of its own."""
     errors: dict[_Place, ErrorCode] = {}
-    asked: dict[_Place, DeleteRecordsPartition] = {}
+    asked: dict[_Place, _Asked] = {}
     for topic in request.topics:
         for partition in topic.partitions:
             yield None
             place = _Place(topic.name, partition.partition_index)
             try:
-                _wanted(broker, context, place, partition.offset)
-                asked[place] = partition
+                asked[place] = _asked(broker, context, place, partition.offset)
             except Refusal as refusal:
                 errors[place] = refusal.code
             except StorageFault:
                 errors[place] = ErrorCode.KAFKA_STORAGE_ERROR
-    return _carry_out(broker, context, request, asked, errors)
+    unsynced = {one.log: one.end for one in asked.values() if is_unsynced(broker, one.log)}
+    return after_sync(broker, unsynced, lambda: _carry_out(broker, context, request, asked, errors))
 
 
-def _wanted(broker: Broker, context: RequestContext, place: _Place, offset: int) -> _Wanted:
+def _asked(broker: Broker, context: RequestContext, place: _Place, offset: int) -> _Asked:
     log = broker.topics.partition(context, *place, Operation.DELETE)
     if not log.settings.deletes:
         raise Refusal(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {place.topic!r} does not delete")
-    end = log.high_watermark
-    offset = end if offset == HIGH_WATERMARK else offset
-    if not 0 <= offset <= end:
-        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log!r} can be deleted up to {end}, not {offset}")
+    waits = is_unsynced(broker, log)
+    shown = log.log_end_offset if waits else log.high_watermark
+    if not HIGH_WATERMARK <= offset <= shown:
+        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log!r} can be deleted up to {shown}, not {offset}")
+    return _Asked(log, offset, shown if offset == HIGH_WATERMARK else offset)
+
+
+def _wanted(broker: Broker, context: RequestContext, place: _Place, asked: _Asked) -> _Wanted:
+    log = _asked(broker, context, place, asked.offset).log
+    if log is not asked.log:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place.topic!r} was deleted, and made again")
+    if is_unsynced(broker, log) and not is_synced_to(broker, log, asked.end):
+        raise Refusal(ErrorCode.REQUEST_TIMED_OUT, f"the disk did not sync {log!r} up to {asked.end}; ask again")
+    offset = min(asked.end, log.high_watermark)
+    if offset < asked.offset:
+        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log!r} can be deleted up to {offset}, not {asked.offset}")
     return _Wanted(log, offset, broker.space.passed_offset(log))
 
 
@@ -93,7 +115,7 @@ def _carry_out(
     broker: Broker,
     context: RequestContext,
     request: DeleteRecordsRequest,
-    asked: Mapping[_Place, DeleteRecordsPartition],
+    asked: Mapping[_Place, _Asked],
     errors: dict[_Place, ErrorCode],
 ) -> Outcome:
     """In one step: the topics' names are taken, so that none is deleted, and made anew, before the worker comes."""
@@ -101,9 +123,9 @@ def _carry_out(
     if taken is not None:
         return Behind(taken, lambda: delete_records(broker, context, request))
     wanted: dict[_Place, _Wanted] = {}
-    for place, partition in asked.items():
+    for place, one in asked.items():
         try:
-            wanted[place] = _wanted(broker, context, place, partition.offset)
+            wanted[place] = _wanted(broker, context, place, one)
         except Refusal as refusal:
             errors[place] = refusal.code
         except StorageFault:

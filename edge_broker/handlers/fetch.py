@@ -596,8 +596,8 @@ def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchP
         broker.effects.sync(log)  # also for a poll that does not wait
     if wanted.fetch_offset < log.segments[-1].base_offset:
         gathered.final = True
-    if broker.cluster is not None and end < wanted.fetch_offset <= log.log_end_offset:
-        return  # a leader before this one has shown more than this one may show yet
+    if end < wanted.fetch_offset <= log.log_end_offset:
+        return  # not synced yet, or shown by a leader before this one: no cut, and nothing to show
     if wanted.last_fetched_epoch >= 0 and _diverges(broker, log, wanted, data):
         gathered.final = True
         return

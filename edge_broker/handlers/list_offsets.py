@@ -15,8 +15,7 @@ waited for but this broker's own disk: others may be away for long.
 Replica id -2, Kafka's DEBUGGING_REPLICA_ID, asks any replica, in a cluster, for the end of what counts as replicated
 there (timestamp -1); `edge-broker cluster status` compares replicas by it. It says where a log ends, and shows nothing.
 
-Nothing that a power cut could take back is ever shown, so who asks for the end or a time waits for a sync,
-SYNC_MS_MAX at most.
+Nothing that a power cut could take back is ever shown: the end and times wait for a sync (broker/synced_end.py).
 Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405; Kafka's ReplicaManager.fetchOffset for replica id -2.
 """
 
@@ -30,8 +29,9 @@ from typing import TYPE_CHECKING
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, Wait, reads_in_steps
+from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.read_through import DamageMet, read_through
+from edge_broker.broker.synced_end import after_sync, is_unsynced
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import LIST_OFFSETS
 from edge_broker.protocol.messages.list_offsets import (
@@ -53,7 +53,6 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 NEVER = 1 << 15
 ANY_REPLICA = -2
-SYNC_MS_MAX = 5_000
 OFFSET_NOT_AVAILABLE_FROM = 5
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 
@@ -79,27 +78,16 @@ Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 @reads_in_steps
 def list_offsets(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Taken:
     """Answer each partition, once what is asked for is synced."""
-    unsynced: dict[PartitionLog, int] = {}
+    ends: dict[PartitionLog, int] = {}
     for log in _asked_for_end(broker, context, request):
         yield None
         if log is not None:
-            unsynced[log] = log.log_end_offset
-
-    def ready() -> Outcome | None:
-        waits = any(_waits(broker, log, end) for log, end in unsynced.items())
-        return None if waits else _answer_all(broker, context, request)
-
-    return ready() or Wait(list(unsynced), ready, SYNC_MS_MAX, lambda: _answer_all(broker, context, request))
+            ends[log] = log.log_end_offset
+    return after_sync(broker, ends, lambda: _answer_all(broker, context, request))
 
 
 def _of_any_replica(broker: Broker, request: ListOffsetsRequest) -> bool:
     return broker.cluster is not None and request.replica_id == ANY_REPLICA
-
-
-def _waits(broker: Broker, log: PartitionLog, end: int) -> bool:
-    if log.high_watermark >= end or log.fault is not None:
-        return False
-    return broker.cluster is None or log.synced.offset < end
 
 
 def _asked_for_end(
@@ -114,7 +102,7 @@ def _asked_for_end(
             if not any_replica and (wanted.timestamp in (LATEST, MAX_TIMESTAMP) or wanted.timestamp >= 0):
                 with suppress(Refusal, StorageFault):  # said when it is answered
                     log = broker.topics.partition(context, topic.name, wanted.partition_index, Operation.DESCRIBE)
-            yield log if log is not None and log.settings.sync_awaited else None
+            yield log if log is not None and is_unsynced(broker, log) else None
 
 
 def _answer_all(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> Steps:

@@ -1,5 +1,8 @@
 """OffsetForLeaderEpoch (key 23): where an epoch ended here, so that a reader can tell whether its log was cut.
 
+The end of the latest epoch is where the log ends. On a single board it is told once that is synced: a reader that was
+given an offset by an acks=1 answer must not take the high watermark below it for a cut (broker/synced_end.py).
+
 Source: KIP-101, KIP-279, KIP-320.
 """
 
@@ -8,7 +11,8 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
+from edge_broker.broker.synced_end import after_sync, is_unsynced
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import OFFSET_FOR_LEADER_EPOCH
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
@@ -19,6 +23,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from edge_broker.security.acls import Operation
+from edge_broker.storage.log import PartitionLog
 
 
 @Served(
@@ -34,6 +39,24 @@ from edge_broker.security.acls import Operation
 @reads_in_steps
 def offset_for_leader_epoch(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Taken:
     """The greatest epoch not above the one asked for, and its end offset."""
+    ends: dict[PartitionLog, int] = {}
+    if broker.cluster is None:
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                yield None
+                log = _log(broker, context, topic.topic, wanted)
+                if isinstance(log, ErrorCode) or wanted.leader_epoch != log.leader_epoch:
+                    continue
+                if is_unsynced(broker, log):
+                    ends[log] = log.log_end_offset
+    return after_sync(broker, ends, lambda: _answer_all(broker, context, request))
+
+
+def _answer_all(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps:
+    return Steps(_answers(broker, context, request), lambda: _answer_all(broker, context, request))
+
+
+def _answers(broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Taken:
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
         partitions: list[EpochEndOffset] = []
@@ -51,16 +74,24 @@ def _partition(
     answer = EpochEndOffset(partition=wanted.partition)
     if broker.cluster is not None and replica_id >= 0:
         return _of_replica(broker, context, topic, wanted, answer)
-    try:
-        log = broker.topics.partition(
-            context, topic, wanted.partition, Operation.DESCRIBE, leader_epoch=wanted.current_leader_epoch
-        )
+    log = _log(broker, context, topic, wanted)
+    if isinstance(log, ErrorCode):
+        answer.error_code = log
+    else:
         answer.leader_epoch, answer.end_offset = broker.epoch_end(log, wanted.leader_epoch)
-    except Refusal as refusal:
-        answer.error_code = refusal.code
-    except StorageFault:
-        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return answer
+
+
+def _log(
+    broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition
+) -> PartitionLog | ErrorCode:
+    epoch = wanted.current_leader_epoch
+    try:
+        return broker.topics.partition(context, topic, wanted.partition, Operation.DESCRIBE, leader_epoch=epoch)
+    except Refusal as refusal:
+        return refusal.code
+    except StorageFault:
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def _of_replica(

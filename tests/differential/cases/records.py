@@ -331,6 +331,29 @@ def offset_for_leader_epoch(s: Session, version: int) -> None:
     ask("current epoch too new", leader, current=leader + 5)
 
 
+@case(OFFSET_FOR_LEADER_EPOCH)
+def offset_for_leader_epoch_right_after_acks_1(s: Session, version: int) -> None:
+    topic = s.topic()
+    epoch = s.wait_for(topic, 1).partitions[0].leader_epoch
+    part = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=[part])])
+    for label in ("first", "second"):
+        s.ask(PRODUCE, produce(topic, GOOD, acks=1), 9, label=f"{label} batch")
+        s.ask(OFFSET_FOR_LEADER_EPOCH, request, version, label=f"end after the {label} batch")
+
+
+@case(DELETE_RECORDS)
+def delete_records_right_after_acks_1(s: Session, version: int) -> None:
+    for label, offset in {"inside": 5, "the end": 10, "all": -1, "beyond the end": 11}.items():
+        topic = s.topic(label.replace(" ", "-"))
+        batch = build_batch([(b"k", b"v")] * 10, timestamp_ms=NOW_MS)
+        s.ask(PRODUCE, produce(topic, batch, acks=1), 9, label=f"ten records, then {label}")
+        part = DeleteRecordsPartition(partition_index=0, offset=offset)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[part])], timeout_ms=30_000)
+        s.ask(DELETE_RECORDS, request, version, label=label)
+        s.ask(LIST_OFFSETS, _offsets(topic, EARLIEST), 7, label=f"start after {label}")
+
+
 @case(DELETE_RECORDS)
 def delete_records(s: Session, version: int) -> None:
     topic, compact = s.topic(partitions=2), s.topic("compact", configs={"cleanup.policy": "compact"})

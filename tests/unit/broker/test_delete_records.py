@@ -26,7 +26,7 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from edge_broker.testing.site import Site
 from tests.support.half_way import HalfWay
-from tests.support.storage import batch, failing, fill, ledgered
+from tests.support.storage import append, batch, failing, fill, ledgered
 from tests.unit.broker.test_fetch import BY_NAME, fetch
 from tests.unit.broker.test_groups_and_ids import commit, find
 from tests.unit.broker.test_produce import code, produce
@@ -184,3 +184,60 @@ def test_a_partition_that_is_offline_says_so() -> None:
     site.disk.fault = failing("datasync", "/t-0/")
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch(b"a"))))) != 0
     assert ask(site, ("t", 0, 3), ("t", 1, 3)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, 3)]
+
+
+@pytest.mark.parametrize(("offset", "start"), [(4, 4), (6, 6), (-1, 6)])
+def test_what_was_written_before_is_synced_before_it_is_deleted(offset: int, start: int) -> None:
+    """Records of acks=1, deleted a moment later, as `kafka-delete-records` does."""
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 2)
+    append(log, batch(b"a", b"b", b"c", b"d"))
+    client = site.client()
+    client.send(DELETE_RECORDS, request(("t", 0, offset)))
+    append(log, batch(b"after the request"))
+    site.loop.run()
+    assert client.answers() == []
+    site.settle()
+    assert results(client.answer()) == [(0, start)]
+    assert site.reopen("cut").store.topics["t"].partitions[0].log_start_offset == start
+
+
+def test_an_offset_above_the_unsynced_end_is_refused_at_once() -> None:
+    site = Site()
+    (log,) = site.topic()
+    append(log, batch(b"a", b"b"))
+    client = site.client()
+    client.send(DELETE_RECORDS, request(("t", 0, 3)))
+    assert results(client.answer()) == [(RANGE, -1)]
+
+
+def test_a_disk_that_does_not_sync_deletes_nothing_and_says_so() -> None:
+    """The offsets that are synced already, of the same topic's other partition, go."""
+    site = Site()
+    first, second = site.topic(partitions=2)
+    fill(first, 2)
+    fill(second, 2)
+    append(first, batch(b"a"))
+    client = site.client()
+    client.send(DELETE_RECORDS, request(("t", 0, -1), ("t", 1, 1)))
+    site.loop.advance(5_000)
+    site.files.step()
+    assert results(client.answer()) == [(ErrorCode.REQUEST_TIMED_OUT, -1), (0, 1)]
+    assert first.log_start_offset == 0
+
+
+def test_a_topic_that_is_made_again_while_the_sync_is_waited_for_keeps_its_records() -> None:
+    site = Site()
+    (log,) = site.topic()
+    append(log, batch(b"a"))
+    client = site.client()
+    client.send(DELETE_RECORDS, request(("t", 0, -1)))
+    site.loop.run()
+    site.client().ask(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
+    new = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    site.client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[new]))
+    fill(site.store.topics["t"].partitions[0], 3)
+    site.settle()
+    assert results(client.answer())[0][0] in (UNKNOWN, RANGE)
+    assert earliest(site) == 0

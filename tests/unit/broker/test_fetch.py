@@ -338,6 +338,20 @@ def test_a_reader_whose_epoch_ended_earlier_learns_where() -> None:
     assert ahead.records == b""
 
 
+def test_an_offset_that_is_not_synced_yet_is_no_cut() -> None:
+    """An acks=1 answer tells its producer an offset above the high watermark; a reader may begin there."""
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 1)
+    append(log, batch(b"a", b"b"))
+    client = site.client()
+    client.send(FETCH, fetch(("t", 0, 3), last_fetched_epoch=0, max_wait_ms=500), BY_NAME)
+    assert client.answers() == []
+    site.loop.advance(500)
+    (one,) = parts(client.answer())
+    assert (one.error_code, one.diverging_epoch, one.records) == (0, None, b"")
+
+
 def test_an_epoch_that_never_was_is_out_of_range() -> None:
     site = Site()
     fill(site.topic()[0], 1)

@@ -255,7 +255,7 @@ def epoch_end(site: Site, epoch: int, current: int = -1, partition: int = 0) -> 
     return found.error_code, found.leader_epoch, found.end_offset
 
 
-def test_where_epochs_ended_never_above_the_high_watermark() -> None:
+def test_where_epochs_ended() -> None:
     site = Site()
     fill(site.topic()[0], 2)
     site = site.reopen("kill")
@@ -263,10 +263,39 @@ def test_where_epochs_ended_never_above_the_high_watermark() -> None:
     fill(log, 3)
     append(log, batch())
     assert epoch_end(site, 0) == (0, 0, 2)
-    assert epoch_end(site, 1) == (0, 1, 5)
+    assert epoch_end(site, 1) == (0, 1, 6)
     assert epoch_end(site, 2) == (0, -1, -1)
     assert epoch_end(site, 0, current=0)[0] == ErrorCode.FENCED_LEADER_EPOCH
     assert epoch_end(site, 0, partition=1)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_end_of_the_latest_epoch_waits_for_the_sync_of_what_was_written_before() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 3)
+    append(log, batch(b"a", b"b"))
+    client = site.client()
+    asked_for = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    topics = [OffsetForLeaderTopic(topic="t", partitions=[asked_for])]
+    client.send(OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest(topics=topics))
+    site.loop.run()
+    assert client.answers() == []
+    site.disk_worker.work()
+    site.disk_worker.report()
+    assert client.answer().topics[0].partitions[0].end_offset == 5
+
+
+def test_the_end_of_the_latest_epoch_on_a_disk_that_does_not_answer_is_the_synced_one() -> None:
+    site = Site()
+    (log,) = site.topic()
+    fill(log, 1)
+    append(log, batch())
+    client = site.client()
+    asked_for = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    topics = [OffsetForLeaderTopic(topic="t", partitions=[asked_for])]
+    client.send(OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest(topics=topics))
+    site.loop.advance(5_000)
+    assert client.answer().topics[0].partitions[0].end_offset == 1
 
 
 @pytest.mark.parametrize(("timestamp", "expected"), [(MAX_TIMESTAMP, 1), (NOW_MS + 5, 1), (NOW_MS, 0)])
