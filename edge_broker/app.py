@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -22,9 +23,10 @@ from drupelet.errors import ConfigurationError, reason
 from drupelet.metrics_access import MetricsAccess
 from drupelet.systemd import Notifier
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.disk_space import ROLL_MS_MAX
 from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.offset_retention import OffsetRetention
-from edge_broker.broker.outcome import Do, Outcome, Reply, WorkerName
+from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, WorkerName
 from edge_broker.broker.security import check_somebody_gets_in
 from edge_broker.broker.settling import expire_members, stop_groups
 from edge_broker.clock import SystemClock
@@ -428,25 +430,56 @@ def _files(work: Callable[[], Any]) -> Do:
 
 
 class _Retention:
-    """Retention over every partition, in pieces: others wait for the worker for one piece."""
+    """Retention over every partition, in pieces: others wait for the worker for one piece.
+
+    A segment that is written to is closed first where all of it may go, one partition after another.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._pieces: Iterator[bool] | None = None
+        self._running = False
 
     def start(self) -> Outcome:
         """Begin, unless the last one is not over yet."""
-        if self._pieces is not None:
+        if self._running:
             return Reply(None)
-        self._pieces = expired_pieces(self._broker, self._broker.space.passed_offsets(), self._broker.led())
-        return self._next(self._pieces)
+        self._running = True
+        return Steps(self._due())
+
+    def _due(self) -> Taken:
+        """Find the active segments that have expired; none is closed while the disk has no room for the next."""
+        broker, led, now = self._broker, self._broker.led(), self._broker.time.now()
+        due: deque[PartitionLog] = deque()
+        try:
+            for topic in list(broker.store.topics.values()):
+                for log in topic.partitions:
+                    yield None
+                    if not broker.space.refusing and removal.active_expired(log, now, leads=led is None or log in led):
+                        due.append(log)
+            return self._close(due)
+        except BaseException:  # a bug: the next one begins anew
+            self._running = False
+            raise
+
+    def _close(self, due: deque[PartitionLog]) -> Outcome:
+        broker = self._broker
+        while due:
+            log = due.popleft()
+            if log.writer.begin_roll():
+                broker.effects.roll(log)
+
+                def closed(log: PartitionLog = log) -> Outcome | None:
+                    return None if log.writer.rolling and log.fault is None else self._close(due)
+
+                return Wait([log], closed, ROLL_MS_MAX, lambda: self._close(due), syncs=False)
+        return self._next(expired_pieces(broker, broker.space.passed_offsets(), broker.led()))
 
     def _next(self, pieces: Iterator[bool]) -> Do:
         def work() -> bool:
             try:
                 return next(pieces, False)
             except BaseException:  # a bug: the next one begins anew
-                self._pieces = None
+                self._running = False
                 raise
 
         return Do(
@@ -454,7 +487,7 @@ class _Retention:
         )
 
     def _over(self) -> Outcome:
-        self._pieces = None
+        self._running = False
         return Reply(None)
 
 
@@ -462,7 +495,7 @@ class _Retention:
 def delete_expired(
     broker: Broker, passed: Passed = NOTHING_PASSED, led: Collection[PartitionLog] | None = None
 ) -> None:
-    """Apply retention to every partition, or to those that are led here; one that fails costs no other."""
+    """Apply retention to every partition; one that fails costs no other, and what is not led here only frees files."""
     for _ in expired_pieces(broker, passed, led):
         pass
 
@@ -475,17 +508,17 @@ def expired_pieces(broker: Broker, passed: Passed, led: Collection[PartitionLog]
         for log in topic.partitions:
             looked_at += 1
             mine = led is None or log in led
-            if (mine and _delete_expired(log, now, passed)) or looked_at % LOGS_A_PIECE == 0:
+            if _delete_expired(log, now, passed, leads=mine) or looked_at % LOGS_A_PIECE == 0:
                 yield True
 
 
-def _delete_expired(log: PartitionLog, now: Now, passed: Passed) -> bool:
+def _delete_expired(log: PartitionLog, now: Now, passed: Passed, *, leads: bool) -> bool:
     """True when something was deleted, or could not be."""
     if log.fault is not None:
         return False
     try:
         offset = passed.get((log.topic, log.partition), 0) if log.settings.groups else removal.OFFSET_MAX
-        deleted = removal.delete_expired(log, now, offset)
+        deleted = removal.delete_expired(log, now, offset, leads=leads)
     except StorageFault as fault:
         log_line("error", "retention-failed", topic=log.topic, partition=log.partition, fault=fault)
         return True

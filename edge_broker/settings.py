@@ -188,7 +188,7 @@ class LogSettings(_Declared):
     retention_ms: int = _topic(
         "retention.ms",
         604_800_000,
-        "Age at which closed segments are deleted; -1 keeps them.",
+        "Age at which segments are deleted, the last one once all of it is that old; -1 keeps them.",
         low=-1,
         synonym="log.retention.ms",
     )

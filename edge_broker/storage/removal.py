@@ -266,13 +266,14 @@ def _remove_before(log: PartitionLog, offset: int, now: Now, passed_offset: int,
 
 
 @runs_in()
-def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX) -> int:
+def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX, *, leads: bool = True) -> int:
     """Delete whole sealed segments by retention.ms and retention.bytes; how many.
 
-    What lies at or above `passed_offset` was not read by every group that the topic names: it is a loss, and the
-    ledger has it before it goes. Raises as `remove_front`.
+    A replica that does not lead only lets go of files that lie before its log's start. What lies at or above
+    `passed_offset` was not read by every group that the topic names: it is a loss, and the ledger has it before it
+    goes. Raises as `remove_front`.
     """
-    causes = expired_causes(log, now, lambda segment: log.summary(segment, now))
+    causes = expired_causes(log, now, lambda segment: log.summary(segment, now), leads=leads)
     segments = log.segments
     going = [
         SegmentRemoval(
@@ -298,29 +299,49 @@ def split_at(first_offset: int, end_offset: int, passed_offset: int, passed: str
     return [part for part in parts if part.end_offset > part.first_offset]
 
 
-def expired(log: PartitionLog, now: Now) -> bool:
-    """True when delete_expired would delete something, as far as is known without reading. Safe on the loop."""
-    return bool(expired_causes(log, now, lambda segment: segment.stored_summary))
+def active_expired(log: PartitionLog, now: Now, *, leads: bool = True) -> bool:
+    """True when the segment that is written to may go like those before it, once it is closed. Safe on the loop.
+
+    Else a topic that nobody writes to any more would keep its last segment for ever, as would one whose records were
+    all deleted by request. Source: Kafka's UnifiedLog.deleteSegments, which rolls before it deletes the active one.
+    """
+    state = log.state
+    active, end = state.active, log.log_end_offset
+    causes = expired_causes(log, now, lambda segment: segment.stored_summary, leads=leads)
+    open_to_it = log.settings.deletes and log.fault is None and not log.is_held
+    if not open_to_it or not active.size or len(causes) < len(state.sealed):
+        return False
+    summary = active.tally.summary(active.base_offset, end, active.size, active.max_timestamp)
+    return bool(_cause(log, end, summary, now, leads=leads, excess=log.settings.retention_bytes == 0))
 
 
-def expired_causes(log: PartitionLog, now: Now, summary_of: Callable[[Segment], Summary | None]) -> list[str]:
+def expired_causes(
+    log: PartitionLog, now: Now, summary_of: Callable[[Segment], Summary | None], *, leads: bool = True
+) -> list[str]:
     """Why each of the oldest sealed segments is past its retention; ends with the first that is not."""
-    settings, sealed, start_offset = log.settings, log.state.sealed, log.log_start_offset
+    settings, sealed = log.settings, log.state.sealed
     if log.fault is not None or log.is_held or not settings.deletes:
         return []
     excess = log.size - settings.retention_bytes if settings.retention_bytes >= 0 else -1
     causes = []
     for segment, following in zip(sealed, log.segments[1:], strict=False):
         excess -= segment.size
-        if following.base_offset <= start_offset:
-            causes.append("deleted")  # all of it, while it was still the one that is appended to
-        elif settings.retention_ms >= 0 and _too_old(summary_of(segment), now, settings.retention_ms):
-            causes.append("retention")
-        elif excess >= 0:
-            causes.append("retention_bytes")
-        else:
+        cause = _cause(log, following.base_offset, summary_of(segment), now, leads=leads, excess=excess >= 0)
+        if not cause:
             break
+        causes.append(cause)
     return causes
+
+
+def _cause(log: PartitionLog, end_offset: int, summary: Summary | None, now: Now, *, leads: bool, excess: bool) -> str:
+    """Why a segment is past its retention; empty: it is not. What is not shown yet stays, as in Kafka."""
+    if end_offset <= log.log_start_offset:
+        return "deleted"  # all of it, while it was still the one that is appended to
+    if not leads or end_offset > log.high_watermark:
+        return ""
+    if log.settings.retention_ms >= 0 and _too_old(summary, now, log.settings.retention_ms):
+        return "retention"
+    return "retention_bytes" if excess else ""
 
 
 def _too_old(summary: Summary | None, now: Now, retention_ms: int) -> bool:

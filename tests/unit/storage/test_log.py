@@ -13,7 +13,7 @@ from edge_broker.settings import LEFT_TO_KERNEL_MS, LogSettings
 from edge_broker.storage import single_board
 from edge_broker.storage.appending import RollDue
 from edge_broker.storage.filesystem import Disk, DiskFile
-from edge_broker.storage.removal import delete_expired, expired
+from edge_broker.storage.removal import active_expired, delete_expired
 from edge_broker.storage.segment import DamageFound
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
@@ -325,9 +325,8 @@ def test_retention_deletes_whole_sealed_segments_from_the_start(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=1000)
     written = fill(log, 60, 200)
     sealed = len(log.segments) - 1
-    assert not expired(log, time_at(NOW_MS + 1000))
+    assert not active_expired(log, time_at(NOW_MS + 1000))
     assert delete_expired(log, time_at(NOW_MS + 1000)) == 0
-    assert expired(log, time_at(NOW_MS + 1001))
     assert delete_expired(log, time_at(NOW_MS + 1001)) == sealed
     assert len(log.segments) == 1
     start = log.log_start_offset
@@ -376,7 +375,7 @@ def test_retention_by_size_keeps_at_least_so_much(disk):
 def test_compacted_topics_are_kept_whole(disk):
     log = new_log(disk, segment_bytes=4096, retention_ms=1, cleanup_policy="compact")
     fill(log, 60, 200)
-    assert not expired(log, time_at(NOW_MS + 10**10))
+    assert not active_expired(log, time_at(NOW_MS + 10**10))
     assert delete_expired(log, time_at(NOW_MS + 10**10)) == 0
 
 

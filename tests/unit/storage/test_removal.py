@@ -21,9 +21,11 @@ from edge_broker.storage.positions import FILES as POSITIONS
 from edge_broker.storage.removal import (
     RemovalRange,
     SegmentRemoval,
+    active_expired,
     around_corrupt_ranges,
     count_parts,
     delete_expired,
+    follow_start,
     remove_front,
     split_at,
 )
@@ -399,3 +401,29 @@ def test_a_start_on_a_full_disk_takes_the_spare(disk):
     disk.kill()
     assert open_store(disk).started_unclean
     assert not disk.exists("/data/.spare")
+
+
+def test_a_replica_that_follows_decides_nothing_and_frees_what_lies_before_its_start(disk):
+    """The leader's request deleted all of it while it was in the segment that is written to."""
+    log = make_topic(open_store(disk), config=CONFIG).partitions[0]
+    fill(log, 3, 2500)
+    assert delete_expired(log, LATER, leads=False) == 0
+    assert not active_expired(log, LATER, leads=False)
+    follow_start(log, 3, NOW)
+    assert active_expired(log, NOW, leads=False)
+    log.writer.rolling = True
+    log.roller.roll()
+    log.writer.end_roll()
+    assert delete_expired(log, NOW, leads=False) == 1
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (3, 3, 0)
+
+
+def test_what_followers_may_lack_is_not_too_old_yet(disk):
+    """Its own times make it old; a leader that let go of it would begin above its high watermark."""
+    log = make_topic(open_store(disk), config=CONFIG).partitions[0]
+    nothing = log.state.shown
+    fill(log, 3, 2500)
+    shown, log.state.shown = log.state.shown, nothing
+    assert delete_expired(log, LATER) == 0
+    log.state.shown = shown
+    assert delete_expired(log, LATER) == 2
