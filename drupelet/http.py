@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 REQUEST_BYTES_MAX = 4096
 REQUEST_S_MAX = 5.0
+CONNECTIONS_MAX = 32  # each holds a descriptor, which the part needs for its own work
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -41,10 +42,17 @@ class Pages(NamedTuple):
 async def serve_http(host: str, port: int, pages: Pages) -> asyncio.Server:
     """Listen until the server is closed; OSError when the address cannot be had.
 
-    Who sends more than 4 KB, hangs up, or takes longer than 5 s gets no answer.
+    Who sends more than 4 KB, hangs up, or takes longer than 5 s gets no answer; nor does the oldest connection when
+    one more than `CONNECTIONS_MAX` comes.
     """
+    open_connections: dict[asyncio.StreamWriter, None] = {}
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(open_connections) >= CONNECTIONS_MAX:
+            oldest = next(iter(open_connections))
+            del open_connections[oldest]
+            oldest.transport.abort()
+        open_connections[writer] = None
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
                 writer.write(respond(await reader.readuntil(b"\r\n\r\n"), pages))
@@ -52,6 +60,7 @@ async def serve_http(host: str, port: int, pages: Pages) -> asyncio.Server:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             writer.transport.abort()
         finally:
+            open_connections.pop(writer, None)
             writer.close()
 
     return await asyncio.start_server(handle, host, port, limit=REQUEST_BYTES_MAX)

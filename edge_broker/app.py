@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from drupelet import event_loop, heap, log_tree
 from drupelet.addresses import endpoint_text
 from drupelet.command_line import announce
+from drupelet.descriptors import raise_limit
 from drupelet.errors import ConfigurationError, reason
 from drupelet.metrics_access import MetricsAccess
 from drupelet.systemd import Notifier
@@ -37,6 +38,7 @@ from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
 from edge_broker.listeners import METRICS_TOKEN, TRUSTED, Listener, network_problem
 from edge_broker.network.cleaning import keep_clean
+from edge_broker.network.connection_bound import needed
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.log_lines import log_line
@@ -145,6 +147,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     network_note = _network_note(options)
     metrics_token = MetricsAccess(config.text(METRICS_TOKEN), named=METRICS_TOKEN).token()
     clock = SystemClock(config.text("edge.clock.trusted"))
+    open_files_max = raise_limit(needed(config.integer("max.connections")))
     notifier.tell(f"STATUS=recovering {options.data_dir}")
     store = await _open_with_space(options, clock, notifier)
     logs_in = any(listener.logs_in for listener in options.listeners)
@@ -153,7 +156,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     dispatcher = Dispatcher(broker, HANDLERS, loop, workers)
     ledger = LoopLedger(loop, dispatcher, store.ledger_log)
     store.use_ledger(ledger if store.registrations is None else _journal_of(store, ledger))
-    server = Server(config, dispatcher, loop)
+    server = Server(config, dispatcher, loop, open_files_max=open_files_max)
     encryption = None
     try:
         check_somebody_gets_in(broker)
@@ -174,6 +177,9 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     if network_note:
         log_line("warning", "network-not-trusted", text=network_note)
         broker.notes["network"] = [network_note]
+    if server.bound.note:
+        log_line("warning", "connections-bounded", text=server.bound.note)
+        broker.notes["connections"] = [server.bound.note]
     addresses = ", ".join(endpoint_text(*listener.bind) for listener in bound)
     return _Parts(loop, broker, workers, dispatcher, ledger, server, encryption, http, addresses)
 

@@ -11,11 +11,12 @@ from importlib.resources import files
 
 from drupelet.arguments import Parser, path
 from drupelet.command_line import announce, run
+from drupelet.descriptors import raise_limit
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log, set_up
 from gateway import notices
 from gateway.config import GatewayConfig, MqttConfig, default_client_id, load_config
-from gateway.open_files import limit_notices, open_files_max, raise_limit
+from gateway.open_files import limit_notices, open_files_max
 from gateway.routing import Route
 from gateway.state import StateError
 

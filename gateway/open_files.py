@@ -1,14 +1,10 @@
-"""SYNC: the limit of open files, raised to what the followed files may need at most. Source: getrlimit(2).
-
-systemd's default is 1,024, which it lets a service raise. The gateway uses epoll and poll, never select(2), which
-bounds descriptors to 1,023.
-"""
+"""SYNC: how many open files the gateway may need, and what to say where the limit is below that."""
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Sequence
 
+from drupelet.descriptors import hard_limit
 from gateway.config import FileConfig
 from gateway.sources.family import FINISHED_HELD_MAX, HELD_MAX
 
@@ -21,18 +17,10 @@ def open_files_max(files: Sequence[FileConfig]) -> int:
     return OTHERS_MAX + EACH_MAX * sum(file.files_max if file.is_pattern else 1 for file in files)
 
 
-def raise_limit(count: int) -> None:
-    """Raise the soft limit to `count`, as far as the hard limit lets it; never lower it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def limit_notices(files: Sequence[FileConfig]) -> list[str]:
     """Return a sentence where the hard limit is below what the files may need."""
-    needed, hard = open_files_max(files), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if hard == resource.RLIM_INFINITY or needed <= hard:
+    needed, hard = open_files_max(files), hard_limit()
+    if needed <= hard:
         return []
     return [
         f"[[files]] may need {needed} open files and the limit is {hard}: set LimitNOFILE={needed}, or lower files_max"

@@ -2,8 +2,8 @@
 
 | closed | when |
 |---|---|
-| one more than max.connections, or than max.connections.per.ip | at once; LOOPBACK_CONNECTIONS are this machine's |
-| who has not logged in, and has asked for nothing for longest | max.connections are open, and its address has most |
+| one more than connection_bound.py says, or than max.connections.per.ip | at once; some are for this host alone |
+| who has not logged in, and has asked for nothing for longest | as many are open, and its address has most |
 | a silent one | connections.max.idle.ms without a request, and none unanswered |
 | half a request | no byte for STALLED_S, or ahead for AHEAD_S_MAX, while somebody waits for memory |
 | a client that is owed answers | it took no byte for UNREAD_S_MAX |
@@ -21,12 +21,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from drupelet.addresses import endpoint_text, is_loopback
+from drupelet.descriptors import NO_LIMIT
 from drupelet.errors import ConfigurationError, reason
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ProtocolViolation
 from edge_broker.listeners import Listener
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
+from edge_broker.network.connection_bound import connection_bound
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.network.unread import Unread
@@ -54,7 +56,14 @@ def _resolvable(host: str) -> list[bytes] | None:
 class Server:
     """Owner of all client connections; owned by the loop."""
 
-    def __init__(self, config: BrokerConfig, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        dispatcher: Dispatcher,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        open_files_max: int = NO_LIMIT,
+    ) -> None:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.request_bytes_max = config.integer("socket.request.max.bytes")
         self.requests: Pool = dispatcher.requests_pool
@@ -75,7 +84,8 @@ class Server:
         self._sweeping = False
         self.ring: deque[Connection] = deque()
         self._written: list[Connection] = []
-        self._connections_max = config.integer("max.connections")
+        self.bound = connection_bound(config.integer("max.connections"), open_files_max)
+        self._connections_max = self.bound.most
         self._connections_per_ip_max = config.integer("max.connections.per.ip")
         self._connections_by_ip: dict[str, int] = {}
         self._came_from: dict[Connection, tuple[str, str]] = {}
@@ -145,7 +155,7 @@ class Server:
         if len(self.connections) + kept < self._connections_max:
             return "", None
         other = self._to_displace(ip)
-        return "" if other is not None else f"max.connections={self._connections_max}", other
+        return "" if other is not None else self.bound.reason, other
 
     def _to_displace(self, ip: str) -> Connection | None:
         """Whose place one more connection from this address may have, so that nobody alone keeps all others out."""
@@ -176,7 +186,7 @@ class Server:
         return True
 
     def _displace(self, other: Connection, ip: str) -> None:
-        bound = f"max.connections={self._connections_max} are open, and its address has most of them"
+        bound = f"{self.bound.reason}: so many are open, and its address has most of them"
         other.violate(ProtocolViolation(f"{bound}; one from {ip} takes its place"))
         self.closed(other)  # the loop tells it later, and its place is taken now
 

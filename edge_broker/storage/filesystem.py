@@ -14,6 +14,7 @@ from contextlib import suppress
 from resource import RLIMIT_NOFILE, RUSAGE_THREAD, getrlimit, getrusage
 from typing import NamedTuple, Protocol, TypeAlias
 
+from drupelet.descriptors import bounded
 from edge_broker import libc
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -244,7 +245,7 @@ class Disk:
 
     def files_max(self) -> int:
         """The soft limit; see `FileSystem`."""
-        return getrlimit(RLIMIT_NOFILE)[0]
+        return bounded(getrlimit(RLIMIT_NOFILE)[0])
 
     def open(self, path: str) -> File:
         """Open an existing file for reading and writing."""

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 FILES_MIN, FILES_MAX = 64, 4096
 
 
+def files_share(limit: int) -> int:
+    """Return how many of `limit` descriptors are for segments' files; connections need some, too."""
+    return min(max(limit // 2, FILES_MIN), FILES_MAX)
+
+
 class Segment(Protocol):
     """What is asked of a segment here; they are told apart by identity."""
 
@@ -36,7 +41,7 @@ class OpenFiles:
         self.fs = fs
         self._files: OrderedDict[Segment, File] = OrderedDict()
         self._indexes: OrderedDict[Segment, array[int]] = OrderedDict()
-        self._files_max = files_max or min(max(fs.files_max() // 2, FILES_MIN), FILES_MAX)  # connections need some, too
+        self._files_max = files_max or files_share(fs.files_max())
         self._indexes_max = indexes_max
 
     def file(self, segment: Segment) -> File:

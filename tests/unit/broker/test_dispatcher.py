@@ -479,7 +479,7 @@ def test_who_has_most_connections_keeps_nobody_else_out(capsys: pytest.CaptureFi
     assert not logged_in.closing
     assert [one.closing for one in greedy[2:]] == [True] * (places // 2) + [False] * (places // 2 - 2)
     assert len(site.server.connections) == places
-    line = "max.connections=100 are open, and its address has most of them; one from 10.0.0.2 takes its place"
+    line = "max.connections=100: so many are open, and its address has most of them; one from 10.0.0.2 takes its place"
     assert line in capsys.readouterr().err
 
 

@@ -92,3 +92,23 @@ async def test_a_visitor_who_sends_no_request_gets_no_answer(monkeypatch: pytest
     assert await ask(b"GET /metrics HTTP/1.1\r\n") == b""
     assert (await ask(b"GET /health HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nok\n")
     server.close()
+
+
+async def test_connections_that_ask_for_nothing_keep_nobody_out() -> None:
+    """Each would hold a descriptor of the part for five seconds."""
+    server = await serve_http("127.0.0.1", 0, PAGES)
+    port = server.sockets[0].getsockname()[1]
+    idle = []
+    try:
+        for _ in range(http.CONNECTIONS_MAX + 1):
+            idle.append(await asyncio.open_connection("127.0.0.1", port))
+        assert await idle[0][0].read() == b"", "the oldest gives its place up"
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /health HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    finally:
+        for _, writer in idle:
+            writer.close()
+        server.close()
+        await server.wait_closed()
