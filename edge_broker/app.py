@@ -32,7 +32,7 @@ from edge_broker.broker.security import check_somebody_gets_in
 from edge_broker.broker.settling import expire_members, stop_groups
 from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
-from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.config import BrokerConfig, Endpoint, size_problem
 from edge_broker.errors import StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
@@ -177,6 +177,9 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     if network_note:
         log_line("warning", "network-not-trusted", text=network_note)
         broker.notes["network"] = [network_note]
+    if sizes := size_problem(config):
+        log_line("warning", "sizes-contradict", text=sizes)
+        broker.notes["sizes"] = [sizes]
     if server.bound.note:
         log_line("warning", "connections-bounded", text=server.bound.note)
         broker.notes["connections"] = [server.bound.note]

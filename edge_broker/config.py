@@ -391,6 +391,17 @@ class BrokerConfig:
         return as_text(self._values[name])
 
 
+def size_problem(config: BrokerConfig) -> str:
+    """Say that topics may be promised batches which no request brings; empty where that is not so."""
+    batch, request = config.integer("message.max.bytes"), config.integer("socket.request.max.bytes")
+    if batch < request:
+        return ""
+    return (
+        f"message.max.bytes={batch} is not below socket.request.max.bytes={request}, so a batch of that size costs its "
+        "connection; lower the one or raise the other"
+    )
+
+
 def _networks(name: str, text: str) -> Iterable[Network]:
     for word in filter(None, map(str.strip, text.split(","))):
         import ipaddress  # noqa: PLC0415 - 0.25 MB, which most boards do without

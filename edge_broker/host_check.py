@@ -20,7 +20,7 @@ from typing import NamedTuple
 from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
 from drupelet.metrics_access import MetricsAccess
-from edge_broker.config import BrokerConfig
+from edge_broker.config import BrokerConfig, size_problem
 from edge_broker.configuration_check import Checked
 from edge_broker.listeners import METRICS_TOKEN, Listener, inter_broker_listener
 from edge_broker.network.port_check import port_problems
@@ -61,6 +61,8 @@ def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
     for name, endpoint in endpoints:
         for problem, is_lack in port_problems(name, endpoint):
             (lacks if is_lack else notes).append(problem)
+    if sizes := size_problem(config):
+        lacks.append(sizes)
     return HostFindings(list(dict.fromkeys(lacks)), list(dict.fromkeys(notes)))
 
 

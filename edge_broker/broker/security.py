@@ -190,8 +190,8 @@ def check_somebody_gets_in(broker: Broker) -> None:
 
 def check_rights(config: BrokerConfig, state: SecurityState, data_dir: str) -> None:
     """Refuse an authorizer that nobody passes, ConfigurationError."""
-    if config.text("zookeeper.connect"):
-        return  # the cluster may let somebody in
+    if config.text("zookeeper.connect") or config.boolean("allow.everyone.if.no.acl.found"):
+        return  # the cluster may let somebody in; everybody comes in
     if config.text("authorizer.class.name") and not (config.super_users or state.acls or state.damage):
         raise ConfigurationError(
             "authorizer.class.name names an authorizer, and neither super.users nor an ACL lets anybody in: name "

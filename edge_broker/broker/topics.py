@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     AnyTopic: TypeAlias = Topic | DescribedTopic
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+"""Of which clients write nothing and make none."""
 OWN_TOPICS = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})
+"""Which clients are told to be internal, so that a pattern such as `.*` subscribes to none of them."""
 
 
 def metric_name(topic: str) -> str:

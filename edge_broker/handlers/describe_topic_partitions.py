@@ -17,7 +17,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.broker.topics import INTERNAL_TOPICS
+from edge_broker.broker.topics import OWN_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import DESCRIBE_TOPIC_PARTITIONS
 from edge_broker.protocol.messages.describe_topic_partitions import (
@@ -137,7 +137,7 @@ def _topic(
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
+        is_internal=topic.name in OWN_TOPICS,
         partitions=partitions,
     )
 

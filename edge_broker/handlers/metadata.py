@@ -25,7 +25,7 @@ from edge_broker.broker.topic_creation import (
     names_in_metrics,
     room_for_partitions,
 )
-from edge_broker.broker.topics import INTERNAL_TOPICS
+from edge_broker.broker.topics import OWN_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.message import NO_UUID
@@ -205,7 +205,7 @@ def _topic(broker: Broker, context: RequestContext, topic: AnyTopic) -> Metadata
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
+        is_internal=topic.name in OWN_TOPICS,
         partitions=partitions,
     )
 

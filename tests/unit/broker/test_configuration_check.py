@@ -103,6 +103,10 @@ def test_a_good_configuration_exits_0_and_makes_no_data_directory(
             '"zookeeper.connect" = "zk-1:2181"\n"edge.zookeeper.digest.file" = "/nowhere/digest"\n',
             "/nowhere/digest",
         ),
+        (
+            '"message.max.bytes" = 16777216\n',
+            "not below socket.request.max.bytes=16777216",
+        ),
     ],
 )
 def test_what_this_host_lacks_is_a_warning_and_by_strict_a_problem(
@@ -137,6 +141,13 @@ def test_a_port_that_is_taken_is_a_warning_even_with_strict(tmp_path: Path, caps
         assert check("--config", file, "--strict") == 0
     assert "WARNING: " in (error := capsys.readouterr().err)
     assert "something listens now" in error
+
+
+def test_an_authorizer_that_lets_everybody_in_needs_no_super_user(tmp_path: Path) -> None:
+    keys = '"authorizer.class.name" = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"\n'
+    keys += '"listeners" = "PLAINTEXT://127.0.0.1:0"\n"allow.everyone.if.no.acl.found" = true\n'
+    file = written(tmp_path, keys)
+    assert check("--config", file, "--data-dir", str(tmp_path / "data"), "--strict") == 0
 
 
 def test_an_authorizer_that_nobody_passes_needs_the_data_directory_to_be_known(

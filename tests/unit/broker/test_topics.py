@@ -36,6 +36,7 @@ from edge_broker.testing.site import Site
 from edge_broker.testing.steps import carried_out
 from tests.support.half_way import HalfWay
 from tests.support.storage import batch, failing, fill, names_of
+from tests.unit.broker.test_groups_and_ids import find
 from tests.unit.broker.test_produce import code, produce
 
 KERNEL = "9223372036854775807"
@@ -49,6 +50,16 @@ BOOLEAN, INT, LONG, DOUBLE, LIST = 1, 3, 5, 6, 7
 def metadata(*names: str, allow: bool = True) -> MetadataRequest:
     topics = [MetadataRequestTopic(name=name) for name in names]
     return MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
+
+
+def test_topics_of_the_broker_are_told_to_be_internal() -> None:
+    """So that a subscription to `.*` gets no ledger: clients leave out what is internal."""
+    site = Site()
+    site.topic("t")
+    find(site.client(), "g")
+    told = site.client().ask(METADATA, MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    internal = {topic.name: topic.is_internal for topic in told.topics}
+    assert internal == {"t": False, "__consumer_offsets": True, "__edge_ledger": True}
 
 
 def test_an_unknown_topic_is_made_and_its_leader_returned_at_once() -> None:
