@@ -104,6 +104,7 @@ class Broker:
 
         self.cluster = self.topics.cluster = self.groups.cluster = cluster
         cluster.on_deleted = partial(forget_deleted, self)
+        cluster.on_moved = self.effects.shown
 
     def advance(self, log: PartitionLog) -> None:
         """Let a log show what it may, whenever one of its ends may have moved."""

@@ -30,6 +30,7 @@ from drupelet.addresses import is_loopback
 from edge_broker.broker.closed_ports import ClosedPorts
 from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.leaders import NOBODY, Node
+from edge_broker.broker.lease_waits import LeaseUnproved, LeaseWaits
 from edge_broker.broker.ledger_entries import LedgerEntries
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.election import is_offline, may_take_over
@@ -102,6 +103,9 @@ class Cluster:
         self._names_of = -1  # which of the image's changes they are of
         self.on_deleted: Callable[[Sequence[DeletedTopic]], None] = lambda topics: None
         """Hears of topics that are gone before any request does."""
+        self.on_moved: Callable[[PartitionLog], None] = lambda log: None
+        """Has those that wait for a log ask again; what it leaves is the caller's to apply."""
+        self._lease_waits = LeaseWaits(member)
         self._producer_ids = ProducerIds(member.ask, member.unreadable)
         self._security: SecurityNode | None = None
 
@@ -125,9 +129,15 @@ class Cluster:
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             self._waiters += [each for each in waiters if not each.look()]
+        self._look_at_lease()
+
+    def _look_at_lease(self) -> None:
+        for log in self._lease_waits.look():
+            self.on_moved(log)
 
     def tick(self, now_ms: float) -> None:
         """Time has passed."""
+        self._look_at_lease()
         if any(now_ms >= each.until_ms for each in self._waiters):
             waiters, self._waiters = self._waiters, []
             for each in waiters:
@@ -322,8 +332,11 @@ class Cluster:
 
     # writes
 
-    def check_append(self, log: PartitionLog, *, all_in_sync: bool) -> None:
-        """Refuse what may not be appended now; `all_in_sync`: it comes with acks=all."""
+    def check_append(self, log: PartitionLog, *, all_in_sync: bool, waits: bool = False) -> None:
+        """Refuse what may not be appended now; `all_in_sync`: it comes with acks=all.
+
+        LeaseUnproved where it `waits` until that is known (broker/lease_waits.py).
+        """
         if log.topic == JOURNAL_TOPIC:
             return
         found = self.member.partitions.get(PartitionId(log.topic, log.partition))
@@ -333,6 +346,8 @@ class Cluster:
             text = f"fewer than min.insync.replicas ({found.needed}) keep up; nothing was written"
             raise Refusal(error, f"{log.topic}-{log.partition}: {text}")
         if error is not ErrorCode.NONE:
+            if waits and self._lease_waits.waits(log):
+                raise LeaseUnproved
             raise self.not_led(log.topic, log.partition)
 
     def left_behind(self, log: PartitionLog, leader_epoch: int) -> Refusal | None:
@@ -352,6 +367,15 @@ class Cluster:
                 text = f"fewer than min.insync.replicas of {log.topic}-{log.partition} have what was written"
                 return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
         return None
+
+    def waited_in_vain(self, log: PartitionLog) -> Refusal | None:
+        """Why what was not appended is refused in time; where the lease is unproved all behind it is refused, too."""
+        self.member.now_ms = self._now_ms()
+        if self.member.lease_holds():
+            return None
+        self._lease_waits.refuse(log)
+        text = f"ZooKeeper did not say in time who leads {log.topic}-{log.partition}; nothing was written, retry"
+        return Refusal(ErrorCode.REQUEST_TIMED_OUT, text)
 
     def log_moved(self, log: PartitionLog) -> None:
         """A log was written, or the disk has confirmed more."""

@@ -53,6 +53,9 @@ class Write:
     and through them no request.
     """
 
+    waits_for_lease = False
+    """True where it waits in line until a board of a cluster knows whether it leads; else it is refused meanwhile."""
+
     __slots__ = (
         "__weakref__",
         "appended",
@@ -136,8 +139,9 @@ class Write:
     def _lead_in(self, cluster: Cluster, log: PartitionLog) -> None:
         """Have it appended by the leader alone; what a worker has begun to write stays of the epoch in which it was."""
         if self.writing is None:
-            cluster.check_append(log, all_in_sync=self.needs == _SYNCED)
-            self.cluster, self.epoch = cluster, log.leader_epoch
+            self.cluster = cluster
+            cluster.check_append(log, all_in_sync=self.needs == _SYNCED, waits=self.waits_for_lease)
+            self.epoch = log.leader_epoch
 
     def _wait_for(self, checking: Checking) -> None:
         """Leave the records to a check, which goes on as long as this write is open: its request may be forgotten."""
@@ -173,8 +177,9 @@ class Write:
     def late(self) -> None:
         """It is not settled in time."""
         refusal = None
-        if self.cluster is not None and self.appended is not None and self.log is not None:
-            refusal = self.cluster.late(self.log)
+        if self.cluster is not None and self.log is not None:
+            asked = self.cluster.waited_in_vain if self.appended is None else self.cluster.late
+            refusal = asked(self.log)
         text = "the disk did not confirm the write in time; retry"
         self.fail(refusal or Refusal(ErrorCode.REQUEST_TIMED_OUT, text))
 

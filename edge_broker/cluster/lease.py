@@ -35,6 +35,10 @@ class Lease:
         """The session has ended."""
         self._proved_ms = NEVER
 
+    def may_live(self, now_ms: float) -> bool:
+        """Whether the session may not have ended yet, by this clock."""
+        return now_ms < self._proved_ms + self._timeout_ms
+
     def holds(self, now_ms: float) -> bool:
         """Whether nobody can have been told that this broker is gone."""
         return now_ms < self._proved_ms + self._timeout_ms * 2 / 3

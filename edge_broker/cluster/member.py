@@ -198,6 +198,10 @@ class ClusterMember:
         """As Surroundings."""
         return self._lease.holds(self.now_ms)
 
+    def session_may_live(self) -> bool:
+        """Whether the ensemble may still hold the session, by this broker's clock."""
+        return self._lease.may_live(self.now_ms)
+
     def out(self, effect: Effect) -> None:
         """As Surroundings."""
         self.effects.append(effect)

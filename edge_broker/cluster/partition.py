@@ -412,6 +412,11 @@ class Partition:
             self.leading.closed.update(dict.fromkeys(members, self._around.now_ms))
             self.keep_in_sync()
 
+    def leads_unproved(self) -> bool:
+        """Whether this broker leads as far as it knows, and cannot know it while its lease is not proved."""
+        leads = self.role is Role.LEADING and self.leading is not None and self.state is not None
+        return leads and not self._around.lease_holds()
+
     def append_error(self, *, all_in_sync: bool) -> ErrorCode:
         """Whether a produce may be appended; `all_in_sync`: acks=all."""
         if self.role is not Role.LEADING or self.leading is None or self.state is None:

@@ -57,6 +57,7 @@ class _Part(Write):
     """One partition of a request."""
 
     __slots__ = ("context", "index", "topic")
+    waits_for_lease = True
 
     def __init__(self, context: RequestContext, topic: str, data: PartitionProduceData, needs: Needs) -> None:
         super().__init__(None, data.records, needs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import urllib.error
 import urllib.request
@@ -11,13 +12,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.conformance.test_cluster import Written, assert_each_once
+from tests.conformance.test_cluster import Written, assert_each_once, read_all
 from tests.support import runtimes
 from tests.support.board_cluster import BoardCluster
 from tests.support.broker_cluster import RECOVERY_S
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
+
+SESSION_MS = 6_000
+ATTEMPTS = 5
 
 
 @pytest.fixture
@@ -39,6 +43,53 @@ def health(board: EdgeBroker) -> str:
     except urllib.error.HTTPError as refused:
         with refused:
             return f"{refused.code} {refused.read().decode()}"
+
+
+def test_a_zookeeper_that_is_silent_for_a_moment_keeps_the_order_of_writes(tmp_path: Path) -> None:
+    """The producer is not idempotent and has several requests on their way."""
+    settings = {"zookeeper.session.timeout.ms": SESSION_MS}
+    with ZooKeeperEnsemble(tmp_path) as ensemble, BoardCluster(tmp_path, ensemble, settings=settings) as cluster:
+        for number in range(ATTEMPTS):
+            topic = cluster.make_topic(f"t{number}")
+            if silence(cluster, topic):
+                return
+        pytest.fail(f"in {ATTEMPTS} attempts the session ended before ZooKeeper answered again")
+
+
+def sessions_ended(board: EdgeBroker) -> int:
+    return board.log_path.read_text().count("what=Expired")
+
+
+def silence(cluster: BoardCluster, topic: str) -> bool:
+    """Stop ZooKeeper until a lease is not proved, and compare the order; False where the session ended meanwhile."""
+    wait_until(lambda: all("ok" in health(each)[:2] for each in cluster.boards), RECOVERY_S, "all is well")
+    leader = cluster.leader(topic)
+    ended = sessions_ended(leader)
+    written = Written(cluster, topic, linger_ms=0, max_in_flight_requests_per_connection=5, batch_num_messages=1)
+    for server in cluster.ensemble.servers:
+        server.send_signal(signal.SIGSTOP)
+    try:
+        count = 0
+
+        def is_silent() -> bool:
+            nonlocal count
+            written.write(1, f"{count:05}")
+            count += 1
+            return health(leader).startswith("503 ZooKeeper does not answer")
+
+        wait_until(is_silent, RECOVERY_S, "the leader's lease is not proved any more")
+        for _ in range(20):
+            written.write(1, f"{count:05}")
+            count += 1
+    finally:
+        for server in cluster.ensemble.servers:
+            server.send_signal(signal.SIGCONT)
+    answered = written.end()
+    if sessions_ended(leader) != ended or cluster.leader(topic) is not leader:
+        return False
+    values = [value for value, _ in read_all(cluster, topic, 1)]
+    assert values == sorted(answered), "each once, in the order in which they were sent"
+    return True
 
 
 def test_nothing_is_acked_until_there_is_a_majority_again(cluster: BoardCluster) -> None:

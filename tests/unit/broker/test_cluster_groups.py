@@ -123,8 +123,8 @@ class StandIn:
     def surely_leads(self, topic: str, partition: int) -> bool:
         return self.sure and self.epoch_led(topic, partition) is not None
 
-    def check_append(self, log: PartitionLog, *, all_in_sync: bool) -> None:
-        assert (log.topic, all_in_sync) == (OFFSETS_TOPIC, True)
+    def check_append(self, log: PartitionLog, *, all_in_sync: bool, waits: bool) -> None:
+        assert (log.topic, all_in_sync, waits) == (OFFSETS_TOPIC, True, False)
         if log.partition not in self.epochs:
             raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another one leads")
         if not self.others_keep_up:

@@ -16,3 +16,14 @@ def test_it_lasts_two_thirds_of_the_timeout_from_what_was_sent() -> None:
     assert lease.holds(4999), "an older proof takes nothing back"
     lease.end()
     assert not lease.holds(1000)
+
+
+def test_the_session_may_live_for_all_of_the_timeout() -> None:
+    lease = Lease()
+    lease.begin(6000)
+    assert not lease.may_live(0)
+    lease.proved(1000)
+    assert lease.may_live(6999)
+    assert not lease.may_live(7000)
+    lease.end()
+    assert not lease.may_live(1000)
