@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ import psutil
 
 from tests.benchmarks import clients
 from tests.benchmarks.disk import latency_figures
+from tests.benchmarks.figures import Figures, Rounds, table
 from tests.benchmarks.load import end_to_end, wait_in_vain, woken
 from tests.benchmarks.readings import unpacking_s, write_readings
 from tests.support.kafka_reading import create_topic
@@ -47,7 +48,8 @@ CONSUMERS, POLL_MS, POLLS_S = 200, 500, 10
 SMALL_SETTINGS = {"log.cleaner.dedupe.buffer.size": 4_194_304, "offsets.topic.num.partitions": 1}
 
 Broker = EdgeBroker | ApacheKafka
-Figures = dict[str, dict[str, float]]
+Part = Callable[[str], AbstractContextManager[None]]
+"""Begins a part of the measurement, which may fail without the others."""
 
 
 class Rival(NamedTuple):
@@ -164,26 +166,25 @@ def measure_start(rival: Rival, directory: Path) -> Figures:
         return {"start to first Metadata": {"s": start_s}, "idle": {"rss_mb": rss_mb(broker), "cpu_percent": idle}}
 
 
-def measure_loads(rival: Rival, directory: Path, scale: float, report: Callable[[str], None]) -> Figures:
+def measure_loads(rival: Rival, directory: Path, scale: float, figures: Figures, part: Part) -> None:
     """Every load against one broker, the consumer and the latency test, then the synced load against a second one."""
-    figures: Figures = {}
     for synced in (False, True):
         with rival.make(directory / f"load-{synced}", synced) as broker:
             time.sleep(SETTLE_S)
             for load in (load for load in LOADS if load.synced == synced):
-                report(load.name)
-                figures[load.name] = produce(broker, load, topic_of(load), scale, directory)
-            if not synced:
-                report("consume")
+                with part(load.name):
+                    figures[load.name] = produce(broker, load, topic_of(load), scale, directory)
+            if synced:
+                continue
+            with part("consume 1 KB"):
                 figures["consume 1 KB"] = consume(broker, topic_of(LOADS[1]), scale, directory)
-                report("latency")
+            with part("end to end, one 100 B record at a time, acks=1"):
                 figures["end to end, one 100 B record at a time, acks=1"] = clients.end_to_end(
                     broker.bootstrap, "latency", int(4000 * scale), "1", directory
                 )
-                report("long polls")
+            with part("long polls"):
                 figures |= measure_polls(broker, int(2000 * scale))
-                figures["after load"] = {"rss_mb": rss_mb(broker)}
-    return figures
+            figures["after load"] = {"rss_mb": rss_mb(broker)}
 
 
 def measure_polls(broker: Broker, messages: int) -> Figures:
@@ -248,36 +249,6 @@ def topic_of(load: Load) -> str:
     return f"bench-{LOADS.index(load)}"
 
 
-def medians(rounds: list[Figures]) -> Figures:
-    """The median of every figure over the rounds."""
-    return {
-        row: {figure: statistics.median(one[row][figure] for one in rounds) for figure in rounds[0][row]}
-        for row in rounds[0]
-    }
-
-
-def _shown(value: float | None) -> str:
-    """A figure in a table; what one side does not have is a dash."""
-    if value is None:
-        return "–"
-    return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
-
-
-def table(results: dict[str, Figures]) -> str:
-    """A Markdown table: each figure of each rival, and the edge broker's ratio to each of the others."""
-    names = list(results)
-    first, others = names[0], names[1:]
-    lines = ["| measured | " + " | ".join(names) + " | " + " | ".join(f"ratio to {name}" for name in others) + " |"]
-    lines.append("|---|" + "---:|" * (len(names) + len(others)))
-    for row in results[first]:
-        for figure, ours in results[first][row].items():
-            values = [results[name][row].get(figure) for name in names]
-            shown = [_shown(value) for value in values]
-            ratios = [f"{ours / value:.2f}" if value else "–" for value in values[1:]]
-            lines.append(f"| {row}: {figure} | " + " | ".join(shown + ratios) + " |")
-    return "\n".join(lines)
-
-
 def main() -> int:
     """Run the comparison; 0 when every row was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -289,28 +260,31 @@ def main() -> int:
         rivals = [edge_broker(install_wheel(directory / "here"))]
         rivals.append(apache_kafka("Kafka, stock", "1g", STOCK, {}))
         rivals.append(apache_kafka("Kafka, smallest", "96m", SMALLEST, SMALL_SETTINGS))
-        rounds: dict[str, list[Figures]] = {rival.name: [] for rival in rivals}
+        rounds = Rounds(rival.name for rival in rivals)
         for number in range(options.rounds):
             for rival in rivals[:: -1 if number % 2 else 1]:
                 with tempfile.TemporaryDirectory(dir=directory) as place:
 
-                    def report(what: str, rival: Rival = rival, number: int = number) -> None:
-                        print(
-                            f"round {number + 1}/{options.rounds}  {rival.name:16} {what}", file=sys.stderr, flush=True
-                        )
+                    def part(what: str, rival: Rival = rival, number: int = number) -> AbstractContextManager[None]:
+                        head = f"round {number + 1}/{options.rounds}  {rival.name:16}"
+                        print(head, what, file=sys.stderr, flush=True)
+                        return rounds.part(rival.name, what)
 
-                    report("start, idle")
-                    figures = measure_start(rival, Path(place))
-                    figures |= measure_loads(rival, Path(place), options.scale, report)
-                    rounds[rival.name].append(figures)
-    results = {name: medians(figures) for name, figures in rounds.items()}
+                    figures = rounds.begin(rival.name)
+                    with part("start, idle"):
+                        figures |= measure_start(rival, Path(place))
+                    with part("loads"):
+                        measure_loads(rival, Path(place), options.scale, figures, part)
+    results = rounds.medians()
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(
-        json.dumps({"rounds": options.rounds, "scale": options.scale, "medians": results, "all": rounds}, indent=1)
+        json.dumps(
+            {"rounds": options.rounds, "scale": options.scale, "medians": results, "all": rounds.by_name}, indent=1
+        )
     )
     print(table(results))
     print(f"\nJSON: {RESULTS.relative_to(ROOT)}")
-    return 0
+    return rounds.finish()
 
 
 if __name__ == "__main__":

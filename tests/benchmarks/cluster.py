@@ -30,15 +30,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import ElectionType, TopicPartition
 
 from tests.benchmarks import clients
-from tests.benchmarks.broker import ROOT, STOCK, Figures, cpu_s, install_wheel, medians, rss_mb, table
+from tests.benchmarks.broker import ROOT, STOCK, Part, cpu_s, install_wheel, rss_mb
 from tests.benchmarks.disk import percentile
+from tests.benchmarks.figures import Figures, Rounds, table
 from tests.benchmarks.pauses import Pauses
 from tests.fault.disk import FuseDisk
 from tests.support.apache_cluster import kraft_cluster, zookeeper_cluster
@@ -58,6 +59,7 @@ ASKED, EACH_PER_S = 20, 10
 SETTLE_S, IDLE_S = 10, 20
 AWAY_BYTES, AWAY_RECORD = 300_000_000, 10_000
 STALL_S, STALLS_S = 2.0, 20.0
+ASK_AGAIN_S, EVENLY_S = 10.0, 240
 
 
 class Side(NamedTuple):
@@ -142,72 +144,79 @@ def measure_idle(side: Side) -> Figures:
     return {f"idle, {MANY} partitions": figures}
 
 
-def measure_rates(side: Side, directory: Path, scale: float, report: Callable[[str], None]) -> Figures:
-    """The loads, each on a topic of its own."""
-    figures: Figures = {}
-    for number, load in enumerate(LOADS):
-        report(load.name)
-        topic = side.brokers.make_topic(f"load-{number}", PARTITIONS, **load.config)
-        records = int(load.records * scale)
-        before = side.cpu_s()
-        found = clients.produce(
-            side.brokers.bootstrap,
-            topic,
-            records,
-            load.size,
-            ("acks=all", "batch.size=65536", "linger.ms=5"),
-            directory,
-        )
-        found["brokers_cpu_us_per_record"] = (side.cpu_s() - before) / records * 1e6
-        figures[load.name] = found
+def measure_load(side: Side, number: int, directory: Path, scale: float) -> Figures:
+    """One of the loads, on a topic of its own."""
+    load = LOADS[number]
+    topic = side.brokers.make_topic(f"load-{number}", PARTITIONS, **load.config)
+    records = int(load.records * scale)
+    before = side.cpu_s()
+    properties = ("acks=all", "batch.size=65536", "linger.ms=5")
+    found = clients.produce(side.brokers.bootstrap, topic, records, load.size, properties, directory)
+    found["brokers_cpu_us_per_record"] = (side.cpu_s() - before) / records * 1e6
+    return {load.name: found}
+
+
+def measure_memory(side: Side) -> Figures:
+    """What the loads leave."""
     as_they_end = max(map(rss_mb, side.brokers.boards))
     time.sleep(SETTLE_S)  # the heap's free pages are given back now and then
     after = max(map(rss_mb, side.brokers.boards))
-    figures["after the loads"] = {"rss_mb_of_a_broker": after, "rss_mb_as_they_end": as_they_end}
-    return figures
+    return {"after the loads": {"rss_mb_of_a_broker": after, "rss_mb_as_they_end": as_they_end}}
 
 
-def measure_pauses(side: Side, report: Callable[[str], None]) -> Figures:
-    """What producers wait while a broker is killed, and while it is stopped in peace."""
-    figures: Figures = {}
-    for row, number, end in (
-        ("controlled shutdown", 1, lambda broker: broker.stop(120)),
-        (f"a leader killed, sessions of {SESSION_MS / 1000:g} s", 2, lambda broker: broker.kill()),
-    ):
-        report(row)
-        wait_led_evenly(side.brokers)
-        broker = side.brokers.board(number)
-        led = [n for n, found in side.brokers.partitions("many").items() if found.leader == number]
-        with Pauses(side.brokers.bootstrap, "many", led[:: max(1, len(led) // ASKED)], EACH_PER_S) as pauses:
-            pauses.wait_answers(3 * EACH_PER_S)
-            floor = max(pauses.longest_ms.values())
-            pauses.begin()
-            end(broker)
-            pauses.wait_answers()
-        waited = sorted(pauses.longest_ms.values())
-        figures[row] = {
+ENDS: dict[str, tuple[int, Callable[[Process], None]]] = {
+    "controlled shutdown": (1, lambda broker: broker.stop(120)),
+    f"a leader killed, sessions of {SESSION_MS / 1000:g} s": (2, lambda broker: broker.kill()),
+}
+"""How a broker of this number goes, by row."""
+
+
+def measure_pause(side: Side, row: str) -> Figures:
+    """What producers wait while a broker is killed, or stopped in peace."""
+    number, end = ENDS[row]
+    wait_led_evenly(side.brokers)
+    broker = side.brokers.board(number)
+    led = [n for n, found in side.brokers.partitions("many").items() if found.leader == number]
+    with Pauses(side.brokers.bootstrap, "many", led[:: max(1, len(led) // ASKED)], EACH_PER_S) as pauses:
+        pauses.wait_answers(3 * EACH_PER_S)
+        floor = max(pauses.longest_ms.values())
+        pauses.begin()
+        end(broker)
+        pauses.wait_answers()
+    waited = sorted(pauses.longest_ms.values())
+    broker.start()
+    side.brokers.wait_in_sync("many")
+    return {
+        row: {
             "partitions_led": len(led),
             "median_ms": statistics.median(waited),
             "p99_ms": percentile(waited, 99),
             "longest_ms": waited[-1],
             "longest_before_ms": floor,
         }
-        broker.start()
-        side.brokers.wait_in_sync("many")
-    return figures
+    }
 
 
 def wait_led_evenly(brokers: BrokerCluster[Any]) -> None:
-    """Wait until each broker leads about its share: a cluster gives the lead back once in a while; this asks for it."""
+    """Wait until each broker leads its share: a cluster gives the lead back once in a while; this asks for it.
+
+    It asks again now and then: a controller that does not know yet that a broker is back refuses some.
+    """
     brokers.wait_in_sync("many")
     asked = [TopicPartition("many", number) for number in range(MANY)]
-    brokers.admin.elect_leaders(ElectionType.PREFERRED, asked).result(60)
+    due_s = time.monotonic()
 
     def evenly() -> bool:
+        nonlocal due_s
         led = [each.leader for each in brokers.partitions("many").values()]
-        return all(led.count(number) == MANY // 3 for number in (1, 2, 3))
+        if all(led.count(number) == MANY // 3 for number in (1, 2, 3)):
+            return True
+        if time.monotonic() >= due_s:
+            brokers.admin.elect_leaders(ElectionType.PREFERRED, asked).result(60)
+            due_s = time.monotonic() + ASK_AGAIN_S
+        return False
 
-    wait_until(evenly, 60, "each broker leads its share")
+    wait_until(evenly, EVENLY_S, "each broker leads its share")
 
 
 def measure_catching_up(side: Side, directory: Path) -> Figures:
@@ -246,17 +255,21 @@ def measure_disk(directory: Path) -> float:
     return AWAY_BYTES / 1e6 / took
 
 
-def measure_side(make: Callable[[Path], Any], directory: Path, scale: float, report: Callable[[str], None]) -> Figures:
-    """All of a cluster."""
-    report("start")
-    with make(directory) as side:
-        report("idle")
-        figures: Figures = measure_idle(side)
-        figures |= measure_rates(side, directory, scale, report)
-        figures |= measure_pauses(side, report)
-        report("catching up")
-        figures |= measure_catching_up(side, directory)
-    return figures
+def measure_side(make: Callable[[Path], Any], directory: Path, scale: float, figures: Figures, part: Part) -> None:
+    """All of a cluster, part by part, into `figures`."""
+    with part("start"), make(directory) as side:
+        with part("idle"):
+            figures |= measure_idle(side)
+        for number, load in enumerate(LOADS):
+            with part(load.name):
+                figures |= measure_load(side, number, directory, scale)
+        with part("memory"):
+            figures |= measure_memory(side)
+        for row in ENDS:
+            with part(row):
+                figures |= measure_pause(side, row)
+        with part("catching up"):
+            figures |= measure_catching_up(side, directory)
 
 
 def measure_stalls(directory: Path, report: Callable[[str], None]) -> Figures:
@@ -324,24 +337,27 @@ def main() -> int:
             return catch_up_alone(directory)
         python = install_wheel(directory / "here", extra="[cluster]")
         sides = {**SIDES, EDGE: lambda place: edge(place, python)}
-        rounds: dict[str, list[Figures]] = {each: [] for each in names}
+        rounds = Rounds(names)
         disk = []
         for number in range(options.rounds):
             for each in names[:: -1 if number % 2 else 1]:
                 with tempfile.TemporaryDirectory(dir=directory) as place:
 
-                    def report(what: str, each: str = each, number: int = number) -> None:
-                        print(f"round {number + 1}/{options.rounds}  {each:12} {what}", file=sys.stderr, flush=True)
+                    def part(what: str, each: str = each, number: int = number) -> AbstractContextManager[None]:
+                        head = f"round {number + 1}/{options.rounds}  {each:12}"
+                        print(head, what, file=sys.stderr, flush=True)
+                        return rounds.part(each, what)
 
                     disk.append(measure_disk(Path(place)))
-                    rounds[each].append(measure_side(sides[each], Path(place), options.scale, report))
-                    report(json.dumps(rounds[each][-1]))  # else a round that fails takes all before it along
-        results = {each: medians(figures) for each, figures in rounds.items()}
+                    figures = rounds.begin(each)
+                    measure_side(sides[each], Path(place), options.scale, figures, part)
+                    print(json.dumps(figures), file=sys.stderr, flush=True)  # should the whole run be ended
+        results = rounds.medians()
         stalls = None
         if EDGE in names and os.geteuid() == 0:
-            with tempfile.TemporaryDirectory(dir=directory) as place:
+            with tempfile.TemporaryDirectory(dir=directory) as place, rounds.part(EDGE, "a card that stalls"):
                 stalls = measure_stalls(Path(place), lambda what: print(what, file=sys.stderr, flush=True))
-    found = {"rounds": options.rounds, "scale": options.scale, "medians": results, "all": rounds}
+    found = {"rounds": options.rounds, "scale": options.scale, "medians": results, "all": rounds.by_name}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({**found, "disk_mb_per_s": disk, "stalls": stalls}, indent=1))
     print(table(results))
@@ -349,7 +365,7 @@ def main() -> int:
     for row, figures in (stalls or {}).items():
         print(f"{row}: " + ", ".join(f"{figure} {value:,.0f}" for figure, value in figures.items()))
     print(f"\nJSON: {RESULTS.relative_to(ROOT)}")
-    return 0
+    return rounds.finish()
 
 
 if __name__ == "__main__":

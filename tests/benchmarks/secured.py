@@ -41,9 +41,10 @@ from confluent_kafka.admin import (
 )
 
 from tests.benchmarks import clients, librdkafka, shaped_loopback
-from tests.benchmarks.broker import ROOT, SETTLE_S, Figures, cpu_s, install_wheel, medians, rss_mb, table
+from tests.benchmarks.broker import ROOT, SETTLE_S, cpu_s, install_wheel, rss_mb
 from tests.benchmarks.debian import JAVA, DebianRoot
 from tests.benchmarks.disk import percentile
+from tests.benchmarks.figures import Figures, medians, table
 from tests.benchmarks.secured_clients import Crowd, Door, Flood, flooding, honest
 from tests.benchmarks.secured_floor import floors
 from tests.benchmarks.secured_steps import steps
