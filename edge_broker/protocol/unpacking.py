@@ -2,7 +2,7 @@
 
 | codec | by | a piece ends | refused, though Kafka acks it |
 |---|---|---|---|
-| gzip | the standard library | anywhere | bytes behind the member, a second member: librdkafka does not read it |
+| gzip | the standard library | anywhere | bytes after the member, a second member: librdkafka skips it silently |
 | snappy | cramjam | behind a block; without the Java library's framing it is one | bytes behind the last block |
 | lz4 | lz4 | anywhere | bytes behind the frame, a wrong content checksum: librdkafka stops |
 | zstd | zstandard | anywhere, after 128 KiB at most | |

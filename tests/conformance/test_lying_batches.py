@@ -57,6 +57,7 @@ STRICTER_PACKED = {
 }
 STRICTER_PAYLOADS = {
     "gzip with a byte behind it",
+    "gzip of two members",
     "snappy with a byte behind it",
     "lz4 with a byte behind it",
     "lz4 twice",

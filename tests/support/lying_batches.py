@@ -198,6 +198,7 @@ def _payloads() -> dict[str, tuple[str, bytes]]:
         found[f"{name} with a byte behind it"] = (name, content + b"\x01")
         found[f"{name} twice"] = (name, content + content)
         found[f"{name} with no records inside"] = (name, PACKERS[name](b""))
+    found["gzip of two members"] = ("gzip", PACKERS["gzip"](ONE) + PACKERS["gzip"](record(1)))
     found["gzip with a wrong CRC"] = ("gzip", gz[:-8] + b"\0\0\0\0" + gz[-4:])
     found["gzip with a wrong length"] = ("gzip", gz[:-4] + b"\0\0\0\0")
     found["snappy that claims 2^31-1 bytes"] = ("snappy", unsigned(2**31 - 1) + b"\0a")
