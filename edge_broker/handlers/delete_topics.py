@@ -257,6 +257,15 @@ def _deletable(broker: Broker, context: RequestContext, asked: _Asked, result: D
     return topic
 
 
+def _authorize_unnamed(broker: Broker, context: RequestContext, topic: AnyTopic) -> None:
+    """Refuse a topic that was given by its id, without its name, for a session that may not describe it."""
+    try:
+        broker.topics.authorize(context, topic.name, Operation.DELETE)
+    except Refusal as refusal:
+        text = f"{context.session.principal} has no right to the topic of id {id_text(topic.topic_id)}"
+        raise Refusal(refusal.code, f"{text}; an administrator may give it") from None
+
+
 def _allowed(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> AnyTopic:
     """The topic, if the session may delete it; one that it may not describe is not told to be there, nor its name."""
     topics, rights = broker.topics, broker.rights
@@ -265,6 +274,8 @@ def _allowed(broker: Broker, context: RequestContext, asked: _Asked, result: Del
         topic = topics.by_id(asked.topic_id)
         if not deletes_all and topics.shown_to(context, topic.name):
             result.name = topic.name
+        elif not deletes_all:
+            _authorize_unnamed(broker, context, topic)
     else:
         if not deletes_all:
             topics.authorize(context, asked.name, Operation.DESCRIBE)

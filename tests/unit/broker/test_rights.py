@@ -198,6 +198,7 @@ def test_a_topic_that_may_not_be_seen_is_not_told_to_be_there() -> None:
     asked = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)])
     (answer,) = client(site).ask(api.DELETE_TOPICS, asked, 6).responses
     assert (answer.name, answer.error_code) == (None, failed)
+    assert "'t'" not in answer.error_message, "nor does the sentence tell its name"
     use(site, *allow(TOPIC, "t", Operation.DESCRIBE))
     (answer,) = client(site).ask(api.DELETE_TOPICS, asked, 6).responses
     assert (answer.name, answer.error_code) == ("t", failed)
