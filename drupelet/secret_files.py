@@ -36,23 +36,46 @@ class Secret:
 
 
 def check_private(path: str | Path, named: str) -> None:
-    """Refuse a file that any user of this host may read; `named` is its key, for the ConfigurationError."""
+    """Refuse a file that other users of this host may read or change; `named` is its key, for the ConfigurationError.
+
+    A link or a pipe is taken: what it leads to counts.
+    """
     try:
-        mode = os.stat(path).st_mode
+        status = os.stat(path)
     except OSError as error:
         raise ConfigurationError(f"{named} is {path}, which cannot be read: {reason(error)}.") from error
-    if not stat.S_ISREG(mode):
+    check_status(status, path, named)
+
+
+def check_status(status: os.stat_result, path: str | Path, named: str) -> None:
+    """As `check_private`, of a file that is open already: fstat tells what was opened, whatever the path is now."""
+    mode = status.st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
     if mode & _NOT_ALLOWED:
         raise ConfigurationError(f"{named} is {path}, which other users of this host may use: chmod 600 {path}.")
+    if status.st_uid not in _owners():
+        raise ConfigurationError(
+            f"{named} is {path}, which belongs to another user (uid {status.st_uid}), who may change it: "
+            f"chown it to the service's user, or to root."
+        )
+
+
+def _owners() -> set[int]:
+    """Root, this process's user, and who called sudo."""
+    owners = {0, os.geteuid()}
+    caller = os.environ.get("SUDO_UID", "")
+    return owners | {int(caller)} if os.geteuid() == 0 and caller.isdecimal() else owners
 
 
 def first_line(path: str | Path, named: str) -> str:
     """The first line of a private file, without its end. ConfigurationError where it cannot be read, or is empty."""
-    check_private(path, named)
     try:
         with open(path, encoding="utf-8") as file:
+            check_status(os.fstat(file.fileno()), path, named)
             text = file.read(SECRET_BYTES_MAX).split("\n", 1)[0].removesuffix("\r")
+    except IsADirectoryError:
+        raise ConfigurationError(f"{named} is {path}, which is no file: name the file.") from None
     except OSError as error:
         raise ConfigurationError(f"{named} is {path}, which cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:

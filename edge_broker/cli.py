@@ -210,12 +210,13 @@ def _tool(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from edge_broker.config import parse_endpoint, read_config  # noqa: PLC0415 - --help needs none of it
     from edge_broker.ensemble import check_ensemble  # noqa: PLC0415
-    from edge_broker.host_check import check_data_dir  # noqa: PLC0415
+    from edge_broker.host_check import check_data_dir, check_own_secrets  # noqa: PLC0415
     from edge_broker.listeners import read_listeners  # noqa: PLC0415
 
     check_data_dir(options.data_dir)
     text = _read(options.config) if options.config else None
     config = read_config(text, options.config or "", options.set)
+    check_own_secrets(config)
     check_ensemble(config)
     listen = parse_endpoint("--listen", options.listen) if options.listen is not None else None
     advertise = parse_endpoint("--advertise", options.advertise) if options.advertise else None

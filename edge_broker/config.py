@@ -6,7 +6,7 @@ reading of the environment.
 Source: Kafka documentation, "Broker Configs".
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from drupelet.addresses import host_and_port
@@ -25,6 +25,8 @@ from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
+CERTIFICATES = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain")
+"""Hidden as Apache Kafka hides them, though no secrets: anybody may read them in a file."""
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 Network: TypeAlias = "IPv4Network | IPv6Network"
 Refuse: TypeAlias = Callable[[ConfigurationError], None]
@@ -331,6 +333,8 @@ class BrokerConfig:
             raise ConfigurationError(unknown_key(unknown[0], KEYS))
         self._values = {key.name: self.explicit.get(key.name, key.default) for key in KEYS.values()}
         self.super_users: frozenset[str] = frozenset()
+        self.secrets_of_file: Sequence[str] = ()
+        """Keys whose secret stands in the file itself, which is private then (drupelet/secret_files.py)."""
         for check in (self._check_writers, self._check_super_users, self._check_timeouts, self._check_retention):
             try:
                 check()
@@ -466,14 +470,17 @@ def read_config(
     except ConfigurationError as error:
         refuse(error)
         values = {}
-    for name, raw in _flat(values, ""):
+    in_file = dict(_flat(values, ""))
+    for name, raw in in_file.items():
         take(name, raw, f"in {file_name}")
     for assignment in assignments:
         try:
             take(*_assigned(assignment), "in --set")
         except ConfigurationError as error:
             refuse(error)
-    return BrokerConfig(explicit, file_name, refuse)
+    config = BrokerConfig(explicit, file_name, refuse)
+    config.secrets_of_file = [name for name in config.secrets if name in in_file and not name.endswith(CERTIFICATES)]
+    return config
 
 
 def _assigned(assignment: str) -> tuple[str, str]:

@@ -61,6 +61,7 @@ def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
     for name, endpoint in endpoints:
         for problem, is_lack in port_problems(name, endpoint):
             (lacks if is_lack else notes).append(problem)
+    attempt(lambda: check_own_secrets(config))
     if sizes := size_problem(config):
         lacks.append(sizes)
     return HostFindings(list(dict.fromkeys(lacks)), list(dict.fromkeys(notes)))
@@ -72,6 +73,15 @@ def is_of_older_version(data_dir: str) -> bool:
     from edge_broker.storage.store import served_anybody  # noqa: PLC0415
 
     return served_anybody(Disk(), data_dir)
+
+
+def check_own_secrets(config: BrokerConfig) -> None:
+    """Refuse a configuration that has a secret and that others may use, ConfigurationError."""
+    if config.secrets_of_file:
+        from drupelet.secret_files import check_private  # noqa: PLC0415 - for that alone
+
+        keys = " and ".join(config.secrets_of_file)
+        check_private(config.file_name, f"--config, which has {keys},")
 
 
 def check_data_dir(path: str) -> None:

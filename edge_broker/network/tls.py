@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from typing import NamedTuple
 from drupelet.certificate_ends import SOON_S
 from drupelet.certificates import certificate
 from drupelet.errors import ConfigurationError, reason
+from drupelet.secret_files import check_status
 from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
 from edge_broker.network.host_names import alternative_name, names_host
 from edge_broker.network.memory_files import as_file
@@ -274,8 +274,8 @@ def _certificates(where: str, text: str) -> list[bytes]:
 def _read(key: str, path: str, *, secret: bool = False) -> str:
     try:
         with open(path, encoding="ascii", errors="replace") as file:
-            if secret and os.fstat(file.fileno()).st_mode & stat.S_IROTH:
-                raise ConfigurationError(f"{key} {path} has a private key and everybody may read it: chmod o= {path}")
+            if secret:
+                check_status(os.fstat(file.fileno()), path, key)
             return file.read()
     except OSError as error:
         raise ConfigurationError(f"{key} {path} cannot be read: {reason(error)}") from None

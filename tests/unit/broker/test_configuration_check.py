@@ -131,6 +131,30 @@ def test_a_secret_that_all_may_read_is_found(tmp_path: Path, capsys: pytest.Capt
     assert "opensesame" not in error
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o666])
+def test_a_configuration_that_has_a_secret_is_private(
+    mode: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = '"listeners" = "PLAINTEXT://127.0.0.1:0"\n"ssl.key.password" = "opensesame"\n'
+    file = written(tmp_path, keys)
+    os.chmod(file, mode)
+    assert check("--config", file, "--strict") == 2
+    assert main(["serve", "--data-dir", str(tmp_path / "data"), "--config", file]) == 2
+    for line in capsys.readouterr().err.splitlines():
+        assert "--config, which has ssl.key.password" in line
+        assert line.endswith(f"chmod 600 {file}.")
+        assert "opensesame" not in line
+    os.chmod(file, 0o640)
+    assert check("--config", file, "--strict") == 0
+
+
+def test_a_configuration_without_a_secret_may_be_read_by_all(tmp_path: Path) -> None:
+    keys = '"listeners" = "PLAINTEXT://127.0.0.1:0"\n"ssl.truststore.certificates" = "-----BEGIN CERTIFICATE-----"\n'
+    file = written(tmp_path, keys)
+    os.chmod(file, 0o644)
+    assert check("--config", file, "--strict") == 0
+
+
 def test_a_port_that_is_taken_is_a_warning_even_with_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The running broker has its own ports while its next configuration is checked."""
     with socket.socket() as taken:

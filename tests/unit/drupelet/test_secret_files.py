@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from drupelet.errors import ConfigurationError
-from drupelet.secret_files import Secret, first_line
+from drupelet.secret_files import Secret, check_private, check_status, first_line
 
 
 def written(path: Path, content: bytes, mode: int = 0o600) -> Path:
@@ -41,3 +45,44 @@ def test_what_is_no_secret(tmp_path: Path, content: bytes | None, says: str) -> 
 
 def test_a_secret_is_not_shown() -> None:
     assert repr(Secret(lambda: "s3cret")) == str(Secret(lambda: "s3cret")) == "[hidden]"
+
+
+def test_a_link_is_taken_and_its_target_counts(tmp_path: Path) -> None:
+    target, link = written(tmp_path / "s", b"secret"), tmp_path / "link"
+    link.symlink_to(target)
+    assert first_line(link, "key") == "secret"
+    target.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="other users of this host may use"):
+        first_line(link, "key")
+
+
+def test_a_pipe_is_taken_as_a_shell_makes_one(tmp_path: Path) -> None:
+    """`--password-file <(pass show edge)` names /dev/fd/63."""
+    read, write = os.pipe()
+    with os.fdopen(read), os.fdopen(write, "w") as writer:
+        writer.write("secret\n")
+        writer.close()
+        check_private(f"/dev/fd/{read}", "key")
+        assert first_line(f"/dev/fd/{read}", "key") == "secret"
+
+
+def status(uid: int, mode: int = 0o600) -> Any:
+    return SimpleNamespace(st_mode=stat.S_IFREG | mode, st_uid=uid)
+
+
+def test_a_file_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who owns it may change it, whatever its mode says."""
+    monkeypatch.setattr(os, "geteuid", lambda: 990)
+    monkeypatch.setenv("SUDO_UID", "1000")
+    for uid in (0, 990):
+        check_status(status(uid), "/etc/s", "key")
+    with pytest.raises(ConfigurationError, match=r"key is /etc/s, which belongs to another user \(uid 1000\).*chown"):
+        check_status(status(1000), "/etc/s", "key")
+
+
+def test_root_takes_the_file_of_who_called_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", "1000")
+    check_status(status(1000), "/etc/s", "key")
+    with pytest.raises(ConfigurationError, match="uid 1001"):
+        check_status(status(1001), "/etc/s", "key")
