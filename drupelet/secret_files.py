@@ -53,7 +53,7 @@ def check_status(status: os.stat_result, path: str | Path, named: str) -> None:
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
     if mode & _NOT_ALLOWED:
-        raise ConfigurationError(f"{named} is {path}, which other users of this host may use: chmod 600 {path}.")
+        raise ConfigurationError(f"{named} is {path}, which other users of this host may use: chmod g-w,o= {path}.")
     if status.st_uid not in _owners():
         raise ConfigurationError(
             f"{named} is {path}, which belongs to another user (uid {status.st_uid}), who may change it: "

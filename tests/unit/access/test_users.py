@@ -83,7 +83,7 @@ def test_a_password_file_is_read_unless_others_may(data_dir, tmp_path, capsys) -
     assert is_of(data_dir, "a", PASSWORD)
     path.chmod(0o644)
     assert user(data_dir, "add", "b", "--password-file", str(path)) == 2
-    assert "chmod 600" in capsys.readouterr().err
+    assert "chmod g-w,o=" in capsys.readouterr().err
     assert set(held(data_dir)) == {"a"}
 
 

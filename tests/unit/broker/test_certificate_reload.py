@@ -94,7 +94,7 @@ def test_new_connections_get_the_new_certificate_and_open_ones_live_on(board: Bo
     ("spoil", "mode", "says"),
     [
         (lambda text: text[: len(text) // 2], 0o640, "cannot be read"),
-        (str, 0o644, "chmod o="),
+        (str, 0o644, "chmod g-w,o="),
     ],
     ids=["half a file", "a key for everybody"],
 )

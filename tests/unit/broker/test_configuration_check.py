@@ -127,7 +127,7 @@ def test_a_secret_that_all_may_read_is_found(tmp_path: Path, capsys: pytest.Capt
     file = written(tmp_path, f'"listeners" = "PLAINTEXT://127.0.0.1:0"\n"edge.metrics.token.file" = "{token}"\n')
     assert check("--config", file, "--strict") == 2
     error = capsys.readouterr().err
-    assert "chmod 600" in error
+    assert "chmod g-w,o=" in error
     assert "opensesame" not in error
 
 
@@ -142,7 +142,7 @@ def test_a_configuration_that_has_a_secret_is_private(
     assert main(["serve", "--data-dir", str(tmp_path / "data"), "--config", file]) == 2
     for line in capsys.readouterr().err.splitlines():
         assert "--config, which has ssl.key.password" in line
-        assert line.endswith(f"chmod 600 {file}.")
+        assert line.endswith(f"chmod g-w,o= {file}.")
         assert "opensesame" not in line
     os.chmod(file, 0o640)
     assert check("--config", file, "--strict") == 0

@@ -96,7 +96,7 @@ def test_metrics_are_for_who_shows_the_token(tmp_path: Path, capsys: pytest.Capt
     assert open_to_anybody(config, read_listeners(config, None, None), Endpoint("10.0.0.7", 1)) == []
     token.chmod(0o644)
     here = ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
-    assert f"chmod 600 {token}" in refused(capsys, *here, "--set", key)
+    assert f"chmod g-w,o= {token}" in refused(capsys, *here, "--set", key)
     token.chmod(0o600)
     with EdgeBroker(tmp_path, settings={"edge.metrics.token.file": str(token)}) as broker:
         with pytest.raises(urllib.error.HTTPError, match="401"):

@@ -46,7 +46,7 @@ def test_who_would_tell_everybody_does_not_start(told: Callable[..., str], comma
     secret(tmp_path, "")
     assert f"metrics_token_file is {tmp_path}/token, which is empty" in told('metrics_token_file = "token"', command)
     secret(tmp_path, mode=0o644)
-    assert f"chmod 600 {tmp_path}/token" in told('metrics_token_file = "token"', command)
+    assert f"chmod g-w,o= {tmp_path}/token" in told('metrics_token_file = "token"', command)
     assert "metrics_token_file is 1: write a string" in told("metrics_token_file = 1", command)
     assert "network_trusted is 'yes': write true or false" in told('network_trusted = "yes"', command)
 
