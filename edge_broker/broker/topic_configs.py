@@ -205,7 +205,7 @@ def _changed(broker: Broker, topic: AnyTopic, asked: Alteration) -> dict[str, st
     else:
         settings = topic_settings(broker.store.settings, topic.config)
         config = replicated_config(broker, asked.change(Configured(topic.config, settings)), len(topic.partitions[0]))
-    check_new_config(config, broker.config.integer("socket.request.max.bytes"))
+    check_new_config(config)
     return config
 
 

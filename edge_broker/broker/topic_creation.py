@@ -132,7 +132,7 @@ def check_new_topic(broker: Broker, topic: NewTopic, room: int, in_metrics: Call
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions asked for; 1 to {partitions_max} are allowed"
         )
-    check_new_config(topic.config, broker.config.integer("socket.request.max.bytes"))
+    check_new_config(topic.config)
     check_replicas(broker, topic.factor, topic.assigned)
     broker.space.check_room(topic.name)
     if topic.partitions > room and topic.name != OFFSETS_TOPIC:

@@ -22,10 +22,9 @@ class TopicConfigEntry(NamedTuple):
     explicit: bool
 
 
-def check_new_config(config: Mapping[str, str], request_bytes_max: int) -> None:
+def check_new_config(config: Mapping[str, str]) -> None:
     """Refuse what a topic may not be given; Refusal INVALID_CONFIG. What older versions stored is opened all the same.
 
-    `request_bytes_max`: the broker's socket.request.max.bytes, which a batch of the topic has to come through.
     Its size first, at most CONFIG_BYTES_MAX and GROUPS_MAX: other refusals repeat what they refuse.
     """
     size = sum(len(text) * (1 if text.isascii() else 4) for entry in config.items() for text in entry)
@@ -46,13 +45,6 @@ def check_new_config(config: Mapping[str, str], request_bytes_max: int) -> None:
         raise Refusal(
             ErrorCode.INVALID_CONFIG,
             f"min.compaction.lag.ms={low} is above max.compaction.lag.ms={high}; lower the one or raise the other",
-        )
-    batch = values.get("message_bytes_max", 0)
-    if isinstance(batch, int) and batch >= request_bytes_max:
-        raise Refusal(
-            ErrorCode.INVALID_CONFIG,
-            f"max.message.bytes={batch} is not below the broker's socket.request.max.bytes={request_bytes_max}, so no "
-            "such batch could arrive; lower the one or raise the other",
         )
 
 

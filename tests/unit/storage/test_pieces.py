@@ -168,7 +168,7 @@ def test_every_topic_key_is_described_with_the_value_that_holds():
     ids=lambda config: next(iter(config)),
 )
 def test_what_has_no_effect_here_is_taken_kept_and_said_to_have_none(config):
-    check_new_config(config, 1 << 24)
+    check_new_config(config)
     (entry,) = (one for one in describe_topic_config(LogSettings(), config) if one.explicit)
     assert {entry.key.name: entry.value} == config
     assert not entry.key.setting
@@ -196,19 +196,10 @@ def test_what_kafka_takes_beyond_what_a_log_can_go_by_is_shown_as_it_was_set(key
     assert {one.value for one in describe_topic_config(LogSettings(), {key: value}) if one.key.name == key} == {value}
 
 
-def test_batches_that_no_request_brings_are_promised_to_nobody_and_opened_where_they_are_stored():
-    config = {"max.message.bytes": "1024"}
-    check_new_config(config, 1025)
-    with pytest.raises(Refusal, match=r"socket\.request\.max\.bytes=1024.*raise the other") as refused:
-        check_new_config(config, 1024)
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
-    assert topic_settings(LogSettings(), config).message_bytes_max == 1024
-
-
 def test_compaction_lags_that_contradict_each_other_are_refused_and_opened_where_they_are_stored():
     config = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
     with pytest.raises(Refusal, match="raise the other") as refused:
-        check_new_config(config, 1 << 24)
+        check_new_config(config)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
     assert topic_settings(LogSettings(), config).max_compaction_lag_ms == 5
 
