@@ -8,6 +8,7 @@ What it cannot show: the firmware itself, Wi-Fi, the hardware watchdog, and that
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from hardware.flash.fat import FatPartition
@@ -34,20 +35,15 @@ class Board:
         self.user, self.key = user, key
         self._known = (f"UserKnownHostsFile={known_hosts}", "StrictHostKeyChecking=yes", f"HostKeyAlias={host}")
         self.ssh_port, self.kafka_port = free_port(), free_port()
-        self._card, self._folder, self._starts = card, folder, 0
-        self._process: Process | None = None
+        self._emulator = _Emulator(card, folder, {self.ssh_port: 22, self.kafka_port: 9092})
 
     def start(self) -> None:
         """Switch the board on; returns at once."""
-        self._starts += 1
-        self._process = Process(f"board-start-{self._starts}", self._command(), self._folder)
-        self._process.spawn()
+        self._emulator.spawn()
 
     def cut_power(self) -> None:
         """End it by SIGKILL: nothing in the board's memory is kept."""
-        if self._process:
-            self._process.kill()
-            self._process = None
+        self._emulator.kill()
 
     def wait_for_login(self, deadline_s: float) -> None:
         """Wait until the user can log in by key; raises with the end of the console when the board is dead."""
@@ -71,15 +67,14 @@ class Board:
 
     def console(self) -> str:
         """Return what the board has written to its console since it was switched on."""
-        return self._process.output() if self._process else ""
+        return self._emulator.output() if self._emulator.output_path.exists() else ""
 
     def ssh_words(self, *options: str) -> list[str]:
         """Give the options that every ssh here needs."""
         return [word for option in (*options, *self._known, *SSH_OPTIONS) for word in ("-o", option)]
 
     def _answers(self, command: str = "true") -> bool:
-        assert self._process is not None
-        assert self._process.running, self._process.log_tail() + self.console()[-3000:]
+        assert self._emulator.running, self._emulator.log_tail() + self.console()[-3000:]
         try:
             return self._ssh([command], 120).returncode == 0
         except subprocess.TimeoutExpired:
@@ -90,26 +85,37 @@ class Board:
         command = ["ssh", *self.ssh_words(*options, "BatchMode=yes", "IdentitiesOnly=yes"), *login, *words]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=deadline_s)
 
-    def _command(self) -> list[str | Path]:
+
+class _Emulator(Process):
+    """One emulator for all starts of a board: a fixture that owns the board owns each start."""
+
+    def __init__(self, card: Path, folder: Path, forwards: Mapping[int, int]) -> None:
+        """`forwards` lead from ports on loopback to ports of the board."""
+        super().__init__("board", [], folder)
+        self._card, self._forwards = card, forwards
+
+    def spawn(self) -> None:
+        """Read kernel, initramfs and options from the card, and start from them."""
+        self.command = self._command()
+        super().spawn()
+
+    def _command(self) -> list[str]:
         kernel, initramfs, options = (self._boot_file(name) for name in ("kernel8.img", "initramfs8", "cmdline.txt"))
         line = f"{PATIENCE} {options.read_text().strip().replace('serial0', CONSOLE)}"
-        forwards = [f"hostfwd=tcp:127.0.0.1:{port}-{ADDRESS}:{to}" for port, to in self._forwards()]
+        forwards = [f"hostfwd=tcp:127.0.0.1:{port}-{ADDRESS}:{to}" for port, to in self._forwards.items()]
         return [
             "qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", str(MEMORY_MB),
             "-accel", "tcg,thread=multi",
-            "-kernel", kernel, "-initrd", initramfs, "-append", line,
+            "-kernel", str(kernel), "-initrd", str(initramfs), "-append", line,
             "-drive", f"if=none,id=card,format=raw,file={self._card}", "-device", "virtio-blk-pci,drive=card",
             "-netdev", ",".join(["user", "id=net", "restrict=on", *forwards]),
             "-device", "virtio-net-pci,netdev=net,romfile=",
             "-device", "virtio-rng-pci", "-display", "none", "-monitor", "none", "-serial", "stdio",
         ]  # fmt: skip
 
-    def _forwards(self) -> list[tuple[int, int]]:
-        return [(self.ssh_port, 22), (self.kafka_port, 9092)]
-
     def _boot_file(self, name: str) -> Path:
         content = FatPartition(self._card, partitions(Disk(self._card).read)[0].start).read(name)
         assert content is not None, f"{name} is not on the boot partition"
-        place = self._folder / name
-        place.write_bytes(content)
-        return place
+        path = self.directory / name
+        path.write_bytes(content)
+        return path
