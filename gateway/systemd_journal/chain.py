@@ -34,6 +34,14 @@ class Chain:
         """Return the directory's name, by which chains in /run and /var belong together."""
         return self.label.partition("/")[2]
 
+    def later(self, files: list[JournalFileInfo]) -> list[JournalFileInfo]:
+        """Return the chain's files that come after the one that is read; all of them before the first."""
+        position = self.position
+        if position is None:
+            return files
+        order = (position.head_seqnum, position.head_realtime_us)
+        return [info for info in files if info.order > order and info.header.file_id != position.file_id]
+
     def close(self) -> None:
         """Close the file."""
         if self.file is not None:

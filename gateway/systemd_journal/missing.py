@@ -12,12 +12,20 @@ Missing numbers between two files of a chain are lost, or in files of other chai
 | nothing is missing after a position | other chains used all, and it is one boot of 254, or the file read last exists |
 | the count after a position | no number may be another boot's; journald writes the chain; others have all files |
 | nothing was before a new chain's file | it begins the id, goes on from another, or begins with copies of read ones |
-| the same | other files of the id used all numbers, each once |
+| the same | other files of the id have all numbers, as entries of the file's first boot |
+| the same, of several boots | each number is there once, and the boots share a file; none began below the numbers |
+| nothing was after a chain's last file | a file of another id goes on from its number |
 | a file goes on from another id | one of that id ends with the number before, and 254 made the file: its numbers rise |
-| a number is used once | the boots that used the numbers share a file, so no file between them was deleted |
 
-Each boot, and each start of 252, may use the numbers of the one before again. journald deletes a chain's oldest file
-first. A power loss ends all chains of 252. A chain whose files come and go between two scans leaves no trace.
+Each boot, and each start of 252, may use the numbers of the one before again. A power loss ends all chains of 252.
+
+| journald deletes first (journal-vacuum.c) | of |
+|---|---|
+| the file with the least first number | files with one id in their names |
+| the file with the oldest time, by a clock that may go back | others, and files set aside after a power loss |
+
+A chain whose files come and go between two scans leaves no trace. No file shows that numbers belonged to entries in
+/run that journald copied to /var before they were read: where they are more than the file before had, they are a doubt.
 """
 
 from __future__ import annotations
@@ -107,10 +115,25 @@ class MissingEntries:
             Counter(each.boot_id for each in entries_of(file, begin, last))
             for file in self._files_with(siblings, begin, last)
         ]
+        if sum(boots[entry.boot_id] for boots in counts) > last - begin:
+            return True  # a boot uses each number once
         shared = {boot for boots in counts if entry.boot_id in boots for boot in boots}
-        return sum(boots.total() for boots in counts) > last - begin and all(
-            shared.issuperset(boots) for boots in counts
+        return (
+            sum(boots.total() for boots in counts) > last - begin
+            and all(shared.issuperset(boots) for boots in counts)
+            and (begin == 1 or all(self._is_boots_first_above(each, entry.boot_id, begin) for each in siblings))
         )
+
+    def _is_boots_first_above(self, chain: Chain, boot_id: str, number: int) -> bool:
+        """Return whether the chain shows that the boot began to count above a number, as far as its entries tell."""
+        files = self.scan.chains.get(chain.name)
+        if not files:
+            return False
+        entry = first_entry(files[0])
+        if not files[0].is_first and (entry is None or entry.boot_id == boot_id):
+            return False  # its entries before may be the boot's
+        earlier = (each for file in files if file.head_seqnum <= number for each in entries_of(file, 1, number))
+        return all(each.boot_id != boot_id for each in earlier)
 
     def _begins_here(self, chain: Chain, info: JournalFileInfo) -> bool:
         """Return whether nothing of the chain was before the file, or nothing that the gateway has to read."""
@@ -132,6 +155,33 @@ class MissingEntries:
             return min(last, self._tail_of_id(chain, last), self._tail_before_unread(chain, last))
         first = self._first_of_id(chain, self._siblings(chain), info.head_seqnum)
         return last if first is None else min(last, first - 1)
+
+    def raise_tails(self) -> None:
+        """Note that no sequence number is missing up to the highest, where all open files are read to their ends."""
+        highest: dict[tuple[str, str], int] = {}
+        pending = {
+            chain.label
+            for chain in self._chains.values()
+            if chain.file is None and chain.later(self.scan.chains.get(chain.name, []))
+        }
+        open_chains = [
+            (chain, chain.position)
+            for chain in self._chains.values()
+            if chain.position is not None
+            and chain.file is not None
+            and is_local(chain.kind)
+            and chain.label not in pending
+        ]
+        for chain, position in open_chains:
+            if chain.file is not None and position.count < chain.file.count:
+                return
+            key = (chain.label, position.boot_id)
+            highest[key] = max(highest.get(key, 0), position.seqnum)
+        for chain, position in open_chains:
+            tail = highest[chain.label, position.boot_id]
+            if tail > position.tail_seqnum:
+                chain.position = replace(position, tail_seqnum=tail)
+                chain.tail_moved = True
 
     def _siblings(self, chain: Chain) -> list[Chain]:
         """Return the machine's other chains with the same sequence number id: journald 254 counts them together."""
@@ -172,8 +222,30 @@ class MissingEntries:
         """Return whether journald gave the kind's files another id before this file, and counted on."""
         if not info.header.may_share_id or not is_local(chain.kind):
             return False
-        others = (each for each in self._chains.values() if each is not chain and each.place == chain.place)
-        return any(info.head_seqnum - 1 in self._ends_of(each) for each in others)
+        return any(info.head_seqnum - 1 in self._ends_of(each) for each in self._of_place(chain))
+
+    def is_superseded(self, chain: Chain) -> bool:
+        """Return whether journald writes another chain of the kind, in /run before a flush, and this one no more."""
+        others = (each for each in self._chains.values() if each.machine == chain.machine and each.kind == chain.kind)
+        return (
+            is_local(chain.kind)
+            and not chain.is_volatile
+            and not self._is_active(chain)
+            and any(self._is_active(each) for each in others if each is not chain)
+        )
+
+    def is_continued(self, chain: Chain) -> bool:
+        """Return whether another chain's file goes on from the number that was read last."""
+        position = chain.position
+        return position is not None and any(
+            info.header.may_share_id and info.head_seqnum == position.seqnum + 1
+            for each in self._of_place(chain)
+            for info in self.scan.chains.get(each.name, ())
+        )
+
+    def _of_place(self, chain: Chain) -> list[Chain]:
+        """Return the other chains of the same kind in the same directory."""
+        return [each for each in self._chains.values() if each is not chain and each.place == chain.place]
 
     def _ends_of(self, chain: Chain) -> set[int]:
         """Return the sequence numbers with which files of the chain end that journald does not append to."""

@@ -11,6 +11,7 @@ costs memory, and neither journalctl nor libsystemd tells a file's id, its count
 | open | entries are unread | read them |
 | open, at its end | journald may append | wait |
 | open, at its end | archived, or deleted, or a later file exists | final: open the next |
+| final, archived | journald writes another chain of the kind | ended, or a later file is lost |
 | gone, not final | a later file exists | the sequence numbers between are missing |
 | gone, not final | no other file of the chain exists | flushed to /var, or lost |
 
@@ -84,6 +85,7 @@ class JournalReader:
             self._chains, is_first_start=positions is None, has_volatile=directories.has_volatile
         )
         self._unreadable: dict[str, str] = {}  # by chain: why its next file cannot be opened
+        self._ended_before: frozenset[str] = frozenset()  # chains that had ended at the first start: nothing is missing
         for name, position in (positions or {}).items():
             self._chain(name, position.volatile_from_us is not None).position = position
 
@@ -105,8 +107,7 @@ class JournalReader:
 
     def start(self, *, at_end: bool) -> dict[str, Position]:
         """Put every chain that exists at its end or its beginning, and return the positions."""
-        self._look()
-        self._missing.is_first_start = False
+        self._look_first()
         for name, files in self._scan.chains.items():
             info = files[-1 if at_end else 0]
             with OpenedFile(info) as file:
@@ -116,8 +117,7 @@ class JournalReader:
 
     def take_over(self, cursor: Cursor) -> TakenOver:
         """Put every chain where a reader of the merged order was."""
-        self._look()
-        self._missing.is_first_start = False
+        self._look_first()
         is_found = False
         for name, files in self._scan.chains.items():
             found = self._after_cursor(cursor, name, files)
@@ -212,6 +212,13 @@ class JournalReader:
         self._scanned_s = self._clock()
         for name, files in self._scan.chains.items():
             self._chain(name, files[0].is_volatile).seen = files[-1]
+
+    def _look_first(self) -> None:
+        self._look()
+        self._missing.is_first_start = False
+        self._ended_before = frozenset(
+            chain.name for chain in self._chains.values() if self._missing.is_superseded(chain)
+        )
 
     def _chain(self, name: str, is_volatile: bool) -> Chain:
         chain = self._chains.get(name)
@@ -324,7 +331,8 @@ class JournalReader:
         later = self._later(chain)
         tail = min(file.header.tail_seqnum, later[0].head_seqnum - 1 if later else position.seqnum + 1)
         chain.close()
-        is_ended = not later and not file.header.is_archived  # journald 252 set it aside after a power loss
+        # journald 252 set it aside after a power loss
+        is_ended = not later and (not file.header.is_archived or chain.name in self._ended_before)
         chain.position = replace(position, is_final=True, is_ended=is_ended, seqnum=max(position.seqnum, tail))
         chain.is_dirty = False
         yield PositionMoved(chain.name, chain.position)
@@ -420,11 +428,7 @@ class JournalReader:
         )
 
     def _later(self, chain: Chain) -> list[JournalFileInfo]:
-        files, position = self._scan.chains.get(chain.name, []), chain.position
-        if position is None:
-            return files
-        order = (position.head_seqnum, position.head_realtime_us)
-        return [info for info in files if info.order > order and info.header.file_id != position.file_id]
+        return chain.later(self._scan.chains.get(chain.name, []))
 
     def _info_of(self, chain: Chain, position: Position) -> JournalFileInfo | None:
         """Return the file that the position names; of copies the one with the most entries."""
@@ -482,13 +486,14 @@ class JournalReader:
     def _found_at_rest(self, now_s: float, *, may_raise_tails: bool) -> list[Event]:
         events: list[Event] = []
         for chain in list(self._chains.values()):
-            if self._scan.chains.get(chain.name) or chain.file is not None:
+            if chain.file is not None or self._has_unreadable(chain):
                 continue
-            event = self._vanished(chain, chain.position, now_s)
+            find = self._superseded if self._scan.chains.get(chain.name) else self._vanished
+            event = find(chain, chain.position, now_s)
             if event is not None:
                 events.append(event)
         if may_raise_tails:
-            self._raise_tails()
+            self._missing.raise_tails()
         for chain in self._chains.values():
             if chain.tail_moved and not events:
                 chain.tail_moved = False
@@ -502,10 +507,11 @@ class JournalReader:
             chain.is_dirty = False
         return found
 
+    def _has_unreadable(self, chain: Chain) -> bool:
+        return any(file.label == chain.label and file.kind == chain.kind for file in self._scan.unreadable)
+
     def _vanished(self, chain: Chain, position: Position | None, now_s: float) -> Event | None:
         """Return what becomes of a chain without files."""
-        if any(file.label == chain.label and file.kind == chain.kind for file in self._scan.unreadable):
-            return None
         if position is None:
             return self._vanished_unread(chain, now_s)
         if position.is_ended or position.is_flushed:
@@ -524,12 +530,31 @@ class JournalReader:
             after = chain.position = replace(position, is_final=True, is_ended=True)
         else:
             after = None
-        lost = self._missing.lost(
-            chain, after, ("vanished", chain.name, position.seqnum), position.seqnum + 1, None, None
-        )
+        lost = self._lost_after(chain, position, after)
         if after is None:
             self._forget(chain)
         return lost
+
+    def _superseded(self, chain: Chain, position: Position | None, now_s: float) -> Event | None:
+        """End a chain that is read whole once journald writes another one of its kind.
+
+        journald made a file after an archived one. Where no chain goes on from its number, that file may be lost.
+        """
+        if position is None or not position.is_final or position.is_ended or self._later(chain):
+            return None
+        if not self._missing.is_superseded(chain):
+            return None
+        if not chain.confirmed(("superseded", position.seqnum), now_s, CONFIRM_S):
+            return None
+        ended = chain.position = replace(position, is_ended=True)
+        if self._missing.is_continued(chain):
+            return PositionMoved(chain.name, ended)
+        return self._lost_after(chain, position, ended)
+
+    def _lost_after(self, chain: Chain, position: Position, after: Position | None) -> EntriesLost:
+        """Return the loss of what the chain may have had after the entry that was read last."""
+        parts = ("vanished", chain.name, position.seqnum)
+        return self._missing.lost(chain, after, parts, position.seqnum + 1, None, None)
 
     def _vanished_unread(self, chain: Chain, now_s: float) -> Event | None:
         """Return what becomes of a chain of which files were seen and none was opened."""
@@ -569,26 +594,3 @@ class JournalReader:
     def _forget(self, chain: Chain) -> PositionMoved:
         del self._chains[chain.name]
         return PositionMoved(chain.name, None)
-
-    def _raise_tails(self) -> None:
-        """Note that no sequence number is missing up to the highest, where all open files are read to their ends."""
-        highest: dict[tuple[str, str], int] = {}
-        pending = {chain.label for chain in self._chains.values() if chain.file is None and self._later(chain)}
-        open_chains = [
-            (chain, chain.position)
-            for chain in self._chains.values()
-            if chain.position is not None
-            and chain.file is not None
-            and is_local(chain.kind)
-            and chain.label not in pending
-        ]
-        for chain, position in open_chains:
-            if chain.file is not None and position.count < chain.file.count:
-                return
-            key = (chain.label, position.boot_id)
-            highest[key] = max(highest.get(key, 0), position.seqnum)
-        for chain, position in open_chains:
-            tail = highest[chain.label, position.boot_id]
-            if tail > position.tail_seqnum:
-                chain.position = replace(position, tail_seqnum=tail)
-                chain.tail_moved = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cmp_to_key
 from pathlib import Path
 
 from tests.support.journal_files import HEADER_BYTES, OFFLINE, OLD_HEADER_BYTES, ONLINE, JournalFileWriter
@@ -28,10 +29,21 @@ class Written:
 
 @dataclass(slots=True)
 class _Content:
-    """The entries of a file, and when it was written last, in steps of the machine."""
+    """The entries of a file, and what journald orders archived files by when it deletes the oldest."""
 
+    oldest_us: int  # the least of the times that the file has: of its creation, its changes, and its name
     entries: list[Written] = field(default_factory=list)
-    changed: int = 0
+    seqnum_id: str = ""  # of its name; empty after a power loss, when the name has a time alone
+    head_seqnum: int = 0
+
+
+def _compare(one: _Content, other: _Content) -> int:
+    """Compare as journald does: by first sequence numbers where both names have one id, else by time, then by id."""
+    if one.seqnum_id and one.seqnum_id == other.seqnum_id:
+        return one.head_seqnum - other.head_seqnum
+    if one.oldest_us == other.oldest_us and one.seqnum_id and other.seqnum_id:
+        return 1 if one.seqnum_id > other.seqnum_id else -1
+    return one.oldest_us - other.oldest_us
 
 
 @dataclass(slots=True)
@@ -51,7 +63,6 @@ class SimulatedJournald:
     _server_id: str = ""
     _files: dict[tuple[bool, str], JournalFileWriter] = field(default_factory=dict)  # active, by volatile and kind
     _contents: dict[Path, _Content] = field(default_factory=dict)
-    _change_count: int = 0
     _volatile: list[tuple[int, int, str, list[tuple[str, bytes]]]] = field(default_factory=list)
     is_volatile: bool = False
     has_deleted: bool = False  # a file with entries
@@ -87,15 +98,24 @@ class SimulatedJournald:
 
     def _rotate(self, is_volatile: bool, kind: str, file: JournalFileWriter) -> JournalFileWriter:
         name = f"{kind}@{file.seqnum_id}-{file.head[0]:016x}-{file.head[1]:016x}.journal"
+        content = self._contents[file.path]
+        content.seqnum_id, content.head_seqnum = file.seqnum_id, file.head[0]
+        content.oldest_us = min(content.oldest_us, file.head[1])
         self._archive(file, name)
         del self._files[is_volatile, kind]
         return self._open(is_volatile, kind, file)
 
     def vacuum(self, keep: int) -> None:
-        """Delete the archived files that were written to longest ago."""
+        """Delete archived files as journal-vacuum.c does: those without entries, and the oldest of the others."""
         directory = self.root / self.machine_id
-        archived = sorted(directory.glob("*@*"), key=lambda path: (self._contents[path].changed, path.name))
-        for path in archived[: max(len(archived) - keep, 0)]:
+        archived = sorted(directory.glob("*@*"))
+        for path in archived:
+            if not self._contents[path].entries:
+                self._delete(path)
+        contents = [(self._contents[path], path) for path in archived if path in self._contents]
+        order = cmp_to_key(_compare)
+        contents.sort(key=lambda each: order(each[0]))
+        for _, path in contents[: max(len(contents) - keep, 0)]:
             self._delete(path)
 
     def boot(self, *, clean: bool = True) -> None:
@@ -147,13 +167,8 @@ class SimulatedJournald:
     def _archive(self, file: JournalFileWriter, name: str, *, clean: bool = True) -> None:
         content = self._contents.pop(file.path)
         file.archive(file.path.with_name(name), clean=clean)
+        content.oldest_us = min(content.oldest_us, self.clock_us)
         self._contents[file.path] = content
-        if clean:
-            self._note_change(content)
-
-    def _note_change(self, content: _Content) -> None:
-        self._change_count += 1
-        content.changed = self._change_count
 
     def _delete(self, path: Path) -> None:
         path.unlink()
@@ -183,7 +198,7 @@ class SimulatedJournald:
         file.append(seqnum, realtime, monotonic, boot, fields)
         content = self._contents[file.path]
         content.entries.append(written)
-        self._note_change(content)
+        content.oldest_us = min(content.oldest_us, self.clock_us)
         written.file_count += 1
         written.chains.add(f"{'run' if is_volatile else 'var'}/{self.machine_id}|{kind}|{file.seqnum_id}")
 
@@ -205,7 +220,7 @@ class SimulatedJournald:
             ONLINE,
             header_bytes=HEADER_BYTES if self.shared_id else OLD_HEADER_BYTES,
         )
-        self._contents[file.path] = _Content()
+        self._contents[file.path] = _Content(self.clock_us)
         if template is not None:
             file.inherit(template.tail[0])
         self._files[is_volatile, kind] = file

@@ -453,6 +453,131 @@ def test_a_kind_that_begins_in_a_later_boot_lost_nothing(follower: Follower, mak
     assert follower.losses == []
 
 
+def test_small_numbers_of_the_next_boot_are_not_accounted_for_by_those_of_the_boot_before(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    """journald deletes the least first number first, so files of a later boot can go before a file that is older."""
+    machine = make_machine(shared_id=True)
+    machine.log("1", kind="user-1000")
+    machine.log(*map(str, range(2, 20)))
+    machine.rotate()
+    machine.log(*map(str, range(20, 31)))
+    assert len(follower.read()) == 30
+    machine.log(*map(str, range(31, 51)))
+    machine.boot()
+    machine.log("lost 2", kind="user-1000")
+    machine.log(*(f"lost {number}" for number in range(3, 9)), kind="user-1001")
+    machine.log(*map(str, range(51, 60)))
+    machine.rotate()
+    machine.vacuum(1)
+    machine.log("60", kind="user-1001")
+    assert len(follower.read()) == 30
+    assert {loss.chain.split("|")[1] for loss in follower.losses} == {"user-1000", "user-1001"}
+
+
+def test_numbers_of_a_later_boot_are_no_doubt_where_the_boot_used_them_all(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    machine = make_machine(shared_id=True)
+    follower.read()
+    machine.log("1", kind="user-1000")
+    machine.log("2", "3", "4", "5", "6")
+    machine.log("7", kind="user-1001")
+    machine.boot(clean=False)
+    machine.log("2", "3", kind="user-1000")
+    assert len(follower.read()) == 9
+    assert follower.losses == []
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_a_file_deleted_before_an_older_one_is_a_loss_once_journald_writes_another_chain(
+    tmp_path: Path, follower: Follower, make_machine: MakeMachine, is_flushed: bool
+) -> None:
+    """A file that journald set aside has the time of a clock that went back."""
+    follower.roots = [Root(tmp_path, "var"), Root(tmp_path / "run", "run", is_volatile=True)]
+    machine = make_machine(run=tmp_path / "run")
+    machine.flush()
+    machine.log("1", "2")
+    assert len(follower.read()) == 2
+    machine.rotate()
+    machine.jump(-60)
+    machine.log("lost 3", "lost 4")
+    machine.boot(clean=False)
+    machine.vacuum(1)
+    assert follower.read() == []
+    machine.log("1")
+    if is_flushed:
+        machine.flush()
+    assert follower.read() == [b"1"]
+    assert spans(follower) == [(3, None, None)]
+    remove(machine, "system@*")
+    follower.read()
+    assert len(follower.losses) == 1
+
+
+def test_the_last_file_of_a_boots_id_is_deleted_and_nothing_was_lost(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    """journald 254 gives each boot's files another id, and the next file goes on from the number before."""
+    machine = make_machine(shared_id=True)
+    machine.log("1", "2", "3", "4")
+    follower.read()
+    for _ in range(3):
+        machine.boot()
+        machine.log("of the user", "of the user", kind=f"user-{machine.boot_id[:4]}")
+        machine.log("more", "more")
+        follower.read()
+    machine.rotate()
+    machine.log("last")
+    follower.read()
+    machine.vacuum(0)
+    follower.read()
+    assert follower.losses == []
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_chain_that_had_ended_at_the_first_start_lost_nothing(
+    follower: Follower, make_machine: MakeMachine, at_end: bool
+) -> None:
+    machine = make_machine(shared_id=True)
+    machine.log("1", kind="user-1000")
+    machine.log("2")
+    machine.boot()
+    machine.log("1", "2", "3", kind="user-1001")
+    machine.log("4", "5")
+    machine.log("6", kind="user-1000")
+    reader = JournalReader(Directories(follower.roots), Selection((), None), None, lambda: 0.0)
+    follower.positions = reader.start(at_end=at_end)
+    events, found = reader.next_events(), []
+    while events:
+        found += follower._take(events)
+        events = reader.next_events()
+    reader.close()
+    assert len(found) == (0 if at_end else 8)
+    follower.read()
+    assert follower.losses == []
+
+
+def test_a_next_file_that_cannot_be_read_ends_no_chain(
+    follower: Follower, make_machine: MakeMachine, tmp_path: Path
+) -> None:
+    machine = make_machine()
+    machine.log("1")
+    follower.read()
+    machine.rotate()
+    machine.log("2")
+    machine.boot(clean=False)
+    (unread,) = (machine.root / machine.machine_id).glob("*~")
+    content = unread.read_bytes()
+    unread.write_bytes(b"damaged" + content[7:])
+    machine.log("1")
+    assert follower.read() == [b"1"]
+    assert follower.losses == []
+    unread.write_bytes(content)
+    assert follower.read() == [b"2"]
+    assert follower.losses == []
+
+
 def test_an_empty_file_that_takes_another_id_before_its_loss_is_confirmed_hides_no_loss(
     follower: Follower, make_machine: MakeMachine
 ) -> None:
