@@ -74,7 +74,7 @@ class LineSplitter:
             else:
                 lines[at + 1] = self._take_nuls(lines[at + 1])
         if len(self._buffer) > self._line_bytes_max:
-            self._skipped = self._skipped or self._buffer[:KEPT_BYTES_MAX]
+            self._skipped += self._buffer[: KEPT_BYTES_MAX - len(self._skipped)]
             self._skipped_bytes += len(self._buffer)
             self._buffer = b""
         return pieces
@@ -104,7 +104,7 @@ class LineSplitter:
         else:
             text = b"\0" * self._nuls + text
         length = self._skipped_bytes + len(text)
-        kept = (self._skipped or text)[:KEPT_BYTES_MAX] if length > self._line_bytes_max else text
+        kept = (self._skipped + text)[:KEPT_BYTES_MAX] if length > self._line_bytes_max else text
         pieces.append(Piece(kept, length, length + newline_bytes))
         self._nuls = self._skipped_bytes = 0
         self._skipped = b""
