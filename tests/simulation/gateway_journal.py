@@ -127,10 +127,15 @@ def run_schedule(
         for number in range(steps):
             _step(chance, number, chance.choice(machines), gateway, volatile=volatile)
             if quiet.random() < quiet_chance:
-                gateway.read_until_quiet()
-                _check(seed, machines, gateway)
-        gateway.read_until_quiet()
-        _check(seed, machines, gateway)
+                _check_at_rest(seed, machines, gateway)
+        _check_at_rest(seed, machines, gateway)
+
+
+def _check_at_rest(seed: int, machines: list[SimulatedJournald], gateway: SimulatedGateway) -> None:
+    for machine in machines:
+        machine.write_to_all()
+    gateway.read_until_quiet()
+    _check(seed, machines, gateway)
 
 
 def _step(

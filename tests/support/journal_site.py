@@ -64,6 +64,7 @@ class SimulatedJournald:
     _files: dict[tuple[bool, str], JournalFileWriter] = field(default_factory=dict)  # active, by volatile and kind
     _contents: dict[Path, _Content] = field(default_factory=dict)
     _volatile: list[tuple[int, int, str, list[tuple[str, bytes]]]] = field(default_factory=list)
+    _set_aside: set[str] = field(default_factory=set)  # kinds without an active file since a power loss
     is_volatile: bool = False
     has_deleted: bool = False  # a file with entries
     has_booted: bool = False  # again
@@ -134,11 +135,18 @@ class SimulatedJournald:
                 del self._files[is_volatile, kind]
                 if self.shared_id:
                     self._open(is_volatile, kind, file)
+                else:
+                    self._set_aside.add(kind)
         if self.run is not None:
             for path in (self.run / self.machine_id).glob("*"):
                 self._delete(path)
             self._volatile.clear()
         self.is_volatile = self.run is not None
+
+    def write_to_all(self) -> None:
+        """Write an entry of each kind whose file was set aside: journald does that when it writes the next one."""
+        for kind in sorted(self._set_aside):
+            self.log(f"{self.machine_id[:8]} {len(self.written)} after a power loss", kind=kind)
 
     def restart(self) -> None:
         """Start journald again in the same boot: 252 counts from 0, 254 goes on."""
@@ -193,6 +201,8 @@ class SimulatedJournald:
                 if file.n_entries:
                     file = self._rotate(is_volatile, kind, file)
                 file.seqnum_id = self._server_id
+        if not is_volatile:
+            self._set_aside.discard(kind)
         seqnum = max(file.tail[0], self._counter) + 1
         self._counter = seqnum
         file.append(seqnum, realtime, monotonic, boot, fields)
