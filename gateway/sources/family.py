@@ -88,6 +88,7 @@ class Family:
         self.lost: list[Lost] = []
         self._unopened: OSError | None = None  # why a file with unread bytes cannot be opened
         self._denied = DeniedFiles()
+        self._by_inode_alone: set[str] = set()  # paths that are this one's only where a known file is found there
         self._copies: set[tuple[int, int]] = set()  # new names that were copies of the path when last looked at
         self.changes = 0
         self._rotated = rotated
@@ -254,6 +255,7 @@ class Family:
             else:
                 del strangers[entry.id]
                 self._found(file, entry)
+        strangers = {key: entry for key, entry in strangers.items() if entry.path not in self._by_inode_alone}
         self._put_path_last()
         ordered = in_order(
             strangers.values(), str(self.path), counts_upwards=self._counts_upwards(strangers.values(), empty)
@@ -291,16 +293,18 @@ class Family:
         """Return the files of the family, and those that a known file may have become. Raises OSError."""
         known = {file.place.inode for file in self.files}
         own = self.path.name
+        self._by_inode_alone.clear()
         try:
             directory = list(os.scandir(self.path.parent))
         except (FileNotFoundError, NotADirectoryError):
             directory = []
         for found in directory:
             is_own = found.name == own
-            if not (is_own or found.inode() in known or source_of(found.name, (own,)) is not None):
+            is_named = is_own or source_of(found.name, (own,)) is not None
+            if not (is_named or found.inode() in known) or (not is_own and self._is_followed(Path(found.path))):
                 continue
-            if not is_own and self._is_followed(Path(found.path)):
-                continue
+            if not is_named:
+                self._by_inode_alone.add(found.path)
             entry = entry_of(found.path)
             if entry is None:
                 if is_own:
@@ -316,13 +320,15 @@ class Family:
             path = Path(name)
             if path == self.path or self._is_followed(path):
                 continue
+            is_named = self._is_alone or source_of(path.name, (self.path.name,)) is not None
             entry = entry_of(name)
-            if entry is not None and self._is_ours(entry, known):
-                yield entry
-
-    def _is_ours(self, entry: Entry, known: set[int]) -> bool:
-        name = Path(entry.path).name
-        return self._is_alone or entry.inode in known or source_of(name, (self.path.name,)) is not None
+            if entry is None or not (is_named or entry.inode in known):
+                continue
+            if is_named:
+                self._by_inode_alone.discard(entry.path)
+            else:
+                self._by_inode_alone.add(entry.path)
+            yield entry
 
     def _find(self, file: FamilyFile, entries: dict[tuple[int, int], Entry]) -> Entry | None:
         if file.device is not None:

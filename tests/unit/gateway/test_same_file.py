@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import gzip
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.sources import family
-from gateway.sources.places import Gone, Line, from_json, to_json
-from tests.unit.gateway.test_rotations import line_texts, lost_bytes, rotate, saved
+from gateway.sources.places import FamilyState, Gone, Line, from_json, to_json
+from gateway.sources.tail import Tail
+from tests.unit.gateway.test_rotations import compress, line_texts, lost_bytes, rotate, saved
 from tests.unit.gateway.test_tail import append, follow, read_all, texts
 
 HEADER = b"#" * 90 + b"\n"
@@ -180,3 +182,61 @@ def test_a_file_that_was_missed_while_it_was_renamed_back_is_the_newest(log: Pat
     append(log, b" and ended\n")
     items += read_all(tail)
     assert line_texts(items) == [b"1", b"2", b"3", b"begun and ended"]
+
+
+def given_to(path: Path, state: FamilyState, content: bytes) -> FamilyState:
+    """Return the state of now, where the file that was read last is gone and another program's `path` has its inode."""
+    path.write_bytes(content)
+    return replace(state, place=replace(state.place, inode=path.stat().st_ino))
+
+
+@pytest.mark.parametrize("content", [b"last\n", b"other\n", b""])
+@pytest.mark.parametrize("is_compressed", [False, True], ids=["as it was", "compressed"])
+def test_another_program_s_file_with_the_inode_of_one_that_is_gone_is_not_read(
+    log: Path, content: bytes, *, is_compressed: bool
+) -> None:
+    """Beside the path lie files that nobody asked for: their lines would come twice, or where they must not."""
+    log.write_bytes(b"first\n")
+    state = saved(read_all(follow(log)))
+    append(log, b"more\n")
+    log.rename(log.with_name("app.log.1"))
+    log.write_bytes(b"last\n")
+    shutil.copy2(log.with_name("app.log.1"), log.with_name("app.log.1.new"))
+    log.with_name("app.log.1.new").rename(log.with_name("app.log.1"))
+    if is_compressed:
+        compress(log.with_name("app.log.1"))
+    state = given_to(log.with_name("private.txt"), state, content)
+    assert texts(read_all(follow(log, state))) == [b"more", b"last"]
+
+
+def test_a_file_with_the_inode_of_an_older_one_is_not_read(log: Path) -> None:
+    log.write_bytes(b"first\n")
+    tail = follow(log)
+    items = read_all(tail)
+    log.rename(log.with_name("app.log.1"))
+    log.write_bytes(b"second\n")
+    items += read_all(tail)
+    state = saved(items)
+    log.with_name("app.log.1").unlink()
+    other = log.with_name("private.txt")
+    other.write_bytes(b"private\n")
+    older = [replace(one, place=replace(one.place, inode=other.stat().st_ino)) for one in state.older]
+    assert older
+    append(log, b"third\n")
+    assert texts(read_all(follow(log, replace(state, older=tuple(older))))) == [b"third"]
+
+
+@pytest.mark.parametrize("is_alone", [False, True], ids=["one of several paths", "the only path"])
+def test_a_place_for_rotated_files_keeps_those_of_other_paths_apart(
+    log: Path, tmp_path: Path, *, is_alone: bool
+) -> None:
+    log.write_bytes(b"first\n")
+    state = saved(read_all(follow(log)))
+    log.unlink()
+    log.write_bytes(b"last\n")
+    old = tmp_path / "old"
+    old.mkdir()
+    state = given_to(old / "other-1", state, b"other\n")
+    tail = Tail(log, state, line_bytes_max=100, quiet_s=0, rotated=str(old / "*"), is_alone=is_alone)
+    found = line_texts([item for _ in range(20) for item in tail.read()])
+    assert found == ([b"other", b"last"] if is_alone else [b"last"])
