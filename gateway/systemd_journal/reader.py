@@ -516,11 +516,7 @@ class JournalReader:
             return self._vanished_unread(chain, now_s)
         if position.is_ended or position.is_flushed:
             return None if self._is_needed(chain, position) else self._forget(chain)
-        if any(
-            info.header.file_id == position.file_id and position.count == 0
-            for files in self._scan.chains.values()
-            for info in files
-        ):
+        if self._has_another_id(position):
             return self._renumbered(chain)
         if chain.label not in self._scan.labels and not chain.is_volatile:
             return None  # not mounted, perhaps
@@ -535,14 +531,19 @@ class JournalReader:
             self._forget(chain)
         return lost
 
+    def _has_another_id(self, position: Position) -> bool:
+        """Return whether the position's file had no entry yet when journald gave it another sequence number id."""
+        infos = (info for files in self._scan.chains.values() for info in files)
+        return position.count == 0 and any(info.header.file_id == position.file_id for info in infos)
+
     def _superseded(self, chain: Chain, position: Position | None, now_s: float) -> Event | None:
         """End a chain that is read whole once journald writes another one of its kind.
 
         journald made a file after an archived one. Where no chain goes on from its number, that file may be lost.
         """
-        if position is None or not position.is_final or position.is_ended or self._later(chain):
+        if position is None or position.is_ended or self._later(chain) or not self._missing.is_superseded(chain):
             return None
-        if not self._missing.is_superseded(chain):
+        if not position.is_final and (self._info_of(chain, position) or self._has_another_id(position)):
             return None
         if not chain.confirmed(("superseded", position.seqnum), now_s, CONFIRM_S):
             return None

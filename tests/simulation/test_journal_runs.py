@@ -43,6 +43,7 @@ FOUND = {
 FOUND_AT_REST = {
     70000306: "the newest file was set aside with a clock that had gone back, deleted first, and not reported",
     70002932: "the same, after several boots",
+    81001753: "the same, of a file that was read in part",
 }
 """Seeds that have failed with a quiet gateway in between, and what was wrong."""
 

@@ -515,6 +515,23 @@ def test_a_file_deleted_before_an_older_one_is_a_loss_once_journald_writes_anoth
     assert len(follower.losses) == 1
 
 
+def test_a_file_deleted_before_its_end_was_read_is_a_loss_though_an_older_one_exists(
+    follower: Follower, make_machine: MakeMachine
+) -> None:
+    machine = make_machine()
+    machine.log("1", "2")
+    machine.rotate()
+    machine.jump(-60)
+    machine.log("3")
+    assert len(follower.read()) == 3
+    machine.log("lost 4", "lost 5")
+    machine.boot(clean=False)
+    machine.vacuum(1)
+    machine.log("1")
+    assert follower.read() == [b"1"]
+    assert spans(follower) == [(4, None, None)]
+
+
 def test_the_last_file_of_a_boots_id_is_deleted_and_nothing_was_lost(
     follower: Follower, make_machine: MakeMachine
 ) -> None:
