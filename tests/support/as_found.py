@@ -25,9 +25,6 @@ import pytest
 
 from tests.support import hygiene, left_over, processes
 
-# The two longest of the night, on hosts and emulated boards of their own, for half an hour and more: no run with the
-# check has proven them yet. Their settings are set back, and no test fails for what it leaves.
-UNPROVEN = ("tests/card", "tests/page")
 IMPORTED = ("sys.meta_path",)  # an imported package may add a finder of its modules, as Ansible does
 
 _STARTED = pytest.StashKey[left_over.Started]()
@@ -72,9 +69,8 @@ def pytest_make_collect_report(
 def _as_found(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test if it leaves other settings; note which threads, children and descriptors exist before it."""
     before = hygiene.settings()
-    if not request.node.nodeid.startswith(UNPROVEN):
-        left_over.own(*processes.live())
-        request.node.stash[_STARTED] = left_over.started()
+    left_over.own(*processes.live())
+    request.node.stash[_STARTED] = left_over.started()
     yield
     if _TEARDOWN in request.node.stash:  # else Ctrl-C ended the run: pytest's capturing has ended before the fixtures
         _check(request.node, "the test", hygiene.restored(before))
@@ -132,17 +128,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _check_module(last: pytest.Item, at_module: _AtModule) -> None:
     found = list(hygiene.restored(at_module.settings))
-    if not last.nodeid.startswith(UNPROVEN):
-        failed = last.session.testsfailed != at_module.failed
-        left = list(left_over.left_over(at_module.started, of_module=True, failed=failed))
-        found += [] if failed else left
+    failed = last.session.testsfailed != at_module.failed
+    left = list(left_over.left_over(at_module.started, of_module=True, failed=failed))
+    found += [] if failed else left
     _check(last, last.nodeid.partition("::")[0], found)
 
 
 def _check(item: pytest.Item, what: str, found: Iterable[str]) -> None:
     sentences = list(found)  # sets each setting back
-    proven = not item.nodeid.startswith(UNPROVEN)
-    assert not (proven and sentences), _complaint(what, sentences)
+    assert not sentences, _complaint(what, sentences)
 
 
 def _complaint(what: str, sentences: Iterable[str]) -> str:
