@@ -466,7 +466,7 @@ class _Retention:
                     if not broker.space.refusing and removal.active_expired(log, now, leads=led is None or log in led):
                         due.append(log)
             return self._close(due)
-        except BaseException:  # a bug: the next one begins anew
+        except BaseException:  # a bug: the next one begins from the start
             self._running = False
             raise
 
@@ -487,7 +487,7 @@ class _Retention:
         def work() -> bool:
             try:
                 return next(pieces, False)
-            except BaseException:  # a bug: the next one begins anew
+            except BaseException:  # a bug: the next one begins from the start
                 self._running = False
                 raise
 

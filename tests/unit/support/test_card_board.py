@@ -21,6 +21,21 @@ def board_in(folder: Path) -> Board:
     return Board(card, folder, "pi-7", "site", folder / "key", folder / "known_hosts")
 
 
+BOARD = """
+from tests.unit.support.test_card_board import board_in
+@pytest.fixture(scope="module")
+def board(tmp_path_factory):
+    found = board_in(tmp_path_factory.mktemp("card"))
+    found.start()
+    yield found
+"""
+CUTS = """
+def test_cuts_the_power(board):
+    board.cut_power()
+    board.start()
+"""
+
+
 @pytest.fixture
 def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin/qemu-system-aarch64"
@@ -34,19 +49,7 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_test_may_cut_the_power_of_its_modules_board_and_start_it_again(tmp_path: Path) -> None:
     said, counts = outcomes(
         tmp_path,
-        """
-        from tests.unit.support.test_card_board import board_in
-        @pytest.fixture(scope="module")
-        def board(tmp_path_factory):
-            found = board_in(tmp_path_factory.mktemp("card"))
-            found.start()
-            yield found
-            found.cut_power()
-        def test_cuts_the_power(board):
-            board.cut_power()
-            board.start()
-        def test_uses_it(board): assert len(processes.live()) == 1
-        """,
+        f"{BOARD}    found.cut_power()\n{CUTS}def test_uses_it(board): assert len(processes.live()) == 1\n",
     )
     assert counts == {"passed": 2}, said
 
@@ -55,17 +58,7 @@ def test_a_test_may_cut_the_power_of_its_modules_board_and_start_it_again(tmp_pa
 def test_a_module_that_leaves_its_board_on_is_found(tmp_path: Path) -> None:
     said, counts = outcomes(
         tmp_path,
-        """
-        from tests.unit.support.test_card_board import board_in
-        @pytest.fixture(scope="module")
-        def board(tmp_path_factory):
-            found = board_in(tmp_path_factory.mktemp("card"))
-            found.start()
-            yield found
-        def test_cuts_the_power(board):
-            board.cut_power()
-            board.start()
-        """,
+        BOARD + CUTS,
     )
     assert counts == {"passed": 1, "error": 1}, said
     assert "(sleep 600) still runs" in said
