@@ -113,7 +113,7 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def ratios_of(pairs: Sequence[Pair], figure: str) -> list[float]:
-    """Here / before, pair by pair."""
+    """Here / before, pair by pair; a pair with 0 before (whole milliseconds) has none."""
     return [pair["here"][figure] / pair["before"][figure] for pair in pairs if pair["before"][figure]]
 
 
@@ -121,8 +121,8 @@ def is_wide(row: Row, pairs: Sequence[Pair]) -> bool:
     """Whether a rate's or CPU's interval says too little."""
     for figure in row.figures:
         if figure not in LATENCIES:
-            low, high = interval(ratios_of(pairs, figure))
-            if high - low > WIDTH_MAX:
+            ratios = ratios_of(pairs, figure)
+            if ratios and (width := interval(ratios))[1] - width[0] > WIDTH_MAX:
                 return True
     return False
 
@@ -168,15 +168,20 @@ def lines_of(row: Row, pairs: Sequence[Pair]) -> list[str]:
     lines = []
     for figure in row.figures if pairs else ():
         here, before = (statistics.median(pair[side][figure] for pair in pairs) for side in ("here", "before"))
-        ratios = ratios_of(pairs, figure)
-        low, high = interval(ratios)
         values = " | ".join(f"{value:,.3g}" if value < 100 else f"{value:,.0f}" for value in (here, before))
         level = _codec_level(pairs) if figure == CPU else ""
         lines.append(
-            f"| {row.name}: {figure} | {values} | {statistics.median(ratios):.3f} | {low:.3f} to {high:.3f} "
-            f"| {len(pairs)} | {level} |"
+            f"| {row.name}: {figure} | {values} | {_compared(ratios_of(pairs, figure))} | {len(pairs)} | {level} |"
         )
     return lines
+
+
+def _compared(ratios: Sequence[float]) -> str:
+    """The cells of the ratio and its interval, empty without a ratio."""
+    if not ratios:
+        return " | "
+    low, high = interval(ratios)
+    return f"{statistics.median(ratios):.3f} | {low:.3f} to {high:.3f}"
 
 
 def _codec_level(pairs: Sequence[Pair]) -> str:

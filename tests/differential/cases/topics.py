@@ -70,6 +70,7 @@ def create_topics(s: Session, version: int) -> None:
 
 @case(CREATE_TOPICS, versions=NEWEST_CREATE)
 def create_topics_refused(s: Session, version: int) -> None:
+    s.coordinator(s.name("g"))  # so that Kafka has the internal topic, which it makes for the first group
     for label, topic in {
         "partitions 0": _new(s.name("a"), 0),
         "partitions -2": _new(s.name("b"), -2),
