@@ -289,7 +289,7 @@ class Fencing:
                 raise WireError(told)
             if code in _FIND_AGAIN:
                 self._node = self._node_before = None
-            await patience.wait(told)
+            await patience.wait(told, is_busy=code == ErrorCode.CONCURRENT_TRANSACTIONS)
 
     async def _coordinator(self) -> int:
         """The node that was it before, where a connection to it is back already: it says itself if it is no more."""
@@ -306,17 +306,27 @@ class OutOfPatience(WireError):
 class Patience:
     """The time that is left for one call, and how long to wait before the next attempt."""
 
-    def __init__(self, bound_s: float) -> None:
+    def __init__(self, bound_s: float, busy_s: float | None = None) -> None:
+        """`busy_s` is for the markers of the transaction before, where it is less than the whole."""
         self._end = asyncio.get_running_loop().time() + bound_s
+        self._busy_s = bound_s if busy_s is None else busy_s
+        self._busy_end: float | None = None
         self._next_s = BACKOFF_S[0]
 
     def begin_anew(self) -> None:
         """Have the next wait be the shortest."""
         self._next_s = BACKOFF_S[0]
 
-    async def wait(self, told: str) -> None:
-        """Wait, longer each time; OutOfPatience, with what is `told`, where no time is left."""
-        if asyncio.get_running_loop().time() + self._next_s > self._end:
+    async def wait(self, told: str, *, is_busy: bool = False) -> None:
+        """Wait, longer each time; OutOfPatience, with what is `told`, where no time is left.
+
+        `is_busy` says that the coordinator waits for markers.
+        """
+        next_at, end = asyncio.get_running_loop().time() + self._next_s, self._end
+        if is_busy:
+            self._busy_end = self._busy_end or next_at + self._busy_s
+            end = min(end, self._busy_end)
+        if next_at > end:
             raise OutOfPatience(told)
         await asyncio.sleep(self._next_s)
         self._next_s = min(2 * self._next_s, BACKOFF_S[1])

@@ -3,7 +3,7 @@
 | call | request, to the coordinator of the id | then |
 |---|---|---|
 | `add` | AddPartitionsToTxn | their leaders take transactional batches of this epoch; the first one begins it |
-| `commit` | EndTxn (commit) | answered once the coordinator has it on disk, before the markers are written |
+| `commit`, `abort` | EndTxn | answered once the coordinator has it on disk, before the markers are written |
 | `described` | DescribeTransactions | how the last transaction of the id stands, whoever began it |
 
 By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndTxn 4, no epoch is raised by an end):
@@ -15,7 +15,12 @@ By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndT
 - A coordinator aborts what is older than the timeout that its InitProducerId asked for. It raises the epoch by one
   then, and answers whatever comes under the old one as it answers one whom another has fenced: with
   INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. DescribeTransactions tells them apart (mirror/transaction.py).
-- An abort needs no request: the next epoch (`begin` of the fence) aborts what is open.
+- An abort needs no request: the next epoch (`begin` of the fence) aborts what is open. But that raises the epoch, as a
+  second mirror does: `abort` ends it under its own epoch.
+- A partition without a leader, or with too few in-sync replicas, gets no marker. The outcome is decided and stands
+  (PrepareCommit, PrepareAbort), under the epoch that it had. The other partitions have their markers, and
+  DescribeTransactions lists those that have none. Until all have one the id gives no epoch and takes nothing else
+  (CONCURRENT_TRANSACTIONS). Another id carries on (tests/fault/test_unwritten_markers.py).
 
 Must never come in: which records, when one ends, what an end means for whoever sent.
 """
@@ -44,13 +49,21 @@ NEVER_COMMITTED = frozenset(
 )
 """As an answer to a commit: what was under this epoch is ended already, and how is to be asked."""
 
+PREPARED = frozenset({"PrepareCommit", "PrepareAbort"})
+
 
 class Described(NamedTuple):
-    """How the last transaction of the id stands: its state by Kafka's name, and whose it is."""
+    """How the last transaction of the id stands: its state by Kafka's name, whose it is, which have no marker yet."""
 
     state: str
     producer_id: int
     producer_epoch: int
+    partitions: frozenset[Partition] = frozenset()
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether its outcome stands, and markers are being written."""
+        return self.state in PREPARED
 
 
 class Transactions(Fencing):
@@ -58,6 +71,9 @@ class Transactions(Fencing):
 
     Of the fence and the transactions one may be under way at a time: a fence ends what is open.
     """
+
+    markers_s: float | None = None
+    """For so long `add` waits for the markers of the transaction before; None: as for all else."""
 
     @property
     def producer(self) -> tuple[int, int]:
@@ -67,24 +83,31 @@ class Transactions(Fencing):
     async def add(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Begin a transaction, or go on with it, for more partitions; return the codes of those that are refused."""
         async with self._lock:
-            return await self._add(sorted(partitions), Patience(self._bound_s))
+            return await self._add(sorted(partitions), Patience(self._bound_s, self.markers_s))
 
     async def commit(self) -> int:
         """Commit what is open, or was committed without an answer; return 0, or one of NEVER_COMMITTED.
 
         ConnectionLost, or the coordinator is away: nothing is known, ask again.
         """
+        return await self._ended(committed=True)
+
+    async def abort(self) -> int:
+        """Abort what is open under the epoch that it has; return and raise as `commit`."""
+        return await self._ended(committed=False)
+
+    async def _ended(self, *, committed: bool) -> int:
         refused = 0
 
         async def ask(connection: Connection) -> int:
             nonlocal refused
-            told = await connection.ask(END_TXN, self._end(committed=True), timeout_s=self._timeout_s)
+            told = await connection.ask(END_TXN, self._end(committed=committed), timeout_s=self._timeout_s)
             code = told.error_code
             refused = code if code in NEVER_COMMITTED else 0
             return 0 if refused else code
 
         async with self._lock:
-            await self._until_done("a commit", ask, Patience(self._bound_s))
+            await self._until_done("a commit" if committed else "an abort", ask, Patience(self._bound_s))
         return refused
 
     async def described(self) -> Described | None:
@@ -110,7 +133,8 @@ class Transactions(Fencing):
         assert told is not None
         if told.error_code:
             return None
-        return Described(told.transaction_state, told.producer_id, told.producer_epoch)
+        left = frozenset((topic.topic, number) for topic in told.topics for number in topic.partitions)
+        return Described(told.transaction_state, told.producer_id, told.producer_epoch, left)
 
 
 _NOT_TOLD = {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}

@@ -24,18 +24,19 @@ from typing import NamedTuple, Protocol
 
 from drupelet.backoff import Backoff
 from drupelet.log_tree import Log
-from edge_broker.errors import error_name
+from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.errors import WireError
-from kafka_wire.fencing import LAST_EPOCH, Fence, Meanwhile, NoFence, Overtaken
+from kafka_wire.fencing import LAST_EPOCH, Fence, Fencing, Meanwhile, NoFence, Overtaken
 from kafka_wire.looking import Look, Wanted
 from mirror.between import Between
 from mirror.errors import LeaderlessError, OvertakenError, SourceError, TargetError
 from mirror.lane import Lane
 from mirror.provenance import Origin, carries
 from mirror.resuming import Resumed, Seen, floor_of
+from mirror.spare import spare_id
 from mirror.state import PartitionState, Write
-from mirror.state_records import Reading, StateError, StepsMissing, Stored, Topics
+from mirror.state_records import Reading, StateError, StepsMissing, Stored, Topics, no_spare_record
 from mirror.target import Target
 
 _log = Log("mirror")
@@ -103,6 +104,9 @@ class Lives:
         self._name, self._replicas = name, replicas
         self._fencing = target.fencing(name)
         self._topic = target.state_topic(name)
+        self._spare: Fencing | None = None
+        self._announced: str | None = None  # a spare id of a mirror with transactions, by what was read last
+        self._fenced: list[Partition] = []  # those that the last fence was asked for
         self._states: dict[Partition, PartitionState] = {}  # of every lane that has begun, kept when it is dropped
         self._stored: dict[Partition, Stored] | None = None  # what was read and not begun yet
         self._between = Between()
@@ -246,7 +250,8 @@ class Lives:
             await self._open_with_epoch(anew=True)
 
         def chosen() -> list[Partition]:
-            return [*map(_at, self._take(waiting)), *([self._topic.partition] if with_state else [])]
+            self._fenced = [*map(_at, self._take(waiting)), *([self._topic.partition] if with_state else [])]
+            return self._fenced
 
         early: dict[Lane, Look] = {}
 
@@ -268,7 +273,7 @@ class Lives:
         for lane in lanes:
             code = 0 if fence is None else fence.refused.get(_at(lane), 0)
             if code:
-                found[lane] = TargetError(f"it cannot be fenced at the target: {error_name(code)}")
+                found[lane] = TargetError(f"it cannot be fenced at the target: {_said(code)}")
         return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence, early)
 
     def _take(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> list[Lane]:
@@ -327,6 +332,8 @@ class Lives:
             self._topic.begin(*fence[:2])
         if self._stored is None or self._between:
             found = await self._read_state() if read is None else read
+            if fence is not None and not (self._announced is None and is_marked_by(self._topic.marked_by, fence)):
+                found = await self._fence_spare(found)
             if self._stored is None:
                 self._stored = found
             elif any((one.head.producer_id, one.head.producer_epoch) in self._between for one in found.values()):
@@ -338,7 +345,32 @@ class Lives:
         """What the state topic tells of each partition."""
         reading = Reading()
         await self._topic.read(reading)
+        self._announced = reading.spare
         return reading.partitions()
+
+    async def _fence_spare(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
+        """Take the spare id of a mirror with transactions, and return the state that no one changes any more.
+
+        `found` was read where it is announced, or where the state topic does not show our marker: then a mirror is
+        about to announce it, and its open transaction hides what was committed after that began.
+        """
+        if self._spare is None:
+            self._spare = self.target.fencing(spare_id(self._name))
+        found = await self._read_fenced(self._spare)
+        if self._announced is not None:
+            await self._topic.write([[no_spare_record(self._topic.partition)]])
+            self._announced = None
+        return found
+
+    async def _read_fenced(self, spare: Fencing) -> dict[Partition, Stored]:
+        """Return the state, read under the next epoch of the spare id: what was begun under it has ended before."""
+        try:
+            await spare.begin(self._fenced)
+        except NoFence as error:
+            raise TargetError(
+                f"another mirror may use {spare_id(self._name)}, which cannot be fenced: {error}"
+            ) from error
+        return await self._read_state()
 
     async def _look_early(self, lanes: Iterable[Lane], fence: Fence) -> dict[Lane, Look]:
         """Look while the markers are being written; where one is seen, what lies below it is all that there will be."""
@@ -569,6 +601,12 @@ class Lives:
         else:
             self._fenced_at = asyncio.get_running_loop().time()
             self.host.tell("state topic", "")
+
+
+def _said(code: int) -> str:
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        return f"{error_name(code)}: the transaction before has no end there yet; start the brokers that have it"
+    return error_name(code)
 
 
 def _at(lane: Lane) -> Partition:

@@ -23,6 +23,9 @@ the source is [12,1,0,0].
 | source_epoch | [offset, leader epoch] of what was passed over last below source_offset; left out where unknown |
 | origin | where the records come from (provenance.py); left out by versions before, which leave out on rewriting, too |
 
+The head of the state topic itself announces a spare transactional id (spare.py), while there is one: `version` 3,
+`spare`, and `producer_id` and `producer_epoch` of the mirror that took it. No version before reads beyond it.
+
 | origin | meaning |
 |---|---|
 | passed | ids of the clusters that each record has passed, the source among them |
@@ -49,7 +52,7 @@ from mirror.offset_map import End, Step
 from mirror.provenance import Claim, Origin
 from mirror.topics import TOPIC_NAME_LENGTH_MAX
 
-VERSION, TRANSACTIONAL_VERSION = 1, 2
+VERSION, TRANSACTIONAL_VERSION, SPARE_VERSION = 1, 2, 3
 CHUNK_STEPS = 128
 
 Partition = tuple[str, int]
@@ -129,6 +132,17 @@ def head_record(partition: Partition, head: Head) -> Record:
     if head.origin is not None:
         fields["origin"] = _origin_fields(head.origin)
     return _key("head", partition), _json(fields)
+
+
+def spare_record(state_at: Partition, spare: str, producer: tuple[int, int]) -> Record:
+    """Return the record that announces a spare transactional id."""
+    fields = {"version": SPARE_VERSION, "spare": spare, "producer_id": producer[0], "producer_epoch": producer[1]}
+    return _key("head", state_at), _json(fields)
+
+
+def no_spare_record(state_at: Partition) -> Record:
+    """Return the record that takes that back."""
+    return _key("head", state_at), None
 
 
 def _origin_fields(origin: Origin) -> dict[str, Any]:
@@ -229,6 +243,9 @@ class Reading:
 
     def __init__(self, chunks_max: int | None = 2) -> None:
         self._chunks_max = chunks_max
+        self.spare: str | None = None
+        """The spare transactional id that is announced."""
+        self._spare_at: Partition | None = None
         self._heads: dict[Partition, Head] = {}
         self._chunks: dict[Partition, dict[int, list[list[int]]]] = {}
 
@@ -238,13 +255,17 @@ class Reading:
         if value is None:
             if kind == "steps":
                 self._chunks.get(partition, {}).pop(chunk, None)
+            elif partition == self._spare_at:
+                self.spare = self._spare_at = None
             else:
                 self._heads.pop(partition, None)
             return
         try:
             fields = json.loads(value)
             _check_version(fields["version"], key)
-            if kind == "steps":
+            if kind == "head" and fields["version"] == SPARE_VERSION:
+                self.spare, self._spare_at = _text(fields["spare"]), partition
+            elif kind == "steps":
                 self._chunks.setdefault(partition, {})[chunk] = fields["steps"]
             else:
                 self._heads[partition] = head = _head(fields)
@@ -286,11 +307,17 @@ class Reading:
 
 
 def _check_version(version: int, key: bytes | None) -> None:
-    if version > TRANSACTIONAL_VERSION:
+    if version > SPARE_VERSION:
         raise StateError(
-            f"The state topic's record {key!r} is of version {version}, and this mirror knows {TRANSACTIONAL_VERSION}: "
+            f"The state topic's record {key!r} is of version {version}, and this mirror knows {SPARE_VERSION}: "
             "install the version that wrote it, or a newer one."
         )
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError("a transactional id is no text")
+    return value
 
 
 def _head(fields: Mapping[str, Any]) -> Head:

@@ -92,7 +92,7 @@ class StateTopic:
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._codec = codec
-        self._transactional_id = transactional_id
+        self.transactional_id = transactional_id
         self._leader = Leader(-1, -1)
         self._producer = -1, -1
         self._sequence = 0
@@ -126,7 +126,7 @@ class StateTopic:
 
     async def _create(self, replicas: int) -> None:
         least = {"cleanup.policy": SETTINGS["cleanup.policy"]}
-        for settings in (SETTINGS if self._transactional_id is None else IN_TRANSACTIONS, least):
+        for settings in (SETTINGS if self.transactional_id is None else IN_TRANSACTIONS, least):
             configs = [CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
             topic = CreatableTopic(name=self.name, num_partitions=1, replication_factor=replicas, configs=configs)
             request = CreateTopicsRequest(topics=[topic], timeout_ms=int(self._timeout_s * 1000))
@@ -226,7 +226,7 @@ class StateTopic:
         for batch in self._batches(groups):
             data = [TopicProduceData(name=self.name, partition_data=[PartitionProduceData(index=0, records=batch)])]
             request = ProduceRequest(
-                transactional_id=self._transactional_id,
+                transactional_id=self.transactional_id,
                 acks=ALL_REPLICAS,
                 timeout_ms=int(self._timeout_s * 1000),
                 topic_data=data,
@@ -255,7 +255,7 @@ class StateTopic:
         if size >= PACKED_FROM_BYTES:
             pieces = [piece for piece in pieces_of(memoryview(batch), 0) if isinstance(piece, Piece)]
             batch = merged(pieces, self._codec).batch
-        stamp(batch, *self._producer, self._sequence, transactional=self._transactional_id is not None)
+        stamp(batch, *self._producer, self._sequence, transactional=self.transactional_id is not None)
         self._sequence = (self._sequence + len(records)) % SEQUENCES
         return memoryview(batch)
 

@@ -47,7 +47,6 @@ class TransactionalSender(Sender):
     ) -> None:
         """`memory_bytes` are for what was read and is not safe yet."""
         super().__init__(target, lives, link, settings, host)
-        self.transactional_id = lives.transactional_id
         self._memory_bytes = memory_bytes
         self.idle = asyncio.Event()
         self.idle.set()
@@ -164,6 +163,7 @@ class TransactionalSender(Sender):
         lanes = await self._asked()
         if not lanes or self._why or not self._lives.settled.is_set():
             return
+        self.transactional_id = self._lives.transactional_id
         link, now = self.link, asyncio.get_running_loop().time()
         seconds = takes_s(link.round_trip_s, self._lives.timeout_s)
         one = self._transaction = Transaction(

@@ -12,7 +12,8 @@ transaction leaves behind when it is aborted could be taken for mirrored. So has
 each life before its first commit would begin anew, and drop what is known of a batch that is taken apart.
 
 A transaction that broke off is settled before anything else is asked of its id (`settle`, by `judged` in
-transaction.py), and `turn` is held by whoever has one open.
+transaction.py): aborted under its own epoch, if it is open. `turn` is held while one is open.
+Where a partition takes no marker, another transactional id carries on for the others (spare.py).
 Must never come in: batches, and when a transaction ends (transacting.py).
 """
 
@@ -20,27 +21,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 from drupelet.backoff import Backoff
 from drupelet.log_tree import Log
-from edge_broker.errors import error_name
+from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.errors import WireError
-from kafka_wire.fencing import Fence, Meanwhile, NoFence
+from kafka_wire.fencing import BOUND_S, Fence, Meanwhile, NoFence
 from kafka_wire.looking import Look
 from mirror.errors import OvertakenError, TargetError
 from mirror.lane import Lane
 from mirror.lives import Begun, Host, Lives, mapped
 from mirror.resuming import Resumed
+from mirror.spare import MARKERS_S, RETURN_S, Id, Ids, spare_id
 from mirror.state import PartitionState, Write
-from mirror.state_records import Reading, Record, Stored
+from mirror.state_records import Reading, Record, Stored, no_spare_record, spare_record
 from mirror.target import Target
 from mirror.transaction import Broken, Producer, Verdict, judged
 
 _log = Log("mirror")
 
 TROUBLE = "transaction"
+NAMED_MAX = 3  # partitions of one line
 Writes = list[tuple[PartitionState, Write]]
 
 
@@ -73,9 +76,13 @@ class TransactionalLives(Lives):
     ) -> None:
         """`timeout_ms` is asked for, for one transaction; the target may allow less."""
         super().__init__(target, name, replicas, host, backoff)
-        self.transactional_id = name
-        self.transactions = self._fencing = target.transactions(name, timeout_ms)
         self._topic = target.state_topic(name, transactional_id=name)
+        own, spare = (Id(one, target.transactions(one, timeout_ms)) for one in (name, spare_id(name)))
+        for one in (own, spare):
+            one.transactions.markers_s = MARKERS_S
+        self._ids = Ids(own, spare, self._topic.partition)
+        self.transactions = self._fencing = own.transactions
+        self._on_spare = asyncio.Event()
         self.producer: Producer | None = None
         self.turn = asyncio.Lock()
         self.settled = asyncio.Event()
@@ -84,6 +91,11 @@ class TransactionalLives(Lives):
         self._was_asked_again = False  # under this epoch, for a commit
         self._read: tuple[str | None, Reading, int] | None = None  # the topic's id, what is committed, up to where
         self._answered: list[Record] = []  # of the last commit: the topic itself has to tell that it holds
+
+    @property
+    def transactional_id(self) -> str:
+        """Of the transactions that are begun now."""
+        return self._ids.current.name
 
     @property
     def timeout_s(self) -> float:
@@ -95,6 +107,12 @@ class TransactionalLives(Lives):
         """The state topic's, which is in every transaction."""
         return self._topic.partition
 
+    async def run(self) -> None:
+        """Begin lives and write the state, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().run())
+            tasks.create_task(self._leave_spare())
+
     # -- begin
 
     async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
@@ -102,19 +120,92 @@ class TransactionalLives(Lives):
             await self.settled.wait()
             async with self.turn:
                 if self.settled.is_set():
+                    await self._choose_id()
                     return await super()._begin(waiting)
 
+    async def _choose_id(self) -> None:
+        """Have the next epoch be of the id that can begin a transaction."""
+        ids = self._ids
+        if not self._is_unsure:
+            await ids.refresh()
+            return
+        was = ids.current
+        await ids.choose()
+        self.transactions = self._fencing = ids.current.transactions
+        self._topic.transactional_id = ids.current.name
+        if ids.is_spare:
+            self._on_spare.set()
+        else:
+            self._on_spare.clear()
+        if ids.current is not was:
+            held = [f"{topic}-{number}" for topic, number in sorted(ids.unmarked)[:NAMED_MAX]]
+            _log.warning("transactional_id_changed", transactional_id=ids.current.name, partitions_without_end=held)
+
+    async def _leave_spare(self) -> None:
+        """Have all begin again under the own id, once that is free."""
+        while True:
+            await self._on_spare.wait()
+            await asyncio.sleep(RETURN_S)
+            async with self.turn:
+                if self._is_unsure or not self.settled.is_set():
+                    continue
+                with contextlib.suppress(TargetError), mapped():  # it is asked again
+                    if await self._ids.own.is_free():
+                        self._on_spare.clear()
+                        self.unsure()
+                        self._failed.set()
+
     async def _fence(self, chosen: Callable[[], list[Partition]], meanwhile: Meanwhile) -> Fence | None:
+        def marked() -> list[Partition]:
+            return [at for at in chosen() if at not in self._ids.unmarked]
+
         try:
             if self._is_unsure:
-                fence = await self.transactions.begin_with(chosen, meanwhile)
+                fence = await self.transactions.begin_with(marked, meanwhile)
                 self._was_asked_again = False
             else:
-                fence = await self.transactions.extend(chosen())
+                fence = await self.transactions.extend(marked())
         except NoFence as error:
+            if self._ids.is_spare:
+                self._ids.refuse_spare(str(error))
             raise TargetError(f"transactions = true, but the target runs none for us: {error}") from error
         self._fenced_at, self.producer = asyncio.get_running_loop().time(), Producer(*fence[:2])
-        return fence
+        left = self._ids.unmarked.intersection(self._fenced)
+        return fence._replace(refused=fence.refused | dict.fromkeys(left, int(ErrorCode.CONCURRENT_TRANSACTIONS)))
+
+    async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
+        await super()._begin_state(fence, read)
+        if self._ids.is_spare:
+            try:
+                await self._announce_spare()
+            except BaseException:
+                self.unsure()
+                raise
+
+    async def _announce_spare(self) -> None:
+        """Make the spare known to mirrors that take the own id from now on; OvertakenError where one has before."""
+        assert self.producer is not None
+        await self._commit_records([spare_record(self.partition, self._ids.spare.name, self.producer[:2])])
+        end = asyncio.get_running_loop().time() + BOUND_S
+        while (told := await self.transactions.described()) is None or told.state != "CompleteCommit":
+            if asyncio.get_running_loop().time() > end:
+                raise TargetError(f"topic {self._name} shows no announcement of the spare transactional id")
+            await self.target.pauses.wait(self._asking_again.next_s())
+        self._asking_again.reset()
+        if not await self._ids.own.is_ours():
+            raise OvertakenError("the transactional id has a newer epoch")
+
+    async def _fence_spare(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
+        assert self.producer is not None
+        if self._ids.is_spare or self._ids.unmarked:  # it is ours: no one is given an epoch of it
+            if self._topic.marked_by != self.producer[:2]:
+                raise TargetError(f"topic {self._name} does not show its marker yet")
+            return found
+        found = await self._read_fenced(self._ids.spare.transactions)
+        if self._announced is not None:
+            await self._commit_records([no_spare_record(self.partition)])
+            self._announced = None
+        return found
 
     async def _read_state(self) -> dict[Partition, Stored]:
         """What the state topic tells of each partition: what was read, or committed before the last commit, is not read
@@ -127,6 +218,7 @@ class TransactionalLives(Lives):
             reading, offset = Reading(), 0
         end = await self._topic.read(reading, offset)
         self._read = self._topic.topic_id, reading, end
+        self._announced = reading.spare
         return reading.partitions()
 
     async def _begin_fenced(
@@ -176,6 +268,9 @@ class TransactionalLives(Lives):
                 code = await self.transactions.commit()
             except (WireError, OSError) as error:
                 self._was_asked_again = True
+                if await self._is_decided():
+                    self.host.tell(TROUBLE, "")
+                    return
                 self.host.tell(TROUBLE, f"whether it is committed is not known yet: {error}")
                 await self.target.pauses.wait(self._asking_again.next_s())
                 continue
@@ -185,14 +280,37 @@ class TransactionalLives(Lives):
                 raise NotCommittedError(f"the commit is refused ({error_name(code)})")
             return
 
+    async def _is_decided(self) -> bool:
+        """Whether a commit without an answer stands, though a partition may have no marker yet."""
+        assert self.producer is not None
+        try:
+            told = await self.transactions.described()
+        except (WireError, OSError):
+            return False
+        return told is not None and told[1:3] == self.producer[:2] and told.state == "PrepareCommit"
+
     async def _commit(self, states: Sequence[PartitionState]) -> None:
         """Store these in a transaction of their own."""
-        if not states:
-            return
+        if states:
+            self.committed(await self._commit_alone(lambda: self.store(states)))
+
+    async def _commit_records(self, records: list[Record]) -> None:
+        """Write these in a transaction of their own."""
+
+        async def write() -> Writes:
+            with as_newer():
+                await self._topic.write([records])
+            return []
+
+        await self._commit_alone(write)
+        self._answer(records)
+
+    async def _commit_alone(self, store: Callable[[], Awaitable[Writes]]) -> Writes:
+        """Have this stored in a transaction of its own."""
         began_at = asyncio.get_running_loop().time()
         try:
             await self.add([self.partition])
-            writes = await self.store(states)
+            writes = await store()
             await self.commit()
         except asyncio.CancelledError:
             self.unsure()
@@ -200,17 +318,21 @@ class TransactionalLives(Lives):
         except TargetError as error:
             await self.settle(began_at, str(error), was_fenced=isinstance(error, NotCommittedError))
             raise TargetError(f"the state cannot be written: {error}") from error
-        self.committed(writes)
+        return writes
 
     def committed(self, writes: Writes) -> None:
         """Note what was stored in a transaction that is committed."""
         for state, write in writes:
             state.stored(write)
-        if self._read is not None and writes:
+        self._answer([record for _, write in writes for record in write.records])
+
+    def _answer(self, records: list[Record]) -> None:
+        """Note what the last commit wrote."""
+        if self._read is not None and records:
             topic_id, reading, _ = self._read
             for key, value in self._answered:
                 reading.take(key, value)
-            self._answered = [record for _, write in writes for record in write.records]
+            self._answered = records
             self._read = (topic_id, reading, self._topic.written_from) if self._topic.written_from >= 0 else None
 
     async def _write_all(self) -> None:
@@ -280,6 +402,8 @@ class TransactionalLives(Lives):
                 with mapped():
                     told = await self.transactions.described()
                     written = None if told is not None else await self._writer()
+                    if told is not None and told.state == "Ongoing" and told[1:3] == self.producer[:2]:
+                        await self._abort()
             except TargetError as error:
                 self.host.tell(TROUBLE, f"how it stands cannot be asked now: {error}")
                 await self.target.pauses.wait(self._asking_again.next_s())
@@ -289,6 +413,11 @@ class TransactionalLives(Lives):
             broken = Broken(self.producer, asyncio.get_running_loop().time() - began_at, was_fenced)
             described = None if told is None else Producer(told.producer_id, told.producer_epoch, told.state)
             return judged(broken, described, written, self.timeout_s)
+
+    async def _abort(self) -> None:
+        """Abort what is open under its own epoch: the next one would raise it, as another mirror does."""
+        if code := await self.transactions.abort():
+            raise WireError(f"it cannot be aborted: {error_name(code)}")
 
     async def _writer(self) -> Producer | None:
         """The newest producer that has committed a head."""

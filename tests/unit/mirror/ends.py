@@ -405,6 +405,7 @@ class MemoryStateTopic:
     def begin(self, producer_id, producer_epoch): ...
 
     async def read(self, reading):
+        self.marked_by = (FENCED, self.target.epoch)
         for key, value in list(self.target.state.items()):
             reading.take(key, value)
 

@@ -97,6 +97,10 @@ class MemoryTransactions(MemoryFencing):
         self.transaction_timeout_ms = timeout_ms
         self.epoch = -1
 
+    @property
+    def producer(self):
+        return FENCED, self.epoch
+
     async def begin_with(self, chosen, meanwhile=None):
         self.target.end(commits=False)
         fence = await super().begin_with(chosen, meanwhile)
@@ -120,6 +124,17 @@ class MemoryTransactions(MemoryFencing):
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if outcome != "lost":
             self.target.end(commits=True)
+        if outcome is not None:
+            raise ConnectionLost("the coordinator's connection was lost")
+        return 0
+
+    async def abort(self):
+        try:
+            outcome = await self._asked()
+        except Overtaken:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if outcome != "lost":
+            self.target.end(commits=False)
         if outcome is not None:
             raise ConnectionLost("the coordinator's connection was lost")
         return 0
