@@ -119,6 +119,8 @@ class Fencing:
 
     transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
     """Of what is begun with the next epoch; less where the cluster lets nobody ask for so much."""
+    markers_s: float | None = None
+    """For so long the markers of a fence, or of the transaction before, are waited for; None: as for all else."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_s: float, bound_s: float = BOUND_S) -> None:
         """`timeout_s` is for one request, `bound_s` for all that one call waits for the coordinator."""
@@ -233,6 +235,8 @@ class Fencing:
         async def ask(connection: Connection) -> int:
             return (await connection.ask(END_TXN, self._end(), timeout_s=self._timeout_s)).error_code
 
+        if self.markers_s is not None:
+            patience = Patience(self.markers_s)
         try:
             while True:
                 try:

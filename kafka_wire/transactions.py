@@ -72,9 +72,6 @@ class Transactions(Fencing):
     Of the fence and the transactions one may be under way at a time: a fence ends what is open.
     """
 
-    markers_s: float | None = None
-    """For so long `add` waits for the markers of the transaction before; None: as for all else."""
-
     @property
     def producer(self) -> tuple[int, int]:
         """Id and epoch; -1 before the first fence."""

@@ -34,7 +34,7 @@ from mirror.errors import LeaderlessError, OvertakenError, SourceError, TargetEr
 from mirror.lane import Lane
 from mirror.provenance import Origin, carries
 from mirror.resuming import Resumed, Seen, floor_of
-from mirror.spare import spare_id
+from mirror.spare import spare_ids
 from mirror.state import PartitionState, Write
 from mirror.state_records import Reading, StateError, StepsMissing, Stored, Topics, no_spare_record
 from mirror.target import Target
@@ -104,8 +104,7 @@ class Lives:
         self._name, self._replicas = name, replicas
         self._fencing = target.fencing(name)
         self._topic = target.state_topic(name)
-        self._spare: Fencing | None = None
-        self._announced: str | None = None  # a spare id of a mirror with transactions, by what was read last
+        self._announced: dict[int, str] = {}  # spare ids of a mirror with transactions, by what was read last
         self._fenced: list[Partition] = []  # those that the last fence was asked for
         self._states: dict[Partition, PartitionState] = {}  # of every lane that has begun, kept when it is dropped
         self._stored: dict[Partition, Stored] | None = None  # what was read and not begun yet
@@ -332,8 +331,8 @@ class Lives:
             self._topic.begin(*fence[:2])
         if self._stored is None or self._between:
             found = await self._read_state() if read is None else read
-            if fence is not None and not (self._announced is None and is_marked_by(self._topic.marked_by, fence)):
-                found = await self._fence_spare(found)
+            if fence is not None and (self._announced or not is_marked_by(self._topic.marked_by, fence)):
+                found = await self._fence_spares(found)
             if self._stored is None:
                 self._stored = found
             elif any((one.head.producer_id, one.head.producer_epoch) in self._between for one in found.values()):
@@ -345,31 +344,33 @@ class Lives:
         """What the state topic tells of each partition."""
         reading = Reading()
         await self._topic.read(reading)
-        self._announced = reading.spare
+        self._announced = reading.spares
         return reading.partitions()
 
-    async def _fence_spare(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
-        """Take the spare id of a mirror with transactions, and return the state that no one changes any more.
+    async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
+        """Take spare ids of mirrors with transactions, and return the state that no one changes any more.
 
-        `found` was read where it is announced, or where the state topic does not show our marker: then a mirror is
-        about to announce it, and its open transaction hides what was committed after that began.
+        `found` was read where some are announced, or where the state topic does not show our marker: then a mirror is
+        about to announce one, and its open transaction hides what was committed after that began.
         """
-        if self._spare is None:
-            self._spare = self.target.fencing(spare_id(self._name))
-        found = await self._read_fenced(self._spare)
-        if self._announced is not None:
-            await self._topic.write([[no_spare_record(self._topic.partition)]])
-            self._announced = None
+        spares = {number: self.target.fencing(name) for number, name in self._wanted_spares().items()}
+        found = await self._read_fenced(spares)
+        if self._announced:
+            await self._topic.write([[no_spare_record(self._name, number)] for number in self._announced])
+            self._announced = {}
         return found
 
-    async def _read_fenced(self, spare: Fencing) -> dict[Partition, Stored]:
-        """Return the state, read under the next epoch of the spare id: what was begun under it has ended before."""
+    def _wanted_spares(self) -> dict[int, str]:
+        """Return those that are announced; all of them where one may be announced by now."""
+        return self._announced or dict(enumerate(spare_ids(self._name), 1))
+
+    async def _read_fenced(self, spares: Mapping[int, Fencing]) -> dict[Partition, Stored]:
+        """Return the state, read under the next epochs of spare ids: what was begun under them has ended before."""
         try:
-            await spare.begin(self._fenced)
+            for spare in spares.values():
+                await spare.begin(self._fenced)
         except NoFence as error:
-            raise TargetError(
-                f"another mirror may use {spare_id(self._name)}, which cannot be fenced: {error}"
-            ) from error
+            raise TargetError(f"another mirror may use a spare transactional id: {error}") from error
         return await self._read_state()
 
     async def _look_early(self, lanes: Iterable[Lane], fence: Fence) -> dict[Lane, Look]:

@@ -1,31 +1,33 @@
 """Which transactional id a mirror with transactions goes by: its own, or a spare one while its own takes nothing.
 
-| its own id | the spare id | state topic's marker | id that begins | partitions that wait |
-|---|---|---|---|---|
-| is free, or its last transaction is not ours | is free, or was never taken | | its own | none |
-| the same | waits for markers | is written | its own | those without a marker |
-| waits for markers, for MARKERS_S | is free, or was never taken | is written | the spare | those without a marker |
-| the same | waits for markers | | none | all |
-| either waits for markers | | is missing | none | all |
+| its own id | a spare id | state topic's markers | id that begins |
+|---|---|---|---|
+| is free, or its last transaction is not ours | | are written | its own |
+| waits for markers, for MARKERS_S | is free, or was never taken | are written | the first such spare |
+| the same | each waits for markers | | none: all partitions wait |
+| any waits for markers | | are missing | none: all partitions wait |
+
+Partitions for whose markers any id waits are in no transaction meanwhile.
 
 An id waits for markers where DescribeTransactions returns PrepareCommit or PrepareAbort under the very epoch that this
 mirror was given: the outcome stands, no one else was given an epoch since, and no one is until all markers are written.
 
-| step onto the spare | so that |
+| step onto a spare | so that |
 |---|---|
 | next epoch of the spare, markers under it | no one else goes on under the spare |
-| the state topic is read | it is as the last transaction of the own id left it: its marker there is written |
+| the state topic is read | it is as the last transaction left it: all markers there are written |
 | the spare is announced in the state topic, until that is visible | a mirror that takes the own id later reads it |
 | the own id is still under our epoch | no one has taken it before, and has read no announcement |
 | data | |
 
-A mirror that reads an announcement under its own id takes the spare, too, reads again, and removes it. A released
-version refuses it, as a record of version 3. Does not contain: how they are asked (kafka_wire/transactions.py).
+A mirror that reads announcements under its own id takes these spares, too, reads again, and removes the announcements.
+A released version refuses them, as records of version 3. Does not contain: requests (kafka_wire/transactions.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from drupelet.backoff import Backoff
@@ -33,20 +35,22 @@ from kafka_wire.cluster import Partition
 from kafka_wire.transactions import Transactions
 from mirror.errors import TargetError
 
+SPARES = 3
 MARKERS_S = 3.0
 RETURN_S = 2.0  # between two looks whether the own id is free again
 _ASK_S = 0.05, 0.5  # first and longest wait
 
 
-def spare_id(name: str) -> str:
-    """Return the spare transactional id of a mirror."""
-    return f"{name}~2"
+def spare_ids(name: str) -> list[str]:
+    """Return the spare transactional ids of a mirror."""
+    return [f"{name}~{number}" for number in range(2, SPARES + 2)]
 
 
 class Id(NamedTuple):
-    """A transactional id, and what runs its transactions."""
+    """A transactional id, its number (the own id has 0), and what runs its transactions."""
 
     name: str
+    number: int
     transactions: Transactions
 
     async def unmarked(self) -> frozenset[Partition]:
@@ -70,23 +74,31 @@ class Id(NamedTuple):
 
 
 class Ids:
-    """Both ids of one mirror; every coroutine raises WireError, and TargetError where neither can begin."""
+    """All ids of one mirror; every coroutine raises WireError, and TargetError where none can begin."""
 
-    def __init__(self, own: Id, spare: Id, state_at: Partition) -> None:
-        self.own, self.spare = own, spare
+    def __init__(self, own: Id, spares: Sequence[Id], state_at: Partition) -> None:
+        self.own, self.spares = own, spares
         self.current = own
-        self.unmarked: frozenset[Partition] = frozenset()
-        """Partitions that are to be in no transaction: that of the other id has no marker there yet."""
+        self._waits: dict[int, frozenset[Partition]] = {}
         self._state_at = state_at
         self._refused = ""
 
     @property
     def is_spare(self) -> bool:
-        """Whether the spare is in use."""
-        return self.current is self.spare
+        """Whether a spare is in use."""
+        return self.current is not self.own
 
-    def refuse_spare(self, why: str) -> None:
-        """Note that the target does not let us have the spare."""
+    @property
+    def unmarked(self) -> frozenset[Partition]:
+        """Partitions that are to be in no transaction: another id waits for their markers."""
+        return frozenset().union(*self._waits.values())
+
+    def waits(self, one: Id) -> bool:
+        """Whether an id waited for markers when that was asked last: no one is given an epoch of it."""
+        return bool(self._waits.get(one.number))
+
+    def refuse_spares(self, why: str) -> None:
+        """Note that the target does not let us have spares."""
         self._refused = why
 
     async def choose(self) -> None:
@@ -94,16 +106,18 @@ class Ids:
         own = await self.own.unmarked()
         if own and not self.is_spare:
             own = await self._wait_for_own(own)
-        spare = await self.spare.unmarked()
-        if (own and spare) or self._state_at in own | spare or (own and self._refused):
-            raise TargetError(_waiting_for(own | spare, self._refused))
-        self.current, self.unmarked = (self.spare, own) if own else (self.own, spare)
+        self._waits = {one.number: await one.unmarked() for one in self.spares} | {self.own.number: own}
+        usable = [self.own] if self._refused else [self.own, *self.spares]
+        free = [one for one in usable if not self.waits(one)]
+        if not free or self._state_at in self.unmarked:
+            raise TargetError(_waiting_for(self.unmarked, self._refused))
+        self.current = free[0]
 
     async def refresh(self) -> None:
         """Ask which partitions have their markers now, where some had none."""
-        if self.unmarked:
-            other = self.own if self.is_spare else self.spare
-            self.unmarked &= await other.unmarked()
+        for one in (self.own, *self.spares):
+            if self.waits(one):
+                self._waits[one.number] = await one.unmarked()
 
     async def _wait_for_own(self, unmarked: frozenset[Partition]) -> frozenset[Partition]:
         loop, backoff = asyncio.get_running_loop(), Backoff(*_ASK_S)

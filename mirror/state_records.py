@@ -23,8 +23,8 @@ the source is [12,1,0,0].
 | source_epoch | [offset, leader epoch] of what was passed over last below source_offset; left out where unknown |
 | origin | where the records come from (provenance.py); left out by versions before, which leave out on rewriting, too |
 
-The head of the state topic itself announces a spare transactional id (spare.py), while there is one: `version` 3,
-`spare`, and `producer_id` and `producer_epoch` of the mirror that took it. No version before reads beyond it.
+A head of the state topic itself announces a spare transactional id (spare.py), its partition the number of the id:
+`version` 3, `spare`, and `producer_id` and `producer_epoch` of the mirror that took it. No version before reads beyond.
 
 | origin | meaning |
 |---|---|
@@ -134,15 +134,15 @@ def head_record(partition: Partition, head: Head) -> Record:
     return _key("head", partition), _json(fields)
 
 
-def spare_record(state_at: Partition, spare: str, producer: tuple[int, int]) -> Record:
+def spare_record(state_topic: str, number: int, spare: str, producer: tuple[int, int]) -> Record:
     """Return the record that announces a spare transactional id."""
     fields = {"version": SPARE_VERSION, "spare": spare, "producer_id": producer[0], "producer_epoch": producer[1]}
-    return _key("head", state_at), _json(fields)
+    return _key("head", (state_topic, number)), _json(fields)
 
 
-def no_spare_record(state_at: Partition) -> Record:
+def no_spare_record(state_topic: str, number: int) -> Record:
     """Return the record that takes that back."""
-    return _key("head", state_at), None
+    return _key("head", (state_topic, number)), None
 
 
 def _origin_fields(origin: Origin) -> dict[str, Any]:
@@ -243,9 +243,7 @@ class Reading:
 
     def __init__(self, chunks_max: int | None = 2) -> None:
         self._chunks_max = chunks_max
-        self.spare: str | None = None
-        """The spare transactional id that is announced."""
-        self._spare_at: Partition | None = None
+        self._spares: dict[Partition, str] = {}
         self._heads: dict[Partition, Head] = {}
         self._chunks: dict[Partition, dict[int, list[list[int]]]] = {}
 
@@ -255,16 +253,14 @@ class Reading:
         if value is None:
             if kind == "steps":
                 self._chunks.get(partition, {}).pop(chunk, None)
-            elif partition == self._spare_at:
-                self.spare = self._spare_at = None
-            else:
+            elif self._spares.pop(partition, None) is None:
                 self._heads.pop(partition, None)
             return
         try:
             fields = json.loads(value)
             _check_version(fields["version"], key)
             if kind == "head" and fields["version"] == SPARE_VERSION:
-                self.spare, self._spare_at = _text(fields["spare"]), partition
+                self._spares[partition] = _text(fields["spare"])
             elif kind == "steps":
                 self._chunks.setdefault(partition, {})[chunk] = fields["steps"]
             else:
@@ -282,6 +278,11 @@ class Reading:
         if self._chunks_max is None:
             return head.first_chunk
         return max(head.first_chunk, head.last_chunk - self._chunks_max + 1)
+
+    @property
+    def spares(self) -> dict[int, str]:
+        """The spare transactional ids that are announced, by their numbers."""
+        return {number: name for (_, number), name in self._spares.items()}
 
     def partitions(self) -> dict[Partition, Stored]:
         """What was read of each."""

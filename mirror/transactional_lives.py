@@ -31,10 +31,11 @@ from kafka_wire.errors import WireError
 from kafka_wire.fencing import BOUND_S, Fence, Meanwhile, NoFence
 from kafka_wire.looking import Look
 from mirror.errors import OvertakenError, TargetError
+from mirror.in_sync import InSync
 from mirror.lane import Lane
 from mirror.lives import Begun, Host, Lives, mapped
 from mirror.resuming import Resumed
-from mirror.spare import MARKERS_S, RETURN_S, Id, Ids, spare_id
+from mirror.spare import MARKERS_S, RETURN_S, Id, Ids, spare_ids
 from mirror.state import PartitionState, Write
 from mirror.state_records import Reading, Record, Stored, no_spare_record, spare_record
 from mirror.target import Target
@@ -77,12 +78,14 @@ class TransactionalLives(Lives):
         """`timeout_ms` is asked for, for one transaction; the target may allow less."""
         super().__init__(target, name, replicas, host, backoff)
         self._topic = target.state_topic(name, transactional_id=name)
-        own, spare = (Id(one, target.transactions(one, timeout_ms)) for one in (name, spare_id(name)))
-        for one in (own, spare):
+        names = [name, *spare_ids(name)]
+        own, *spares = (Id(one, number, target.transactions(one, timeout_ms)) for number, one in enumerate(names))
+        for one in (own, *spares):
             one.transactions.markers_s = MARKERS_S
-        self._ids = Ids(own, spare, self._topic.partition)
+        self._ids = Ids(own, spares, self._topic.partition)
         self.transactions = self._fencing = own.transactions
         self._on_spare = asyncio.Event()
+        self._in_sync = InSync(target)
         self.producer: Producer | None = None
         self.turn = asyncio.Lock()
         self.settled = asyncio.Event()
@@ -126,9 +129,23 @@ class TransactionalLives(Lives):
     async def _choose_id(self) -> None:
         """Have the next epoch be of the id that can begin a transaction."""
         ids = self._ids
-        if not self._is_unsure:
+        if self._is_unsure:
+            await self._change_id()
+        else:
             await ids.refresh()
-            return
+        if ids.is_spare or ids.unmarked:
+            await self._leave_out_short()
+
+    async def _leave_out_short(self) -> None:
+        """Refuse those that would take no marker by now: no further id could carry on for the others."""
+        for lane, problem in (await self._in_sync.problems(list(self._waiting))).items():
+            waiting = self._waiting.pop(lane)
+            if not waiting.done():
+                waiting.set_exception(TargetError(problem))
+                waiting.exception()  # who asked may be gone
+
+    async def _change_id(self) -> None:
+        ids = self._ids
         was = ids.current
         await ids.choose()
         self.transactions = self._fencing = ids.current.transactions
@@ -167,7 +184,7 @@ class TransactionalLives(Lives):
                 fence = await self.transactions.extend(marked())
         except NoFence as error:
             if self._ids.is_spare:
-                self._ids.refuse_spare(str(error))
+                self._ids.refuse_spares(str(error))
             raise TargetError(f"transactions = true, but the target runs none for us: {error}") from error
         self._fenced_at, self.producer = asyncio.get_running_loop().time(), Producer(*fence[:2])
         left = self._ids.unmarked.intersection(self._fenced)
@@ -185,7 +202,8 @@ class TransactionalLives(Lives):
     async def _announce_spare(self) -> None:
         """Make the spare known to mirrors that take the own id from now on; OvertakenError where one has before."""
         assert self.producer is not None
-        await self._commit_records([spare_record(self.partition, self._ids.spare.name, self.producer[:2])])
+        one = self._ids.current
+        await self._commit_records([spare_record(self._name, one.number, one.name, self.producer[:2])])
         end = asyncio.get_running_loop().time() + BOUND_S
         while (told := await self.transactions.described()) is None or told.state != "CompleteCommit":
             if asyncio.get_running_loop().time() > end:
@@ -195,16 +213,19 @@ class TransactionalLives(Lives):
         if not await self._ids.own.is_ours():
             raise OvertakenError("the transactional id has a newer epoch")
 
-    async def _fence_spare(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
+    async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
         assert self.producer is not None
-        if self._ids.is_spare or self._ids.unmarked:  # it is ours: no one is given an epoch of it
-            if self._topic.marked_by != self.producer[:2]:
-                raise TargetError(f"topic {self._name} does not show its marker yet")
-            return found
-        found = await self._read_fenced(self._ids.spare.transactions)
-        if self._announced is not None:
-            await self._commit_records([no_spare_record(self.partition)])
-            self._announced = None
+        ids, is_marked = self._ids, self._topic.marked_by == self.producer[:2]
+        if ids.is_spare:  # no one is given an epoch of the own id, so no one else takes spares
+            wanted = []
+        else:
+            wanted = [one for one in ids.spares if one.number in self._wanted_spares() and not ids.waits(one)]
+        if wanted:
+            found = await self._read_fenced({one.number: one.transactions for one in wanted})
+        elif not is_marked:
+            raise TargetError(f"topic {self._name} does not show its marker yet")
+        if records := [no_spare_record(self._name, one.number) for one in wanted if one.number in self._announced]:
+            await self._commit_records(records)
         return found
 
     async def _read_state(self) -> dict[Partition, Stored]:
@@ -218,7 +239,7 @@ class TransactionalLives(Lives):
             reading, offset = Reading(), 0
         end = await self._topic.read(reading, offset)
         self._read = self._topic.topic_id, reading, end
-        self._announced = reading.spare
+        self._announced = reading.spares
         return reading.partitions()
 
     async def _begin_fenced(

@@ -71,8 +71,7 @@ def test_a_target_short_of_replicas_doubles_nothing(cluster, tmp_path, transacti
                 wait_until(lambda: topic in mirror.get("/health")[1], ON_AGAIN_S, "its name", poll_s=0.2)
                 wait_for_load(REFUSED)
                 produce(source.bootstrap, other, 0, 500, is_young=True)
-                if not transactions:  # else its last transaction may have no end before that broker is back
-                    wait_for_all(cluster.bootstrap, f"lab.{other}", 0, 500)
+                wait_for_all(cluster.bootstrap, f"lab.{other}", 0, 500)
                 killed.start()
                 cluster.wait_in_sync(f"lab.{topic}")
                 wait_for_load(REFUSED)

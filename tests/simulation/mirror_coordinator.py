@@ -1,4 +1,4 @@
-"""The target's coordinator of one transactional id, and the state topic behind it, by Apache Kafka's rules.
+"""The target's coordinators of a mirror's transactional ids, and its state topic, by Apache Kafka's rules.
 
 | state | request | then |
 |---|---|---|
@@ -35,6 +35,7 @@ from edge_broker.protocol.messages.create_topics import CreatableTopicResult, Cr
 from edge_broker.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TopicData,
     TransactionState,
 )
 from edge_broker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -68,7 +69,8 @@ if TYPE_CHECKING:
     from tests.simulation.mirror_target import Entry
     from tests.simulation.mirror_world import Life, World
 
-FENCED = 7  # the producer id of the transactional id
+FENCED, SPARED = 7, 8  # the producer ids of the transactional id, and of the first spare one
+STATE = "__edge-mirror-lab-state"
 NODE = 1
 BATCHES_MAX = 5  # of an answer
 MARKED_AGAIN_S = 0.5
@@ -88,17 +90,27 @@ class Coordinator:
     `chance` and `stalls` are its own: what they draw changes nothing of what else a seed draws.
     """
 
-    def __init__(self, world: World, chance: Random, stalls: Random, *, markers_s: float, tells: bool) -> None:
+    def __init__(
+        self,
+        world: World,
+        chance: Random,
+        stalls: Random,
+        *,
+        markers_s: float,
+        tells: bool,
+        producer_id: int = FENCED,
+    ) -> None:
+        self.producer_id = producer_id
         self._world, self._chance, self._stalls = world, chance, stalls
         self._markers_s, self._tells = markers_s, tells
         self.state = ""
         self.epoch = -1
         self.partitions: set[Partition] = set()
+        self.unmarked: set[Partition] = set()
         self.ended: Callable[[str, Collection[Partition]], None] = lambda _state, _partitions: None
         self.outcomes: dict[str, int] = {}
         self._timeout_s = 0.0
         self._number = 0  # of the transaction
-        self._markers_left = 0
 
     def _code(self) -> int:
         """An error that comes before anything is done."""
@@ -130,7 +142,7 @@ class Coordinator:
             return InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
         self.epoch += 1
         self.state, self._timeout_s = "Empty", request.transaction_timeout_ms / 1000
-        return InitProducerIdResponse(error_code=0, producer_id=FENCED, producer_epoch=self.epoch)
+        return InitProducerIdResponse(error_code=0, producer_id=self.producer_id, producer_epoch=self.epoch)
 
     def add(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
         """Take all of these into the transaction, or none."""
@@ -157,11 +169,12 @@ class Coordinator:
         if self.state != "Ongoing":
             self._number += 1
             self.state = "Ongoing"
-            self.partitions = set()
+            self.partitions, self.unmarked = set(), set()
             wait_s = self._timeout_s + self._chance.uniform(0, 0.5)
             self._world.loop.call_later(wait_s, self._time_out, self._number)
         self._world.add(asked)
         self.partitions.update(asked)
+        self.unmarked.update(asked)
         return ErrorCode.NONE
 
     def _time_out(self, number: int) -> None:
@@ -190,7 +203,6 @@ class Coordinator:
     def _end(self, state: str, outcome: str) -> None:
         self.state = state
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        self._markers_left = len(self.partitions)
         for at in sorted(self.partitions):
             self._world.loop.call_later(self._chance.uniform(0, self._markers_s), self._mark, at)
 
@@ -200,9 +212,10 @@ class Coordinator:
             return
         log = self._world.log_at(at)
         if log is not None:
-            log.mark(self.epoch, self._world.now_ms(), commits=self.state == "PrepareCommit")
-        self._markers_left -= 1
-        if not self._markers_left:
+            commits = self.state == "PrepareCommit"
+            log.mark(self.epoch, self._world.now_ms(), commits=commits, producer_id=self.producer_id)
+        self.unmarked.discard(at)
+        if not self.unmarked:
             self.state = self.state.replace("Prepare", "Complete")
             self.ended(self.state, self.partitions)
 
@@ -217,8 +230,9 @@ class Coordinator:
             error_code=int(code),
             transactional_id=request.transactional_ids[0],
             transaction_state=self.state,
-            producer_id=FENCED,
+            producer_id=self.producer_id,
             producer_epoch=self.epoch,
+            topics=[TopicData(topic=topic, partitions=[number]) for topic, number in sorted(self.unmarked)],
         )
         return DescribeTransactionsResponse(transaction_states=[one])
 
@@ -243,8 +257,7 @@ class Side:
 
     def answer(self, request: Any) -> Any:
         """Serve a request."""
-        coordinator = self._world.coordinator
-        assert coordinator is not None
+        coordinator = self._world.coordinator_of(_id_of(request))
         served: Mapping[type, Callable[[Any], Any]] = {
             InitProducerIdRequest: coordinator.init,
             AddPartitionsToTxnRequest: coordinator.add,
@@ -282,8 +295,8 @@ class Side:
                 high_watermark=log.end,
                 last_stable_offset=log.stable_end,
                 aborted_transactions=[
-                    AbortedTransaction(producer_id=FENCED, first_offset=first)
-                    for first, marker in log.aborted_transactions
+                    AbortedTransaction(producer_id=producer_id, first_offset=first)
+                    for producer_id, first, marker in log.aborted_transactions
                     if marker >= offset
                 ],
                 records=memoryview(data),
@@ -305,13 +318,21 @@ class Side:
         return ProduceResponse(responses=[TopicProduceResponse(name=at[0], partition_responses=[one])])
 
 
+def _id_of(request: Any) -> str:
+    if isinstance(request, DescribeTransactionsRequest):
+        return request.transactional_ids[0]
+    if isinstance(request, AddPartitionsToTxnRequest):
+        return request.v3_and_below_transactional_id
+    return request.transactional_id or "" if isinstance(request, InitProducerIdRequest | EndTxnRequest) else ""
+
+
 def _bytes_of(entry: Entry) -> bytes:
     if entry.data:
         return entry.data
     key = b"\0\0\0\1" if entry.commits else b"\0\0\0\0"
     batch = build_batch([(key, b"")], timestamp_ms=entry.at_ms, base_offset=entry.base)
     made = bytearray(of_transaction(batch, CONTROL))
-    stamp(made, FENCED, entry.epoch, -1, transactional=True)
+    stamp(made, entry.producer_id, entry.epoch, -1, transactional=True)
     return bytes(made)
 
 

@@ -22,10 +22,11 @@ from mirror import sending
 from mirror.config import Config
 from mirror.lane import Lane
 from mirror.offsets import Commit, read_commit
+from mirror.spare import spare_ids
 from mirror.state import PartitionState
 from mirror.topic_rules import rules_from
 from tests.simulation.mirror_audit import Allowed, ahead, problems_of, torn
-from tests.simulation.mirror_coordinator import PREPARED, Coordinator
+from tests.simulation.mirror_coordinator import PREPARED, SPARED, STATE, Coordinator
 from tests.simulation.mirror_source import SourceLog
 from tests.simulation.mirror_world import TARGET_OF, Life, World
 from tests.simulation.virtual_time import Stuck, VirtualLoop, virtual_time
@@ -95,7 +96,15 @@ class Mode:
 class Schedule:
     """One seed's."""
 
-    def __init__(self, seed: int, loop: VirtualLoop, *, hard: bool = False, transactions: bool | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        loop: VirtualLoop,
+        *,
+        hard: bool = False,
+        transactions: bool | None = None,
+        short: bool = False,
+    ) -> None:
         self.seed, self.loop = seed, loop
         self.chance = chance = Random(f"mirror {seed}")
         names = [("readings", number) for number in range(chance.randint(1, 3))]
@@ -125,12 +134,26 @@ class Schedule:
         self.world.shortage = Random(f"short {seed}")
         if self.world.shortage.random() < 0.2:
             self.acts += [a_partition_of_the_target_lacks_replicas] * 2
+        if short:
+            self.acts += [partitions_lack_replicas_while_mirrors_come_and_go] * (2 + len(self.acts) // 2)
         self.mode = mode = Mode(seed, transactions=transactions)
         if self.world.fenced and mode.is_used:
             self.world.coordinator = Coordinator(
                 self.world, mode.chance, mode.stalls, markers_s=mode.markers_s, tells=mode.tells
             )
-            self.world.coordinator.ended = self.ended
+            self.world.spares = {
+                name: Coordinator(
+                    self.world,
+                    Random(f"spare {number} {seed}"),
+                    mode.stalls,
+                    markers_s=mode.markers_s,
+                    tells=mode.tells,
+                    producer_id=SPARED + number,
+                )
+                for number, name in enumerate(spare_ids(STATE))
+            }
+            for one in self.world.coordinators:
+                one.ended = self.ended
             self.world.told = self.told
 
     # the schedule
@@ -162,7 +185,8 @@ class Schedule:
 
     def ended(self, state: str, partitions: Collection[tuple[str, int]]) -> None:
         """Note what does not hold when a transaction has ended."""
-        self.found += torn(self.world, self.allowed, partitions)
+        busy = {at for one in self.world.coordinators if one.state in PREPARED for at in one.partitions}
+        self.found += torn(self.world, self.allowed, set(partitions) - busy)
 
     def told(self, positions: Mapping[TopicPartition, Commit]) -> None:
         """Note what does not hold when positions are told to the source."""
@@ -238,7 +262,7 @@ class Schedule:
             return
         lanes = dict(life.replicator._lanes)
         await self.stop(life)
-        while world.coordinator is not None and world.coordinator.state in PREPARED:  # noqa: ASYNC110 - virtual time
+        while any(one.state in PREPARED for one in world.coordinators):  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(0.1)
         for partition, log in world.logs.items():
             if self.allowed[partition].tail_lost:
@@ -340,6 +364,30 @@ async def a_partition_of_the_target_lacks_replicas(run: Schedule) -> None:
         if chance.random() < 0.7:
             chance.choice(list(world.logs.values())).append(chance.randint(1, 4), run.timestamp_ms())
     world.short.pop(at, None)
+
+
+async def partitions_lack_replicas_while_mirrors_come_and_go(run: Schedule) -> None:
+    """Have partitions take no marker in the middle of transactions, also after another mirror has begun."""
+    world, chance = run.world, run.world.shortage
+    records_come(run)
+    await asyncio.sleep(chance.choice([0.02, 0.3, 2.0]) * chance.random())
+    for log in chance.sample(list(world.logs.values()), chance.randint(1, len(world.logs))):
+        if run.at(log) in world.targets:
+            world.short[run.at(log)] = world.loop.now
+    for _ in range(chance.randint(1, 5)):
+        await asyncio.sleep(chance.choice([0.1, 4.0, 10.0, 60.0]) * chance.random())
+        await run.revive()
+        records_come(run)
+        act = chance.choice([the_mirror_is_killed, another_takes_over, another_takes_over, connections_are_lost, None])
+        if act is not None and chance.random() < 0.4:
+            world.note(act.__name__)
+            result = act(run)
+            if result is not None:
+                await result
+            await run.revive()
+        if chance.random() < 0.3 and world.short:
+            world.short.pop(chance.choice(sorted(world.short)), None)
+    world.short.clear()
 
 
 async def the_link_breaks_every_few_seconds(run: Schedule) -> None:
@@ -514,11 +562,14 @@ def replayed(chance: Random) -> Iterator[None]:
         yield
 
 
-def run_seed(seed: int, *, hard: bool = False, transactions: bool | None = None) -> Result:
-    """Run a seed's schedule; `transactions` says whether there are any, where the seed is not to."""
+def run_seed(seed: int, *, hard: bool = False, transactions: bool | None = None, short: bool = False) -> Result:
+    """Run a seed's schedule; `transactions` says whether there are any, where the seed is not to.
+
+    `short` has partitions lack replicas in most schedules, while mirrors are killed and others take over.
+    """
     failures: list[str] = []
     with virtual_time(failures.append) as loop, replayed(Random(seed)):
-        schedule = Schedule(seed, loop, hard=hard, transactions=transactions)
+        schedule = Schedule(seed, loop, hard=hard, transactions=transactions, short=short)
         try:
             loop.run_until_complete(schedule.run())
         except (AssertionError, Stuck) as error:
@@ -526,6 +577,8 @@ def run_seed(seed: int, *, hard: bool = False, transactions: bool | None = None)
     failure = "; ".join([*failures, *([schedule.failure] if schedule.failure else [])])
     records = sum(len(log.fates) for log in schedule.world.logs.values())
     doubled = sum(life.doubled for life in schedule.lives)
-    coordinator = schedule.world.coordinator
-    ends = {} if coordinator is None else coordinator.outcomes
+    own, spares = schedule.world.coordinator, schedule.world.spares
+    ends = {} if own is None else dict(own.outcomes)
+    if on_spares := sum(one.outcomes.get("committed", 0) for one in spares.values()):
+        ends["on a spare id"] = on_spares
     return Result(seed, failure, schedule.world.trace[-TRACE_LINES:], schedule.acts_done, records, doubled, ends)

@@ -31,11 +31,12 @@ from mirror.asking import Content, Contents
 from mirror.errors import TargetError
 from mirror.lane import Producer
 from mirror.pauses import Pauses
+from mirror.spare import spare_ids
 from mirror.state_records import Reading, Record
 from mirror.state_topic import StateTopic
 from mirror.target import Target
 from mirror.target_clock import TargetClock, boot_s
-from tests.simulation.mirror_coordinator import FENCED, MARKED_AGAIN_S, SideCluster
+from tests.simulation.mirror_coordinator import FENCED, MARKED_AGAIN_S, SPARED, STATE, SideCluster
 from tests.simulation.mirror_source import content, serial_of
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ class TargetLog:
     """One partition; `seen` are the serials that ever were in it, or in one before of its name.
 
     What readers of committed records find are its `records`: `open` are the batches of a transaction that has not ended
-    yet, `aborted` the first offsets of batches that never count, `aborted_transactions` the first offset of each and
-    its marker's.
+    yet, `aborted` the first offsets of batches that never count, `aborted_transactions` of each
+    the producer, its first offset and its marker's.
     """
 
     def __init__(self, seen: set[int]) -> None:
@@ -100,7 +101,7 @@ class TargetLog:
         self.producers: dict[int, Remembered] = {}
         self.open: list[Entry] = []
         self.aborted: set[int] = set()
-        self.aborted_transactions: list[tuple[int, int]] = []
+        self.aborted_transactions: list[tuple[int, int, int]] = []
         self.generation += 1
 
     @property
@@ -131,12 +132,12 @@ class TargetLog:
         """Whether it is a batch that was not aborted."""
         return bool(entry.data) and entry.base not in self.aborted
 
-    def mark(self, epoch: int, now_ms: int, *, commits: bool = False) -> None:
+    def mark(self, epoch: int, now_ms: int, *, commits: bool = False, producer_id: int = FENCED) -> None:
         """Take a marker: of a fence, or one that ends a transaction."""
-        known = self.producers.get(FENCED)
+        known = self.producers.get(producer_id)
         if known is not None and epoch < known.epoch:
             return
-        self._put(Entry(self.end, self.end + 1, FENCED, epoch, -1, -1, now_ms, commits=commits))
+        self._put(Entry(self.end, self.end + 1, producer_id, epoch, -1, -1, now_ms, commits=commits))
 
     def _put(self, entry: Entry) -> None:
         self.entries.append(entry)
@@ -146,13 +147,13 @@ class TargetLog:
             self.open.append(entry)
         elif entry.data:
             self.take([entry])
-        elif self.open:
-            ended, self.open = self.open, []
+        elif ended := [one for one in self.open if one.producer_id == entry.producer_id]:
+            self.open = [one for one in self.open if one.producer_id != entry.producer_id]
             if entry.commits:
                 self.take(ended)
             else:
                 self.aborted.update(one.base for one in ended)
-                self.aborted_transactions.append((ended[0].base, entry.base))
+                self.aborted_transactions.append((entry.producer_id, ended[0].base, entry.base))
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Note what counts from now on."""
@@ -179,7 +180,7 @@ class TargetLog:
             if first != expected:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         in_transaction = bool(header.attributes & TRANSACTIONAL)
-        if self.open and header.producer_id == FENCED and not in_transaction:
+        if not in_transaction and header.producer_id in {one.producer_id for one in self.open}:
             return ErrorCode.INVALID_TXN_STATE, -1
         stored = bytearray(data)
         base = self.end
@@ -232,7 +233,7 @@ class TargetLog:
             if entry.producer_id in wanted.producer_ids and entry.data:
                 own = Own(entry.producer_id, entry.epoch, entry.first, entry.last, entry.base, entry.end - 1)
                 return Look(0, end, entry.base, own, marker, True)
-            if not entry.data:
+            if not entry.data and wanted.marked_by in (-1, entry.producer_id):
                 marker = max(marker, entry.epoch)
         return Look(0, end, floor, None, marker, True, is_taken)
 
@@ -315,6 +316,8 @@ class TargetEnd(Target):
     def fencing(self, transactional_id: str) -> Any:
         if self._world.coordinator is not None:
             return Fencing(self._side, transactional_id, timeout_s=REQUEST_S)  # type: ignore[arg-type]
+        if transactional_id in spare_ids(STATE):
+            return UnusedFencing(self._world, self._life)
         return SimulatedFencing(self._world, self._life)
 
     def transactions(self, transactional_id: str, timeout_ms: int) -> Transactions:
@@ -452,6 +455,17 @@ class SimulatedFencing:
                 world.targets[at].mark(self._epoch, world.now_ms())
             else:
                 world.mark_later(at, self._epoch)
+
+
+class UnusedFencing:
+    """Of a spare id, where no mirror runs transactions."""
+
+    def __init__(self, world: World, life: Life) -> None:
+        self._world, self._life = world, life
+
+    async def begin(self, partitions: Collection[Partition]) -> Fence:
+        async with self._world.call(self._life, ConnectionLost):
+            return Fence(SPARED, 0, {}, True)
 
 
 class SimulatedStateTopic:

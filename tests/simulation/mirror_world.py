@@ -24,7 +24,7 @@ from mirror.offsets import Commit
 from mirror.replicator import Replicator
 from mirror.standby import Member
 from mirror.state_records import Record
-from tests.simulation.mirror_coordinator import FENCED, Coordinator, SideConnection
+from tests.simulation.mirror_coordinator import STATE, Coordinator, SideConnection
 from tests.simulation.mirror_source import SourceEnd, SourceLog, serial_of
 from tests.simulation.mirror_target import (
     APPENDED_THOUGH,
@@ -38,7 +38,6 @@ from tests.simulation.mirror_target import (
 )
 from tests.simulation.virtual_time import WALL_S, VirtualLoop
 
-STATE = "__edge-mirror-lab-state"
 TARGET_OF = "lab."
 KNOWN_SHORT_S = KNOWN_S + BOUND_S + 15.0  # since when a request that still adds a partition could have been decided
 
@@ -141,6 +140,7 @@ class World:
         self.epoch, self.producers, self.markers_due = -1, 0, 0
         self.marking: set[asyncio.Future[None]] = set()  # of fences whose markers are being written
         self.coordinator: Coordinator | None = None  # where some life runs transactions
+        self.spares: dict[str, Coordinator] = {}  # of the spare ids, there
         self.state_log: StateLog | None = None  # there
         self.state_number = 0
         self.targets: dict[Partition, TargetLog] = {}
@@ -263,6 +263,17 @@ class World:
         refused, base = self.append(at, data)
         return (refused, -1) if refused else (code, -1 if code else base)
 
+    @property
+    def coordinators(self) -> list[Coordinator]:
+        """Those of all ids."""
+        return [*([] if self.coordinator is None else [self.coordinator]), *self.spares.values()]
+
+    def coordinator_of(self, transactional_id: str) -> Coordinator:
+        """Return that of an id, of the mirror's own by default."""
+        found = self.spares.get(transactional_id, self.coordinator)
+        assert found is not None
+        return found
+
     def log_at(self, at: Partition) -> TargetLog | None:
         """The log of a partition, of the state topic too."""
         return self.state_log if at == self.state_at else self.targets.get(at)
@@ -272,11 +283,11 @@ class World:
         log, header = self.log_at(at), BatchHeader(data)
         if log is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
-        begins = header.attributes & TRANSACTIONAL and not log.open
-        if begins and self.coordinator is not None and header.producer_id == FENCED:
-            refused = self.coordinator.verified(at, header.producer_epoch)
-            if refused:
-                return refused, -1
+        writer = header.producer_id
+        if header.attributes & TRANSACTIONAL and writer not in {one.producer_id for one in log.open}:
+            for coordinator in self.coordinators:
+                if coordinator.producer_id == writer and (refused := coordinator.verified(at, header.producer_epoch)):
+                    return refused, -1
         return log.append(data)
 
     def arrive_late(self, requests: Sequence[Sequence[tuple[str, int, bytes]]]) -> None:
@@ -326,10 +337,9 @@ class World:
 
     def decided(self, at: Partition) -> set[int]:
         """Serials in a partition's open transaction that will be committed whatever comes."""
-        log, coordinator = self.targets[at], self.coordinator
-        if coordinator is None or not coordinator.is_decided(at):
-            return set()
-        return {serial_of(one.value or b"") for one in log.of(log.open)}
+        log = self.targets[at]
+        ids = {one.producer_id for one in self.coordinators if one.is_decided(at)}
+        return {serial_of(one.value or b"") for one in log.of([one for one in log.open if one.producer_id in ids])}
 
     def make_state(self) -> None:
         """Make the state topic, where it is a log."""
