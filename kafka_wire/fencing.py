@@ -170,7 +170,7 @@ class Fencing:
         """Fence more partitions with the epoch that is there; those with batches of this epoch go on undisturbed."""
         async with self._lock:
             assert self._producer[1] >= 0, "there is no epoch yet"
-            return await self._mark(partitions, Patience(self._bound_s))
+            return await self._mark(partitions, Patience(self._bound_s, self.markers_s))
 
     async def _raise_epoch(self, patience: Patience) -> None:
         async def ask(connection: Connection) -> int:

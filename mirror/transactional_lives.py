@@ -28,7 +28,7 @@ from drupelet.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.errors import WireError
-from kafka_wire.fencing import BOUND_S, Fence, Meanwhile, NoFence
+from kafka_wire.fencing import BOUND_S, Fence, Meanwhile, NoFence, OutOfPatience
 from kafka_wire.looking import Look
 from mirror.errors import OvertakenError, TargetError
 from mirror.in_sync import InSync
@@ -181,7 +181,7 @@ class TransactionalLives(Lives):
                 fence = await self.transactions.begin_with(marked, meanwhile)
                 self._was_asked_again = False
             else:
-                fence = await self.transactions.extend(marked())
+                fence = await self._extend(marked())
         except NoFence as error:
             if self._ids.is_spare:
                 self._ids.refuse_spares(str(error))
@@ -189,6 +189,13 @@ class TransactionalLives(Lives):
         self._fenced_at, self.producer = asyncio.get_running_loop().time(), Producer(*fence[:2])
         left = self._ids.unmarked.intersection(self._fenced)
         return fence._replace(refused=fence.refused | dict.fromkeys(left, int(ErrorCode.CONCURRENT_TRANSACTIONS)))
+
+    async def _extend(self, partitions: list[Partition]) -> Fence:
+        try:
+            return await self.transactions.extend(partitions)
+        except OutOfPatience:  # a marker of the last fence, or transaction, is missing: another id may carry on
+            self.unsure()
+            raise
 
     async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
         await super()._begin_state(fence, read)

@@ -1,0 +1,260 @@
+"""A partition that falls short of replicas within a transaction holds no other, and is caught up later.
+
+Invariants: each record arrives once; the other partitions' records are committed within GOES_ON_S; a mirror that starts
+meanwhile, in either mode, waits and goes on with all once the replicas are back; one of a released version refuses the
+state, or is the only one that writes. Does not contain: faults beside these (test_mirror_runs.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from mirror import replicator
+from mirror.state_records import StateError
+from mirror.transactional_lives import TransactionalLives
+from tests.simulation.mirror_runs import CONFIG, Schedule, replayed, run_seed
+from tests.simulation.mirror_world import Life
+from tests.simulation.virtual_time import virtual_time
+
+GOES_ON_S = 40.0
+SEEDS = [seed for seed in range(60) if Random(seed).random() < 0.4]
+FOUND: dict[int, str] = {}
+"""Seeds of schedules with `short` that have failed, and what was wrong."""
+
+
+class Site:
+    """A schedule of its own, in which nothing fails but what a test has fail."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.world = schedule, schedule.world
+        self.chance = Random(f"site {schedule.seed}")
+        self.short, *self.others = list(self.world.logs.values())
+        assert self.others
+        assert self.world.coordinator is not None
+
+    def at(self, log: Any) -> tuple[str, int]:
+        return self.schedule.at(log)
+
+    def another(self, *, transactions: bool) -> Life:
+        """Have another mirror begin, while no one stops those that run."""
+        mode = self.schedule.mode
+        mode.is_used = transactions
+        life = self.schedule.begin_life()
+        mode.is_used = True
+        return life
+
+    def come(self, *logs: Any) -> None:
+        for log in logs:
+            log.append(self.chance.randint(1, 4), self.world.now_ms())
+
+    def is_there(self, log: Any) -> bool:
+        """Whether readers of committed records find all of a partition."""
+        there = self.world.targets.get(self.at(log))
+        return there is not None and set(log.fates) <= {serial for _, serial in there.serials}
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        end = self.world.loop.now + GOES_ON_S
+        while not condition():
+            assert self.world.loop.now < end, f"{what}: {[life.replicator.trouble() for life in self.schedule.alive]}"
+            await asyncio.sleep(0.1)
+
+    async def mirrored(self, *logs: Any) -> None:
+        await self.until(lambda: all(map(self.is_there, logs)), "all committed")
+
+    async def fall_short(self) -> None:
+        """Have a partition lack replicas once a transaction has it."""
+        coordinator = self.world.coordinator
+        assert coordinator is not None
+        running = [coordinator, *self.world.spares.values()]
+        self.come(self.short, *self.others)
+        end, at = self.world.loop.now + GOES_ON_S, self.at(self.short)
+        while not any(one.state == "Ongoing" and at in one.partitions for one in running):
+            assert self.world.loop.now < end, "no transaction has it"
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(self.chance.choice([0.0, 0.005, 0.05]) * self.chance.random())
+        self.world.short[at] = self.world.loop.now
+
+
+def play(seed: int, part: Callable[[Site], Coroutine[Any, Any, None]]) -> None:
+    """Play it with a seed, then have all get through, and audit both ends."""
+    failures: list[str] = []
+    number = 1000 * seed
+    with virtual_time(failures.append) as loop:
+        while True:  # the next one with transactions and several partitions
+            schedule = Schedule(number, loop, transactions=True)
+            if schedule.world.coordinator is not None and len(schedule.world.logs) > 1 and schedule.mode.tells:
+                break
+            number += 1
+        schedule.world.fault_rate, schedule.bad, schedule.old = 0.0, 0.0, 0.0
+        schedule.config = CONFIG
+        schedule.mode._is_mixed = False
+
+        async def run() -> None:
+            site = Site(schedule)
+            schedule.begin_life()
+            site.come(site.short, *site.others)
+            await site.mirrored(site.short, *site.others)
+            await part(site)
+            await schedule.end()
+
+        with replayed(Random(seed)):
+            loop.run_until_complete(run())
+    assert [*failures, schedule.failure] == [""]
+
+
+async def goes_on(site: Site) -> None:
+    await site.fall_short()
+    for _ in range(8):
+        site.come(site.short, *site.others)
+        await site.mirrored(*site.others)
+        await asyncio.sleep(site.chance.choice([0.1, 1.0, 10.0]))
+    assert not site.is_there(site.short)
+    site.world.short.clear()
+    await site.mirrored(site.short, *site.others)
+
+
+async def falls_short_in_a_fence(site: Site) -> None:
+    """Have all begin again, and a partition lack replicas when it was looked at, but has no marker yet."""
+    coordinator, at = site.world.coordinator, site.at(site.short)
+    assert coordinator is not None
+    ends, left = coordinator._end, site.chance.randint(1, 2)
+
+    def end(state: str, outcome: str) -> None:
+        nonlocal left
+        if state == "PrepareAbort" and at in coordinator.partitions:
+            left -= 1
+            if not left:
+                site.world.short[at] = site.world.loop.now
+        ends(state, outcome)
+
+    with patch.object(coordinator, "_end", end):
+        for _ in range(20):
+            site.come(site.short, *site.others)
+            await asyncio.sleep(site.chance.uniform(0.0, 0.1))
+            for connection in list(site.world.connections) if left > 0 else ():
+                connection.cut()
+            await asyncio.sleep(site.chance.uniform(0.0, 1.0))
+    for _ in range(3):
+        site.come(site.short, *site.others)
+        await site.mirrored(*site.others)
+    site.world.short.clear()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_others_go_on_where_it_falls_short_in_a_fence(seed: int) -> None:
+    play(seed, falls_short_in_a_fence)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_others_go_on(seed: int) -> None:
+    play(seed, goes_on)
+
+
+async def all_but_one_fall_short_one_after_the_other(site: Site) -> None:
+    *short, last = site.schedule.world.logs.values()
+    for log in short:
+        site.short = log
+        await site.fall_short()
+        await asyncio.sleep(site.chance.uniform(0, 10))
+        site.come(*site.world.logs.values())
+        await site.mirrored(last)
+    site.world.short.clear()
+    await site.mirrored(*site.world.logs.values())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_but_one_fall_short_one_after_the_other(seed: int) -> None:
+    play(seed, all_but_one_fall_short_one_after_the_other)
+
+
+async def restarts(site: Site) -> None:
+    """Kill the mirror while its own id, or a spare, is in use; another begins before or after the replicas are back."""
+    await site.fall_short()
+    if site.chance.random() < 0.7:
+        site.come(*site.others)
+        await site.mirrored(*site.others)
+    for life in site.schedule.alive:
+        life.kill()
+    site.another(transactions=site.chance.random() < 0.6)
+    site.come(site.short, *site.others)
+    await asyncio.sleep(site.chance.uniform(0, 60))
+    site.world.short.clear()
+    await site.mirrored(site.short, *site.others)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_that_starts_meanwhile_goes_on_later(seed: int) -> None:
+    play(seed, restarts)
+
+
+async def two_at_once(site: Site) -> None:
+    """Another mirror begins while the first one, which no one stops, turns to a spare id, or goes on under it."""
+    await site.fall_short()
+    await asyncio.sleep(site.chance.choice([4.0, 10.0, 20.0]) * site.chance.random())
+    site.another(transactions=site.chance.random() < 0.6)
+    await replicas_return(site)
+
+
+async def replicas_return(site: Site) -> None:
+    for _ in range(site.chance.randint(0, 4)):
+        site.come(site.short, *site.others)
+        await asyncio.sleep(site.chance.choice([0.1, 3.0]) * site.chance.random())
+    site.world.short.clear()
+    await asyncio.sleep(site.chance.choice([0.0, 1.0, 5.0]) * site.chance.random())
+    for _ in range(8):
+        site.come(site.short, *site.others)
+        await asyncio.sleep(site.chance.choice([0.01, 0.1, 1.0]))
+
+
+class Released(TransactionalLives):
+    """As of the version before spares."""
+
+    async def _choose_id(self) -> None: ...
+
+    async def _abort(self) -> None: ...
+
+    async def _fence_spares(self, found: Any) -> Any:
+        return found
+
+    async def _read_state(self) -> Any:
+        found = await super()._read_state()
+        if self._announced:
+            raise StateError("a record is of version 3, and this mirror knows 2")
+        return found
+
+
+async def a_released_one_begins(site: Site) -> None:
+    await site.fall_short()
+    await asyncio.sleep(site.chance.choice([1.0, 4.0, 20.0]) * site.chance.random())
+    with patch.object(replicator, "TransactionalLives", Released):
+        life = site.another(transactions=True)
+        await site.until(lambda: bool(life.replicator._reign), "it begins")
+    await replicas_return(site)
+    life.kill()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_released_version_writes_alone_or_not_at_all(seed: int) -> None:
+    play(seed, a_released_one_begins)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_at_once_write_each_record_once(seed: int) -> None:
+    play(seed, two_at_once)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_stays_mended(seed: int) -> None:
+    assert run_seed(seed, transactions=True, short=True).failure == ""
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_everything_arrives_once_while_partitions_fall_short(first: int) -> None:
+    results = [run_seed(seed, transactions=True, short=True) for seed in range(first, first + 10)]
+    assert [(one.seed, one.failure) for one in results if one.failure] == []
