@@ -11,7 +11,7 @@ partition without a leader, or with fewer in-sync replicas than min.insync.repli
 | has not | left out: it is named, and waits alone |
 | is not described: the topic was deleted, or the target does not answer | added: the coordinator tells more |
 
-Does not contain: partitions that fall short while a transaction has them (README.md, With transactions).
+Does not contain: partitions that fall short while a transaction has them (spare.py).
 """
 
 from __future__ import annotations

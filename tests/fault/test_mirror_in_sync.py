@@ -1,9 +1,9 @@
 """The mirror to three brokers of Apache Kafka, one killed, where a topic wants all three replicas in sync.
 
 Its leaders refuse what is sent, or have it and answer NOT_ENOUGH_REPLICAS_AFTER_APPEND. Fences and ends of transactions
-wait for the same replicas: with transactions the other topics do, too, where the topic was in the last one, and /health
-says so. A topic that was short before it has something to send waits alone. Does not contain: killed leaders of topics
-that take records (test_mirror_cluster.py), our own brokers (test_mirror_held.py).
+wait for the same replicas. The other topics go on, with transactions under a spare transactional id where the topic was
+in the last one. A mirror that starts meanwhile goes on once the broker is back. Does not contain: killed leaders of
+topics that take records (test_mirror_cluster.py), our own brokers (test_mirror_held.py).
 """
 
 from __future__ import annotations
@@ -120,5 +120,53 @@ def test_a_quiet_topic_that_falls_short_holds_up_no_other_in_transactions(cluste
             cluster.wait_in_sync(f"lab.{topic}")
             wait_for_all(cluster.bootstrap, f"lab.{topic}", 0, 200)
             wait_until(lambda: mirror.get("/health")[0] == 200, ON_AGAIN_S, "healthy", poll_s=0.2)
+        found = audit(source.bootstrap, cluster.bootstrap, topics=f"{topic}|{other}")
+        assert found.proven, found.text
+
+
+@pytest.mark.parametrize("then", [True, False])
+def test_a_mirror_that_starts_while_a_transaction_has_no_end_goes_on_once_the_broker_is_back(cluster, tmp_path, then):
+    """It runs transactions (`then`), or none; what the one before has sent under a spare id is not sent again."""
+    topic, other = f"steady-{then}", f"beside-{then}"
+    with EdgeBroker(tmp_path, name="source") as source:
+        create_topic(source.bootstrap, topic, PARTITIONS)
+        create_topic(source.bootstrap, other, 1)
+        cluster.make_topic(f"lab.{topic}", PARTITIONS, min_insync_replicas="3")
+
+        def mirror_with(transactions):
+            return EdgeMirror(
+                tmp_path,
+                source.bootstrap,
+                cluster.bootstrap,
+                topics=f"{topic}|{other}",
+                site="lab",
+                settings={**FAST, "transactions": transactions},
+            )
+
+        with Load(source.bootstrap, topic, PARTITIONS, per_second=PER_SECOND, is_young=True) as load:
+            with mirror_with(True) as mirror:
+                for partition in range(PARTITIONS):
+                    wait_for_all(cluster.bootstrap, f"lab.{topic}", partition, 1)
+                produce(source.bootstrap, other, 0, 100, is_young=True)
+                wait_for_all(cluster.bootstrap, f"lab.{other}", 0, 100)
+                killed = cluster.leader(f"lab.{topic}")
+                killed.kill()
+                wait_until(lambda: topic in mirror.get("/health")[1], ON_AGAIN_S, "its name", poll_s=0.2)
+                for upto in (200, 300):
+                    produce(source.bootstrap, other, upto - 100, upto, is_young=True)
+                    wait_for_all(cluster.bootstrap, f"lab.{other}", 0, upto)
+                mirror.kill()
+            with mirror_with(then) as mirror:
+                produce(source.bootstrap, other, 300, 400, is_young=True)
+                killed.start()
+                cluster.wait_in_sync(f"lab.{topic}")
+                wait_for_all(cluster.bootstrap, f"lab.{other}", 0, 400)
+                wait_until(lambda: mirror.get("/health")[0] == 200, ON_AGAIN_S, "healthy", poll_s=0.2)
+        with mirror_with(then) as mirror:  # and after a restart with all well
+            for partition, sent in load.acked.items():
+                wait_for_all(cluster.bootstrap, f"lab.{topic}", partition, len(sent))
+                assert numbers(read_all(cluster.bootstrap, f"lab.{topic}", partition)) == sent
+            assert numbers(read_all(cluster.bootstrap, f"lab.{other}")) == list(range(400))
+            assert mirror.events("duplicates") == []
         found = audit(source.bootstrap, cluster.bootstrap, topics=f"{topic}|{other}")
         assert found.proven, found.text

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from mirror import replicator
+from mirror.spare import MARKERS_S
 from mirror.state_records import StateError
 from mirror.transactional_lives import TransactionalLives
 from tests.simulation.mirror_runs import CONFIG, Schedule, replayed, run_seed
@@ -131,6 +132,7 @@ async def falls_short_in_a_fence(site: Site) -> None:
             left -= 1
             if not left:
                 site.world.short[at] = site.world.loop.now
+                coordinator._markers_s = 2 * MARKERS_S  # some of the others come when no one waits for them any more
         ends(state, outcome)
 
     with patch.object(coordinator, "_end", end):
@@ -199,6 +201,30 @@ async def two_at_once(site: Site) -> None:
     await asyncio.sleep(site.chance.choice([4.0, 10.0, 20.0]) * site.chance.random())
     site.another(transactions=site.chance.random() < 0.6)
     await replicas_return(site)
+
+
+async def another_takes_the_own_id_meanwhile(site: Site) -> None:
+    """Another mirror waits for the own id, and is given it while the first one turns to a spare."""
+    spare, loop = next(iter(site.world.spares.values())), site.world.loop
+    init = spare.init
+
+    def first_epoch(request: Any) -> Any:
+        loop.call_later(site.chance.choice([0.0, 0.1, 0.5]) * site.chance.random(), site.world.short.clear)
+        return init(request)
+
+    await site.fall_short()
+    site.another(transactions=site.chance.random() < 0.6)
+    with patch.object(spare, "init", first_epoch):
+        site.come(*site.others)
+        await asyncio.sleep(15.0)
+    for _ in range(8):
+        site.come(site.short, *site.others)
+        await asyncio.sleep(site.chance.choice([0.01, 0.1, 1.0]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_another_takes_the_own_id_meanwhile(seed: int) -> None:
+    play(seed, another_takes_the_own_id_meanwhile)
 
 
 async def replicas_return(site: Site) -> None:
