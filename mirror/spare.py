@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from drupelet.backoff import Backoff
+from edge_broker.errors import error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.transactions import Transactions
 from mirror.errors import TargetError
@@ -54,10 +55,17 @@ class Id(NamedTuple):
     transactions: Transactions
 
     async def unmarked(self) -> frozenset[Partition]:
-        """Return the partitions for whose markers it waits, of a transaction that ended under our epoch."""
+        """Return the partitions for whose markers it waits, of a transaction that ended under our epoch.
+
+        One that is open still, of a fence that broke off, is aborted: the next epoch would raise this one.
+        """
         if self.transactions.producer[1] < 0:
             return frozenset()
         told = await self.transactions.described()
+        if told is not None and told.state == "Ongoing" and told[1:3] == self.transactions.producer:
+            if code := await self.transactions.abort():
+                raise TargetError(f"what is open under {self.name} cannot be aborted: {error_name(code)}")
+            told = await self.transactions.described()
         if told is None or not told.is_decided or told[1:3] != self.transactions.producer:
             return frozenset()
         return told.partitions

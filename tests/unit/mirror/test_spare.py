@@ -30,6 +30,9 @@ class Asked:
     async def described(self):
         return self.told.pop(0) if len(self.told) > 1 else self.told[0]
 
+    async def abort(self):
+        return 0
+
 
 def decided(*partitions, epoch=3, state="PrepareCommit"):
     return Described(state, 7, epoch, frozenset(partitions))
@@ -52,7 +55,9 @@ def waits_are_short(monkeypatch):
     ("asked", "chosen", "waiting"),
     [
         ([Asked(FREE)], "id0", set()),
-        ([Asked(Described("Ongoing", 7, 3, frozenset({A})))], "id0", set()),
+        ([Asked(Described("Ongoing", 7, 3, frozenset({A})), FREE)], "id0", set()),
+        ([Asked(Described("Ongoing", 7, 3, frozenset({A})), decided(A))], "id1", {A}),
+        ([Asked(Described("Ongoing", 7, 4, frozenset({A})))], "id0", set()),  # another mirror's
         ([Asked(decided(A), decided(A), FREE)], "id0", set()),  # soon written
         ([Asked(decided(A))], "id1", {A}),
         ([Asked(decided(A, state="PrepareAbort"))], "id1", {A}),
