@@ -407,7 +407,7 @@ class Lives:
         for lane, floor in floors.items():
             state = self._state(lane)
             fenced_by = -1 if fence is None else fence.producer_id
-            ids = frozenset({state.life.producer_id, fenced_by} - {-1})
+            ids = state.producer_ids | frozenset({fenced_by} - {-1})
             try:
                 leader = await self.target.leader(lane.at_target)
             except LeaderlessError as error:  # the others begin

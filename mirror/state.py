@@ -45,6 +45,7 @@ from mirror.state_records import (
 
 HELD_CHUNKS_MAX = 4  # in memory, once they are stored
 REMOVED_MAX = 64  # chunks removed by one write
+FORMER_MAX = 8  # producer ids
 
 Run = tuple[int, int]  # the first source offset of records without gaps, and how many they are
 
@@ -89,6 +90,7 @@ class PartitionState:
         self._passed: EpochStart | None = None  # of the source, where nothing was to be sent
         self._first_chunk = self._held_chunk = 0
         self.origin: Origin | None = None  # of the records in the target's log
+        self._former_ids: tuple[int, ...] = ()
         if stored is not None:
             head = stored.head
             self.topics = head.topics
@@ -97,6 +99,7 @@ class PartitionState:
             self._first_chunk, self._held_chunk = head.first_chunk, stored.held_chunk
             self._passed = head.passed
             self.origin = head.origin
+            self._former_ids = head.former_ids
         self._removed: list[int] = []
         self._next, self._next_target = self.map.end.records, self.map.end.target_offset
         self._source_end = self.map.end.source_offset
@@ -110,6 +113,11 @@ class PartitionState:
     @property
     def _name(self) -> str:
         return f"{self.partition[0]}-{self.partition[1]}"
+
+    @property
+    def producer_ids(self) -> frozenset[int]:
+        """Producer ids whose batches in the target's log are ours; the last one may have written none yet."""
+        return frozenset({*self._former_ids, self.life.producer_id} - {-1})
 
     # a life's begin
 
@@ -144,6 +152,8 @@ class PartitionState:
         self._promises = []
         self._must_write_from(self._next)
         self.topics = topics
+        known = dict.fromkeys([*self._former_ids, self.life.producer_id])
+        self._former_ids = tuple(one for one in known if one not in (-1, producer_id))[-FORMER_MAX:]
         self.life = Life(producer_id, producer_epoch, self._next, is_transactional)
         self._is_bound = False
 
@@ -350,6 +360,7 @@ class PartitionState:
             self.life.is_transactional,
             self._passed_safely,
             self.origin,
+            self._former_ids,
         )
         records.append(head_record(self.partition, head))
         self._writing, self._changed = (

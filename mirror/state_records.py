@@ -21,6 +21,7 @@ the source is [12,1,0,0].
 | records, source_offset, target_end | what was safe when this was written, all exclusive ends |
 | transactional | true: this was committed with the records below those ends, and what lies behind them does not count |
 | source_epoch | [offset, leader epoch] of what was passed over last below source_offset; left out where unknown |
+| former_ids | producer ids that wrote before, the last FORMER_MAX; left out where there are none |
 | origin | where the records come from (provenance.py); left out by versions before, which leave out on rewriting, too |
 
 A head of the state topic itself announces a spare transactional id (spare.py), its partition the number of the id:
@@ -89,6 +90,7 @@ class Head(NamedTuple):
     is_transactional: bool = False
     passed: EpochStart | None = None
     origin: Origin | None = None
+    former_ids: tuple[int, ...] = ()
 
 
 class Stored(NamedTuple):
@@ -129,6 +131,8 @@ def head_record(partition: Partition, head: Head) -> Record:
         fields["transactional"] = True
     if head.passed is not None:
         fields["source_epoch"] = list(head.passed)
+    if head.former_ids:
+        fields["former_ids"] = list(head.former_ids)
     if head.origin is not None:
         fields["origin"] = _origin_fields(head.origin)
     return _key("head", partition), _json(fields)
@@ -326,7 +330,8 @@ def _head(fields: Mapping[str, Any]) -> Head:
     numbers = first, last, *(fields[name] for name in ("producer_id", "producer_epoch", "life", "steps"))
     numbers += fields["records"], fields["source_offset"], fields["target_end"]
     passed = tuple(fields.get("source_epoch", ()))
-    numbers += passed
+    former_ids = tuple(fields.get("former_ids", ()))
+    numbers += passed + former_ids
     if not all(type(number) is int for number in numbers):
         raise TypeError("a number of it is none")
     return Head(
@@ -341,6 +346,7 @@ def _head(fields: Mapping[str, Any]) -> Head:
         fields.get("transactional") is True,
         EpochStart(*passed) if passed else None,
         _origin(fields.get("origin")),
+        former_ids,
     )
 
 

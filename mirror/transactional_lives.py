@@ -12,7 +12,7 @@ transaction leaves behind when it is aborted could be taken for mirrored. So has
 each life before its first commit would begin anew, and drop what is known of a batch that is taken apart.
 
 A transaction that broke off is settled before anything else is asked of its id (`settle`, by `judged` in
-transaction.py): aborted under its own epoch, if it is open. `turn` is held while one is open.
+transaction.py). `turn` is held while one is open.
 Where a partition takes no marker, another transactional id carries on for the others (spare.py).
 Must never come in: batches, and when a transaction ends (transacting.py).
 """
@@ -430,8 +430,6 @@ class TransactionalLives(Lives):
                 with mapped():
                     told = await self.transactions.described()
                     written = None if told is not None else await self._writer()
-                    if told is not None and told.state == "Ongoing" and told[1:3] == self.producer[:2]:
-                        await self._abort()
             except TargetError as error:
                 self.host.tell(TROUBLE, f"how it stands cannot be asked now: {error}")
                 await self.target.pauses.wait(self._asking_again.next_s())
@@ -441,11 +439,6 @@ class TransactionalLives(Lives):
             broken = Broken(self.producer, asyncio.get_running_loop().time() - began_at, was_fenced)
             described = None if told is None else Producer(told.producer_id, told.producer_epoch, told.state)
             return judged(broken, described, written, self.timeout_s)
-
-    async def _abort(self) -> None:
-        """Abort what is open under its own epoch: the next one would raise it, as another mirror does."""
-        if code := await self.transactions.abort():
-            raise WireError(f"it cannot be aborted: {error_name(code)}")
 
     async def _writer(self) -> Producer | None:
         """The newest producer that has committed a head."""

@@ -534,7 +534,7 @@ def test_an_older_answer_moves_nothing():
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        (b"head:t:0", b'{"version":3}', "of version 3, and this mirror knows 2: install"),
+        (b"head:t:0", b'{"version":4}', "of version 4, and this mirror knows 3: install"),
         (b"head:t:0", b'{"version":1}', "cannot be read: KeyError"),
         (b"head:t:0", b"{", "cannot be read"),
         (b"steps:t:0", b"{}", "no mirror of this version writes"),

@@ -87,8 +87,8 @@ async def no_problems(*_: Any) -> dict[Lane, str]:
 
 
 BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
-    "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 0),
-    "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 15),
+    "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 5),
+    "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 16),
     "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 7),
     "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 172),
     "the position is not in the transaction": ((TransactionalLives, "store", store_nothing), 5),

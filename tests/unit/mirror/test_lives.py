@@ -25,7 +25,7 @@ class LivesOfTwo(Lives):
         self.target, self.error = self, error
 
     def _state(self, lane):
-        return SimpleNamespace(life=SimpleNamespace(producer_id=1), map=SimpleNamespace(steps=[1]))
+        return SimpleNamespace(producer_ids=frozenset({1}), map=SimpleNamespace(steps=[1]))
 
     async def leader(self, partition):
         if partition == LEADERLESS.at_target:
