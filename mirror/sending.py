@@ -53,11 +53,12 @@ from mirror.errors import OvertakenError, SameClusterError, TargetError
 from mirror.isolating import Break, Isolation
 from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
-from mirror.lives import Begun, Lives
+from mirror.lives import Lives
 from mirror.packing import Job, learn, next_job, pack_all
 from mirror.pipe import Pipe
 from mirror.refusals import Refusals
 from mirror.repeating import YOUNG_S, may_be_sent_again
+from mirror.session_start import Begun
 from mirror.state import Contradiction
 from mirror.target import Target
 from mirror.target_clock import boot_s

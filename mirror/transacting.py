@@ -24,10 +24,10 @@ from mirror.errors import OvertakenError, TargetError
 from mirror.in_sync import InSync
 from mirror.lane import Batch, Lane
 from mirror.link import Link, Mark
-from mirror.lives import Begun
 from mirror.packing import Job
 from mirror.pipe import Pipe
 from mirror.sending import Host, Sender, Settings
+from mirror.session_start import Begun
 from mirror.target import Target
 from mirror.transaction import Event, State, Transaction, bytes_max, held_max, takes_s
 from mirror.transactional_lives import TROUBLE, NotCommittedError, TransactionalLives

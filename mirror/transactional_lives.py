@@ -33,8 +33,9 @@ from kafka_wire.looking import Look
 from mirror.errors import OvertakenError, TargetError
 from mirror.in_sync import InSync
 from mirror.lane import Lane
-from mirror.lives import Begun, Host, Lives, mapped
+from mirror.lives import Lives, mapped
 from mirror.resuming import Resumed
+from mirror.session_start import Begun, Host
 from mirror.spare import MARKERS_S, RETURN_S, Id, Ids, spare_ids
 from mirror.state import PartitionState, Write
 from mirror.state_records import Reading, Record, Stored, no_spare_record, spare_record

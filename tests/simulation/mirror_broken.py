@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka_wire.batches import pieces_of
-from mirror import epochs, isolating, lives, plan, resuming, sending, state
+from mirror import epochs, isolating, lives, plan, resuming, sending, session_start, state
 from mirror import replicator as replicator_module
 from mirror.in_sync import InSync
 from mirror.lane import Lane
@@ -41,7 +41,7 @@ async def no_fence(them: Lives, chosen: Callable[[], Any], _: Any) -> Any:
 BROKEN: dict[str, Rule] = {
     "the log is not looked at": (state, "resume", no_look),
     "partitions are not fenced": (Lives, "_fence", no_fence),
-    "a look counts though the marker was not there yet": (lives, "shows_marker", lambda *_: True),
+    "a look counts though the marker was not there yet": (session_start, "shows_marker", lambda *_: True),
     "the state counts as read though another could still write": (lives, "is_marked_by", lambda *_: True),
     "a batch goes before the state is stored": (PartitionState, "may_go", lambda *_: True),
     "a write that failed counts as stored": (PartitionState, "not_stored", PartitionState.stored),

@@ -13,7 +13,8 @@ from kafka_wire.looking import Look
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import LeaderlessError, TargetError
 from mirror.lane import Lane
-from mirror.lives import NOTHING_SEEN, Lives
+from mirror.lives import Lives
+from mirror.session_start import NOTHING_SEEN
 
 LEADERLESS, WELL = (Lane(TopicPartition("t", number), "t", {"cleanup.policy": "delete"}) for number in range(2))
 
