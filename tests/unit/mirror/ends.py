@@ -32,7 +32,7 @@ from mirror.target import Target
 
 TP = TopicPartition("readings", 0)
 REMEMBERED = 5
-FENCED = 7  # the producer id of the transactional id
+FENCED = 7  # the first producer id of the transactional id
 
 
 def record(offset, size=10):
@@ -196,6 +196,7 @@ class MemoryTarget(Target):
         self.remembered, self.forgetful = {}, False
         self.fences = True
         self.producers, self.epoch, self.state, self.state_writes = 0, -1, {}, 0
+        self.producer_id = FENCED
         self.topic_ids = "t"
         self.requests, self.under_way_most, self.pause_s = 0, 0, 0.0
         self.cluster, self.pauses = self, Pauses()
@@ -252,7 +253,7 @@ class MemoryTarget(Target):
     def marker(self):
         """A fence's, behind all that is there."""
         self.log.append(None)
-        self.remembered[FENCED] = Remembered(self.epoch)
+        self.remembered[self.producer_id] = Remembered(self.epoch)
 
     async def look(self, wanted, steps_max):
         """As a client that reads backwards does."""
@@ -374,10 +375,10 @@ class MemoryFencing:
             target.marker()
         if outcome == "answer lost":
             raise ConnectionLost("the coordinator's connection was lost")
-        return Fence(FENCED, target.epoch, {}, True)
+        return Fence(target.producer_id, target.epoch, {}, True)
 
     async def extend(self, partitions):
-        return Fence(FENCED, self.target.epoch, {}, True)
+        return Fence(self.target.producer_id, self.target.epoch, {}, True)
 
 
 class MemoryStateTopic:
@@ -405,7 +406,7 @@ class MemoryStateTopic:
     def begin(self, producer_id, producer_epoch): ...
 
     async def read(self, reading):
-        self.marked_by = (FENCED, self.target.epoch)
+        self.marked_by = (self.target.producer_id, self.target.epoch)
         for key, value in list(self.target.state.items()):
             reading.take(key, value)
 

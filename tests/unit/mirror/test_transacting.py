@@ -18,7 +18,7 @@ from kafka_wire.errors import ConnectionLost
 from kafka_wire.fencing import Overtaken
 from kafka_wire.transactions import Described
 from mirror import in_sync, isolating, replicator, sending
-from tests.unit.mirror.ends import FENCED, TP, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
+from tests.unit.mirror.ends import TP, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Run
 
 RECORDS = 200
@@ -86,7 +86,7 @@ class TransactionalTarget(MemoryTarget):
         """End what is open by its timeout."""
         self.end(commits=False)
         self.epoch += 1
-        self.remembered.setdefault(FENCED, type("Epoch", (), {})).epoch = self.epoch
+        self.remembered.setdefault(self.producer_id, type("Epoch", (), {})).epoch = self.epoch
 
 
 class MemoryTransactions(MemoryFencing):
@@ -99,7 +99,7 @@ class MemoryTransactions(MemoryFencing):
 
     @property
     def producer(self):
-        return FENCED, self.epoch
+        return self.target.producer_id, self.epoch
 
     async def begin_with(self, chosen, meanwhile=None):
         self.target.end(commits=False)
@@ -150,7 +150,7 @@ class MemoryTransactions(MemoryFencing):
             return None
         if self.target.fail():
             raise ConnectionLost("the coordinator's connection was lost")
-        return Described(self.target.ended, FENCED, self.target.epoch)
+        return Described(self.target.ended, self.target.producer_id, self.target.epoch)
 
 
 class TransactionalStateTopic(MemoryStateTopic):
