@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 
@@ -28,6 +29,8 @@ from mirror.errors import SameClusterError, SourceError, TargetError
 from mirror.preview import Planned, from_target, planned
 from mirror.replicator import Replicator
 from mirror.source import Source
+from mirror.spare import spare_ids
+from mirror.state_records import topic_name
 from mirror.status_text import TRANSACTIONS
 from mirror.tables import table
 from mirror.target import Target
@@ -40,6 +43,8 @@ YOUNG_OBJECTS_MAX = 25_000
 looked through again and again meanwhile, a quarter of the CPU that many idle topics take."""
 NO_FENCES = "the target fences nothing for us: run one mirror of this site at a time"
 NO_TRANSACTIONS = "transactions = true, and the target has none: take it out, or mirror to an Apache Kafka"
+GRANT = "Grant the target's user Write and Describe there"
+HELD_WITHOUT_SPARES = "one partition that falls short of replicas can hold up all topics"
 
 
 async def run(config: Config) -> int:
@@ -160,16 +165,34 @@ async def makes_no_loop(config: Config) -> bool:
 
 
 async def has_transactions(config: Config) -> bool:
-    """Print whether the target has the transactions that are wanted, and return it."""
-    target = Target(config.target_client)
+    """Print whether the target has the transactions that are wanted, and return it.
+
+    A denied spare transactional id is a warning: the mirror works without it.
+    """
+    target, own = Target(config.target_client), topic_name(config.group_id)
+    spares = spare_ids(own)
     try:
         has_them = await target.has_fences()
+        denied = await target.denied_operations([own, *spares]) if has_them else {}
     except TargetError as error:
         raise CommandFailed(f"the target {config.target} cannot be asked ({error})") from error
     finally:
         await target.close()
-    print(f"target: {'ok, it has transactions' if has_them else NO_TRANSACTIONS}")
-    return has_them
+    if not has_them:
+        print(f"target: {NO_TRANSACTIONS}")
+    elif own in denied:
+        print(f"target: no {_and(denied[own])} on the transactional id {own}. {GRANT}")
+    else:
+        print("target: ok, it has transactions")
+        if left := [one for one in spares if one in denied]:
+            lacking = _and(dict.fromkeys(operation for one in left for operation in denied[one]))
+            print(f"WARNING: target: no {lacking} on {_and(left)}: {HELD_WITHOUT_SPARES}. {GRANT}", file=sys.stderr)
+    return has_them and own not in denied
+
+
+def _and(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _planned_table(found: list[Planned]) -> str:

@@ -41,6 +41,7 @@ from kafka_wire.cluster import SIDE, Partition, Topic
 from kafka_wire.connection import Connection
 from kafka_wire.errors import WireError
 from kafka_wire.fencing import Fencing
+from kafka_wire.granting import denied_operations
 from kafka_wire.looking import Look, Wanted, look
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions import Transactions
@@ -180,6 +181,12 @@ class Target(Asking):
         async with self._asked() as cluster:
             connection = await cluster.any_connection()
         return connection.serves(ADD_PARTITIONS_TO_TXN)
+
+    async def denied_operations(self, transactional_ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return the operations that the user lacks, of each transactional id that lacks one."""
+        async with self._asked() as cluster:
+            connection = await cluster.any_connection()
+            return await denied_operations(connection, transactional_ids, timeout_s=self._timeout_s)
 
     def state_topic(self, name: str, transactional_id: str | None = None) -> StateTopic:
         """The state topic of one mirror; every coroutine of it raises WireError."""

@@ -53,6 +53,7 @@ SERVICES = ("gateway", "mirror", "spark", "verify")
 LEDGER = "__edge_ledger"
 PRODUCED = ("WRITE", "CREATE", "DESCRIBE")
 CONSUMED = ("READ", "DESCRIBE")
+SPARE_NUMBERS = 2, 3, 4  # suffixes of the mirror's spare transactional ids (mirror/spare.py)
 SPARK_TOPICS = {  # setting of the jobs: default and what they do to it
     "topic": ("readings", CONSUMED),
     "windows_topic": ("readings_windows", (*PRODUCED, "DESCRIBE_CONFIGS")),
@@ -411,7 +412,8 @@ class Site:
         yield from acls(user, "TOPIC", topics, (*PRODUCED, "READ", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"))
         state = "__" + re.sub(r"[^\w.-]", "_", f"edge-mirror-{site or self.text(host, 'mirror_target')}") + "-state"
         yield from acls(user, "TOPIC", [state], (*PRODUCED, "READ"))
-        yield from acls(user, "TRANSACTIONAL_ID", [state], ("WRITE", "DESCRIBE"))
+        ids = [state, *(f"{state}~{number}" for number in SPARE_NUMBERS)]
+        yield from acls(user, "TRANSACTIONAL_ID", ids, ("WRITE", "DESCRIBE"))
         yield from acls(user, "CLUSTER", ["kafka-cluster"], ("DESCRIBE", "IDEMPOTENT_WRITE"))
         if host in self.groups.get("gateway", ()):
             yield from acls(self.user("verify", host), "TOPIC", topics, CONSUMED)

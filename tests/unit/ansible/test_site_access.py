@@ -14,6 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
+from mirror.spare import spare_ids
 from tests.support.ansible_files import ANSIBLE, load
 
 site_access = load("plugins/action/site_access.py")
@@ -84,7 +85,11 @@ def test_in_the_datacenter_each_board_has_its_own_topics_and_no_other(four):
             f"mirror-{board} TOPIC PREFIXED plant-7.{board}.: "
             "ALTER ALTER_CONFIGS CREATE DESCRIBE DESCRIBE_CONFIGS READ WRITE",
             f"mirror-{board} TOPIC LITERAL __edge-mirror-plant-7.{board}-state: CREATE DESCRIBE READ WRITE",
-            f"mirror-{board} TRANSACTIONAL_ID LITERAL __edge-mirror-plant-7.{board}-state: DESCRIBE WRITE",
+            *(
+                f"mirror-{board} TRANSACTIONAL_ID LITERAL {one}: DESCRIBE WRITE"
+                for name in [f"__edge-mirror-plant-7.{board}-state"]
+                for one in [name, *spare_ids(name)]
+            ),
             f"mirror-{board} CLUSTER LITERAL kafka-cluster: DESCRIBE IDEMPOTENT_WRITE",
             f"verify-{board} TOPIC PREFIXED plant-7.{board}.: DESCRIBE READ",
         )
