@@ -47,6 +47,7 @@ CONFIG = Config(
 )
 MORE_AT_THE_END = 0.7  # else a partition comes through by what is there, and must be well, too
 ENDS_S = 1800.0  # of virtual time, within which all that is left is mirrored
+POISON_S = 120.0  # more for each record that breaks its connection: the pauses before it is condemned
 TRACE_LINES = 60
 OLD_MS = 48 * 3600 * 1000
 OTHERS_S = 4.0
@@ -253,7 +254,7 @@ class Schedule:
             if self.chance.random() < MORE_AT_THE_END:
                 log.append(1, self.timestamp_ms())
         try:
-            async with asyncio.timeout(ENDS_S):
+            async with asyncio.timeout(ENDS_S + POISON_S * self.poison):
                 while not self.is_through(life) or life.replicator.trouble() or world.late_due:
                     await asyncio.sleep(0.5)
                     await self.revive()
@@ -271,6 +272,13 @@ class Schedule:
                 allowed = self.allowed[partition]  # no epoch told where: all is sent again, and counted (plan.py)
                 allowed.doubles = allowed.map_anew = allowed.forgot = True
         self.failure = "; ".join([*self.found[:1], *world.short_added[:1], *problems_of(world, lanes, self.allowed)])
+
+    @property
+    def poison(self) -> int:
+        """How many records break their connection."""
+        if not self.world.cuts_at_bad:
+            return 0
+        return sum(fate.is_bad for log in self.world.logs.values() for fate in log.fates.values())
 
     def is_through(self, life: Life) -> bool:
         """Whether all of the source is safe, and committed."""
