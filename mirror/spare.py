@@ -21,8 +21,8 @@ mirror was given: the outcome stands, no one else was given an epoch since, and 
 | data | |
 
 A mirror that reads announcements under its own id takes these spares, too, reads again, and removes the announcements.
-A released version refuses them, as records of version 3. Before Kafka 3.0 nothing is described, and no id ever waits for
-markers: all partitions wait for the own id. Does not contain: requests (kafka_wire/transactions.py).
+A released version refuses them, as records of version 3. Kafka before 3.0 has no DescribeTransactions: there all
+partitions wait for the own id. Does not contain: requests (kafka_wire/transactions.py).
 """
 
 from __future__ import annotations
