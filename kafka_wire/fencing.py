@@ -51,7 +51,7 @@ from edge_broker.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from edge_broker.protocol.messages.end_txn import EndTxnRequest
+from edge_broker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafka_wire.apis import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from kafka_wire.cluster import SIDE, TRANSACTION, Cluster, Partition
@@ -74,6 +74,13 @@ _OVERTAKEN = {
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 }
+_CERTAIN_ENDS = {
+    ErrorCode.NONE,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+"""As responses to an end: it is carried out already, or never will be."""
 _REFUSED = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ErrorCode.UNSUPPORTED_VERSION,
@@ -131,6 +138,8 @@ class Fencing:
         self._node_before: int | None = None  # the coordinator until something was lost; most likely it still is
         self._producer = -1, -1
         self._is_ahead = False
+        self._opened: tuple[int, int] | None = None  # the epoch whose transaction is open, unless it was raised since
+        self._unanswered_ends = 0  # of this epoch: each may be carried out, at any time
         self._lock = asyncio.Lock()
 
     async def prepare(self, *, anew: bool = False) -> None:
@@ -186,6 +195,7 @@ class Fencing:
                 return await ask(connection)
             if answer.error_code == ErrorCode.NONE:
                 self._producer = answer.producer_id, answer.producer_epoch
+                self._opened, self._unanswered_ends = None, 0
             return answer.error_code
 
         await self._until_done("a producer id", ask, patience)
@@ -217,9 +227,9 @@ class Fencing:
 
         async def ask(connection: Connection) -> int:
             added = connection.send(ADD_PARTITIONS_TO_TXN, self._added(left), timeout_s=self._timeout_s)
-            ended = connection.send(END_TXN, self._end(), timeout_s=self._timeout_s) if and_end else None
+            ended = self._send_end(connection) if and_end else None
             codes = _codes(await added)
-            code_of_end = ErrorCode.NONE if ended is None else (await ended).error_code
+            code_of_end = ErrorCode.NONE if ended is None else await self._code_of_end(ended)
             bad = {partition: code for partition, code in codes.items() if code in _OF_A_PARTITION}
             refused.update(bad)
             left.difference_update(bad)
@@ -233,7 +243,7 @@ class Fencing:
 
     async def _are_written(self, patience: Patience) -> bool:
         async def ask(connection: Connection) -> int:
-            return (await connection.ask(END_TXN, self._end(), timeout_s=self._timeout_s)).error_code
+            return await self._code_of_end(self._send_end(connection))
 
         if self.markers_s is not None:
             patience = Patience(self.markers_s)
@@ -259,11 +269,21 @@ class Fencing:
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=them) for name, them in topics.items()],
         )
 
-    def _end(self, *, committed: bool = False) -> EndTxnRequest:
+    def _send_end(self, connection: Connection, *, committed: bool = False) -> asyncio.Future[EndTxnResponse]:
         producer_id, epoch = self._producer
-        return EndTxnRequest(
+        request = EndTxnRequest(
             transactional_id=self._id, producer_id=producer_id, producer_epoch=epoch, committed=committed
         )
+        self._opened = None
+        self._unanswered_ends += 1
+        return connection.send(END_TXN, request, timeout_s=self._timeout_s)
+
+    async def _code_of_end(self, sent: asyncio.Future[EndTxnResponse]) -> int:
+        """Wait for the response to an end; without a certain one it may still be carried out."""
+        code = (await sent).error_code
+        if code in _CERTAIN_ENDS:
+            self._unanswered_ends -= 1
+        return code
 
     async def _until_done(self, what: str, ask: Callable[[Connection], Awaitable[int]], patience: Patience) -> None:
         """Ask until NONE is answered; whatever may change by itself is asked again, within the bound."""

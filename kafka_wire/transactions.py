@@ -15,6 +15,8 @@ By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndT
 - A coordinator aborts what is older than the timeout that its InitProducerId asked for. It raises the epoch by one
   then, and answers whatever comes under the old one as it answers one whom another has fenced: with
   INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. DescribeTransactions tells them apart (mirror/transaction.py).
+- The coordinator gives that raised epoch to no one; the next InitProducerId gets the one after it. So no other mirror
+  has the id, if a transaction of ours was surely open (`is_held`).
 - An abort needs no request: the next epoch (`begin` of the fence) aborts what is open. But that raises the epoch, as a
   second mirror does: `abort` ends it under its own epoch.
 - A partition without a leader, or with too few in-sync replicas, gets no marker. The outcome is decided and stands
@@ -32,7 +34,7 @@ from typing import NamedTuple
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
-from kafka_wire.apis import DESCRIBE_TRANSACTIONS, END_TXN
+from kafka_wire.apis import DESCRIBE_TRANSACTIONS
 from kafka_wire.cluster import Partition
 from kafka_wire.connection import Connection
 from kafka_wire.errors import VersionUnknown, WireError
@@ -77,10 +79,25 @@ class Transactions(Fencing):
         """Id and epoch; -1 before the first fence."""
         return self._producer
 
+    def is_held(self, told: Described) -> bool:
+        """Return whether no one was given an epoch of the id since we were.
+
+        The next epoch is no one's where it aborts a transaction that was surely open: by the timeout, or for an
+        InitProducerId that is not answered yet. Whoever is given one then has the epoch after it.
+        """
+        if told[1:3] == self._producer:
+            return True
+        aborts = told.state in ("PrepareAbort", "CompleteAbort")
+        is_next = told[1:3] == (self._producer[0], self._producer[1] + 1)
+        return aborts and is_next and self._opened == self._producer and not self._unanswered_ends
+
     async def add(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Begin a transaction, or go on with it, for more partitions; return the codes of those that are refused."""
         async with self._lock:
-            return await self._add(sorted(partitions), Patience(self._bound_s, self.markers_s))
+            refused = await self._add(sorted(partitions), Patience(self._bound_s, self.markers_s))
+            if len(refused) < len(partitions):
+                self._opened = self._producer
+            return refused
 
     async def commit(self) -> int:
         """Commit what is open, or was committed without an answer; return 0, or one of NEVER_COMMITTED.
@@ -98,13 +115,15 @@ class Transactions(Fencing):
 
         async def ask(connection: Connection) -> int:
             nonlocal refused
-            told = await connection.ask(END_TXN, self._end(committed=committed), timeout_s=self._timeout_s)
-            code = told.error_code
+            code = await self._code_of_end(self._send_end(connection, committed=committed))
             refused = code if code in NEVER_COMMITTED else 0
             return 0 if refused else code
 
         async with self._lock:
+            opened = self._opened
             await self._until_done("a commit" if committed else "an abort", ask, Patience(self._bound_s))
+            if refused in _FENCED:  # it has ended nothing
+                self._opened = opened
         return refused
 
     async def described(self) -> Described | None:
@@ -134,4 +153,5 @@ class Transactions(Fencing):
         return Described(told.transaction_state, told.producer_id, told.producer_epoch, left)
 
 
+_FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
 _NOT_TOLD = {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}

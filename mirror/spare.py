@@ -10,7 +10,8 @@
 Partitions for whose markers any id waits are in no transaction meanwhile.
 
 An id waits for markers where DescribeTransactions returns PrepareCommit or PrepareAbort under the very epoch that this
-mirror was given: the outcome stands, no one else was given an epoch since, and no one is until all markers are written.
+mirror was given, or under the next one if that aborted what this mirror had open (`is_held`): the outcome stands, no
+one else was given an epoch since, and no one is until all markers are written.
 
 | step onto a spare | so that |
 |---|---|
@@ -56,7 +57,7 @@ class Id(NamedTuple):
     transactions: Transactions
 
     async def unmarked(self) -> frozenset[Partition]:
-        """Return the partitions for whose markers it waits, of a transaction that ended under our epoch.
+        """Return the partitions for whose markers it waits, of a transaction that was ours.
 
         One that is open still, of a fence that broke off, is aborted: the next epoch would raise this one.
         """
@@ -67,19 +68,19 @@ class Id(NamedTuple):
             if code := await self.transactions.abort():
                 raise TargetError(f"what is open under {self.name} cannot be aborted: {error_name(code)}")
             told = await self.transactions.described()
-        if told is None or not told.is_decided or told[1:3] != self.transactions.producer:
+        if told is None or not told.is_decided or not self.transactions.is_held(told):
             return frozenset()
         return told.partitions
 
     async def is_ours(self) -> bool:
         """Return whether no one was given an epoch of it since this mirror was."""
         told = await self.transactions.described()
-        return told is not None and told[1:3] == self.transactions.producer
+        return told is not None and self.transactions.is_held(told)
 
     async def is_free(self) -> bool:
         """Return whether it is ours, and all markers of its last transaction are written."""
         told = await self.transactions.described()
-        return told is not None and told[1:3] == self.transactions.producer and not told.is_decided
+        return told is not None and self.transactions.is_held(told) and not told.is_decided
 
 
 class Ids:

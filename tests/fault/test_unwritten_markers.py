@@ -165,5 +165,45 @@ async def test_an_end_stands_though_one_marker_is_missing_and_another_id_carries
     client.cluster.close()
 
 
+@pytest.mark.parametrize("by", ["another", "timeout"])
+async def test_a_raised_epoch_that_aborted_an_open_transaction_is_given_to_no_one(brokers, by):
+    """Another mirror requests the id, or the transaction times out. The next epoch given is the one after that."""
+    client = await asyncio.to_thread(Client, brokers)
+    first, spare = client.id(1), client.id(2)
+    first.transaction_timeout_ms = 1000 if by == "timeout" else 600_000
+    second = Transactions(client.cluster, first._id, timeout_s=CALL_S, bound_s=BOUND_S)
+    await first.begin([])  # the first to ask has the cluster make its topic
+    board = await client.shorten()
+    try:
+        await until(lambda: opened(first, client.short, client.other), None)
+
+        async def stands():
+            if by == "another":
+                with pytest.raises(WireError, match="CONCURRENT_TRANSACTIONS"):
+                    await second.begin([client.other])
+            told = await described(first)
+            assert first.is_held(told)
+            return told
+
+        producer_id, epoch = first.producer
+        await until(stands, ("PrepareAbort", producer_id, epoch + 1, frozenset({client.short})))
+        await client.open(spare, client.other)
+        assert await spare.commit() == 0
+    finally:
+        await asyncio.to_thread(board.start)
+    await until(lambda: _state(first), "CompleteAbort")
+    assert first.is_held(await described(first))
+    await second.begin([client.other])
+    assert second.producer == (producer_id, epoch + 2)
+    assert not first.is_held(await described(first))
+    client.cluster.close()
+
+
+async def opened(transactions, *places):
+    """Take an epoch and begin a transaction without a batch; None once that is done."""
+    await transactions.begin([])
+    assert await transactions.add(places) == {}
+
+
 async def _state(transactions):
     return (await described(transactions)).state

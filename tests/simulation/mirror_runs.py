@@ -47,7 +47,7 @@ CONFIG = Config(
 )
 MORE_AT_THE_END = 0.7  # else a partition comes through by what is there, and must be well, too
 ENDS_S = 1800.0  # of virtual time, within which all that is left is mirrored
-POISON_S = 120.0  # more for each record that breaks its connection: the pauses before it is condemned
+POISON_S = 600.0  # more for each record that breaks its connection: the pauses before it is condemned
 TRACE_LINES = 60
 OLD_MS = 48 * 3600 * 1000
 OTHERS_S = 4.0

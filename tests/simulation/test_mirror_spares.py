@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kafka_wire.transactions import Transactions
+from kafka_wire.transactions import Described, Transactions
 from mirror import lives, replicator
 from mirror.in_sync import InSync
 from mirror.lives import Lives
@@ -339,6 +339,38 @@ async def replicas_return(site: Site) -> None:
         await asyncio.sleep(site.chance.choice([0.01, 0.1, 1.0]))
 
 
+async def times_out_while_the_mirror_stands_still(site: Site) -> None:
+    """The coordinator aborts a transaction by its timeout, which raises the epoch, and a partition takes no marker."""
+    for life in site.schedule.alive:
+        life.kill()
+    site.schedule.mode._timeout_ms = 1000
+    site.another(transactions=True)
+    await site.mirrored(site.short, *site.others)
+    coordinator, at, store = site.world.coordinator, site.at(site.short), TransactionalLives.store
+    assert coordinator is not None
+
+    async def store_late(them: TransactionalLives, states: Any) -> Any:
+        if not site.world.short and coordinator.state == "Ongoing" and at in coordinator.partitions:
+            site.world.short[at] = site.world.loop.now
+            await asyncio.sleep(site.chance.uniform(2.0, 8.0))
+        return await store(them, states)
+
+    with patch.object(TransactionalLives, "store", store_late):
+        while not site.world.short:
+            site.come(site.short, *site.others)
+            await asyncio.sleep(site.chance.random())
+        for _ in range(5):
+            site.come(site.short, *site.others)
+            await site.mirrored(*site.others)
+    site.world.short.clear()
+    await site.mirrored(site.short, *site.others)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_others_go_on_after_a_timeout(seed: int) -> None:
+    play(seed, times_out_while_the_mirror_stands_still)
+
+
 class Released(TransactionalLives):
     """As of the version before spares."""
 
@@ -385,6 +417,10 @@ async def as_it_was_read(_: Any, found: Any) -> Any:
     return found
 
 
+def under_our_epoch(them: Transactions, told: Described) -> bool:
+    return told[1:3] == them.producer
+
+
 async def own_alone(ids: Ids) -> None:
     ids.current = ids.own
 
@@ -406,6 +442,9 @@ BROKEN: dict[str, tuple[Sequence[tuple[Any, str, Any]], Part, int]] = {
     ),
     "the state is read though an open transaction hides its end": (
         [(lives, "is_marked_by", lambda *_: True)], an_open_announcement_hides_what_another_commits, 0,
+    ),
+    "an epoch that a timeout raised is taken for another mirror's": (
+        [(Transactions, "is_held", under_our_epoch)], times_out_while_the_mirror_stands_still, 0,
     ),
     "a start takes no spares": (
         [(one, "_fence_spares", as_it_was_read) for one in (TransactionalLives, Lives)],

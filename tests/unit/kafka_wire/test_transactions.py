@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from drupelet.kafka_client import ClientSettings
@@ -30,7 +32,7 @@ class Coordinator(PlayedBroker):
 
     def __init__(self):
         super().__init__()
-        self.timeouts = []
+        self.timeouts, self.commits = [], []
         self.timeout_max_ms = 10**9
 
     def on_InitProducerId(self, asked):
@@ -56,7 +58,7 @@ class Coordinator(PlayedBroker):
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
     def on_EndTxn(self, asked):
-        assert asked.committed
+        self.commits.append(asked.committed)
         assert (asked.transactional_id, asked.producer_id, asked.producer_epoch) == (ID, 11, 5)
         return EndTxnResponse(error_code=self.code("EndTxn"))
 
@@ -95,7 +97,61 @@ async def test_one_is_added_to_and_committed(coordinator, transactions):
     assert await transactions.add([B, A]) == {}
     assert await transactions.commit() == 0
     assert coordinator.asked == ["AddPartitionsToTxn", "EndTxn"]
+    assert coordinator.commits == [True]
     assert transactions.producer == (11, 5)
+
+
+RAISED = Described("PrepareAbort", 11, 6, frozenset({A}))
+
+
+async def play(coordinator, transactions, steps):
+    """Have the coordinator respond to each step with the codes after it."""
+    for step in steps:
+        name, *codes = step.split()
+        api = "AddPartitionsToTxn" if name == "add" else "EndTxn"
+        coordinator.codes = {api: [code if code == "lost" else ErrorCode[code] for code in codes]}
+        calls = {"add": [A], "extend": [A], "begin": [A]}
+        with contextlib.suppress(ConnectionLost):
+            await getattr(transactions, name)(*([calls[name]] if name in calls else []))
+
+
+@pytest.mark.parametrize(
+    ("steps", "held"),
+    [
+        ([], False),
+        (["add"], True),
+        (["add", "add"], True),
+        (["add TOPIC_AUTHORIZATION_FAILED"], False),
+        (["add lost"], False),
+        (["add", "add lost"], True),
+        (["add", "commit"], False),
+        (["add", "commit", "add"], True),
+        (["add", "commit PRODUCER_FENCED"], True),
+        (["add", "abort INVALID_PRODUCER_EPOCH"], True),
+        (["add", "commit CONCURRENT_TRANSACTIONS PRODUCER_FENCED"], True),
+        (["add", "commit INVALID_TXN_STATE"], False),
+        (["add", "commit lost"], False),
+        (["add", "commit lost", "commit PRODUCER_FENCED"], False),
+        (["add", "commit COORDINATOR_NOT_AVAILABLE PRODUCER_FENCED"], False),
+        (["add", "commit lost", "commit", "add"], False),  # the first one may come late
+        (["extend", "add"], True),
+        (["extend NONE lost", "add"], False),
+        (["add", "extend"], False),
+        (["add", "begin"], False),
+        (["begin", "commit lost", "begin", "add"], True),
+    ],
+)
+async def test_a_raised_epoch_is_no_one_elses_where_a_transaction_was_surely_open(
+    coordinator, transactions, steps, held
+):
+    await play(coordinator, transactions, steps)
+    assert transactions.is_held(RAISED) is held
+    assert transactions.is_held(RAISED._replace(state="CompleteAbort")) is held
+    for other in (RAISED._replace(state="Empty"), RAISED._replace(state="Ongoing"), RAISED._replace(producer_epoch=7)):
+        assert not transactions.is_held(other)
+    assert not transactions.is_held(RAISED._replace(state="PrepareCommit"))
+    assert not transactions.is_held(RAISED._replace(producer_id=12))
+    assert transactions.is_held(Described("PrepareCommit", 11, 5))
 
 
 async def test_what_waits_for_markers_is_asked_again(coordinator, transactions):

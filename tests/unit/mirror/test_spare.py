@@ -30,6 +30,9 @@ class Asked:
     async def described(self):
         return self.told.pop(0) if len(self.told) > 1 else self.told[0]
 
+    def is_held(self, told):
+        return told[1:3] == self.producer
+
     async def abort(self):
         return 0
 
