@@ -16,7 +16,7 @@ By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndT
   then, and answers whatever comes under the old one as it answers one whom another has fenced: with
   INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. DescribeTransactions tells them apart (mirror/transaction.py).
 - The coordinator gives that raised epoch to no one; the next InitProducerId gets the one after it. So no other mirror
-  has the id, if a transaction of ours was surely open (`is_held`).
+  has the id, if a transaction of ours was surely open (`is_held`). For a moment Kafka 3.9.2 describes that as Ongoing.
 - An abort needs no request: the next epoch (`begin` of the fence) aborts what is open. But that raises the epoch, as a
   second mirror does: `abort` ends it under its own epoch.
 - A partition without a leader, or with too few in-sync replicas, gets no marker. The outcome is decided and stands
@@ -87,9 +87,12 @@ class Transactions(Fencing):
         """
         if told[1:3] == self._producer:
             return True
-        aborts = told.state in ("PrepareAbort", "CompleteAbort")
+        return told.state in ("PrepareAbort", "CompleteAbort") and self._is_raised(told)
+
+    def _is_raised(self, told: Described) -> bool:
+        """Return whether the coordinator has raised the epoch itself, to abort what was surely open."""
         is_next = told[1:3] == (self._producer[0], self._producer[1] + 1)
-        return aborts and is_next and self._opened == self._producer and not self._unanswered_ends
+        return is_next and self._opened == self._producer and not self._unanswered_ends
 
     async def add(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Begin a transaction, or go on with it, for more partitions; return the codes of those that are refused."""
@@ -150,7 +153,9 @@ class Transactions(Fencing):
         if told.error_code:
             return None
         left = frozenset((topic.topic, number) for topic in told.topics for number in topic.partitions)
-        return Described(told.transaction_state, told.producer_id, told.producer_epoch, left)
+        found = Described(told.transaction_state, told.producer_id, told.producer_epoch, left)
+        aborted = found._replace(state="PrepareAbort")
+        return aborted if found.state == "Ongoing" and self._is_raised(found) else found
 
 
 _FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}

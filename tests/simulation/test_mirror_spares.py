@@ -431,7 +431,7 @@ async def extend(them: TransactionalLives, partitions: Any) -> Any:
 
 BROKEN: dict[str, tuple[Sequence[tuple[Any, str, Any]], Part, int]] = {
     "no spare is used": ([(Ids, "choose", own_alone)], goes_on, 0),
-    "what is open is aborted by the next epoch": ([(Transactions, "abort", nothing)], goes_on, 3),
+    "what is open is aborted by the next epoch": ([(Transactions, "abort", nothing)], falls_short_in_a_fence, 53),
     "a fence without a marker is extended": ([(TransactionalLives, "_extend", extend)], falls_short_in_a_fence, 3),
     "a spare is not announced": (
         [(TransactionalLives, "_announce_spare", nothing)], another_takes_the_own_id_meanwhile, 7,

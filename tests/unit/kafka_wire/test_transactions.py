@@ -32,7 +32,7 @@ class Coordinator(PlayedBroker):
 
     def __init__(self):
         super().__init__()
-        self.timeouts, self.commits = [], []
+        self.timeouts, self.commits, self.state = [], [], "CompleteAbort"
         self.timeout_max_ms = 10**9
 
     def on_InitProducerId(self, asked):
@@ -67,7 +67,7 @@ class Coordinator(PlayedBroker):
         one = TransactionState(
             error_code=self.code("DescribeTransactions"),
             transactional_id=ID,
-            transaction_state="CompleteAbort",
+            transaction_state=self.state,
             transaction_timeout_ms=1000,
             transaction_start_time_ms=-1,
             producer_id=11,
@@ -197,6 +197,15 @@ async def test_how_it_stands_is_told_where_it_may_be_asked(coordinator, transact
     coordinator.codes["DescribeTransactions"] = [ErrorCode.UNKNOWN_SERVER_ERROR]
     with pytest.raises(WireError, match="UNKNOWN_SERVER_ERROR"):
         await transactions.described()
+
+
+async def test_an_epoch_that_is_just_raised_is_described_as_what_it_becomes(coordinator, transactions):
+    coordinator.state = "Ongoing"
+    assert await transactions.described() == Described("Ongoing", 11, 6)  # another mirror's
+    await transactions.add([A])
+    assert await transactions.described() == Described("PrepareAbort", 11, 6)
+    await transactions.commit()
+    assert await transactions.described() == Described("Ongoing", 11, 6)
 
 
 async def test_the_timeout_is_what_the_cluster_allows(coordinator, transactions):
