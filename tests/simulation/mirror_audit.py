@@ -133,10 +133,11 @@ class Audited:
 
     def _map(self) -> None:
         assert self.lane.state is not None
-        known = self.lane.state.map
+        known, state = self.lane.state.map, self.lane.state
+        in_memory = known.steps[0].source_offset if state._held_chunk > state._first_chunk else 0  # older: in the topic
         for serial, fate in self.log.fates.items():
             offset = self.last.get(serial)
-            if offset is None or fate.gone or self.allowed.map_near:
+            if offset is None or fate.gone or self.allowed.map_near or fate.offset < in_memory:
                 continue
             found = known.to_target(fate.offset)
             if (found is None and not self.allowed.map_anew) or (found is not None and found != (offset, True)):
