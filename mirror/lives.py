@@ -261,7 +261,7 @@ class Lives(SessionStart):
                 found = await self._read_state()
         except TargetError:
             return None  # it is told when it is read again
-        return found if is_marked_by(self._topic.marked_by, fence) else None
+        return found if is_marked_by(self._topic.marked_by, fence[:2]) else None
 
     async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
         """Write as one that nobody else is, and read what former lives have written, unless that was `read` early.
@@ -281,7 +281,7 @@ class Lives(SessionStart):
             self._topic.begin(*fence[:2])
         if self._stored is None or self._between:
             found = await self._read_state() if read is None else read
-            if fence is not None and (self._announced or not is_marked_by(self._topic.marked_by, fence)):
+            if fence is not None and (self._announced or not is_marked_by(self._topic.marked_by, fence[:2])):
                 found = await self._fence_spares(found)
             if self._stored is None:
                 self._stored = found
@@ -409,9 +409,9 @@ def _said(code: int) -> str:
     return error_name(code)
 
 
-def is_marked_by(marked_by: tuple[int, int] | None, fence: Fence) -> bool:
-    """The same of the state topic, by the last marker that was read there."""
-    return marked_by == fence[:2]
+def is_marked_by(marked_by: tuple[int, int] | None, session: tuple[int, int]) -> bool:
+    """Whether the last marker that was read in the state topic is of `session`: a producer id and its epoch."""
+    return marked_by == session
 
 
 def _tell(waiting: dict[Lane, asyncio.Future[Begun]], found: Mapping[Lane, Begun | TargetError]) -> None:

@@ -33,7 +33,7 @@ from kafka_wire.looking import Look
 from mirror.errors import OvertakenError, TargetError
 from mirror.in_sync import InSync
 from mirror.lane import Lane
-from mirror.lives import Lives, mapped
+from mirror.lives import Lives, is_marked_by, mapped
 from mirror.resuming import Resumed
 from mirror.session_start import Begun, Host
 from mirror.spare import MARKERS_S, RETURN_S, Id, Ids, spare_ids
@@ -223,7 +223,7 @@ class TransactionalLives(Lives):
 
     async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
         assert self.producer is not None
-        ids, is_marked = self._ids, self._topic.marked_by == self.producer[:2]
+        ids, is_marked = self._ids, is_marked_by(self._topic.marked_by, self.producer[:2])
         if ids.is_spare:  # no one is given an epoch of the own id, so no one else takes spares
             wanted = []
         else:
