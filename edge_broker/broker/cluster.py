@@ -394,9 +394,9 @@ class Cluster:
 
     # changes; `told` is called on the loop, once
 
-    def take_producer_ids(self, told: Callable[[range | None], None]) -> None:
-        """Take producer ids that no broker was given before; None: none could be taken, now."""
-        self._producer_ids.take(told)
+    def take_producer_ids(self, told: Callable[[range | None], None], above: int) -> None:
+        """Take producer ids that no broker was given before, none below `above`; None: none could be taken, now."""
+        self._producer_ids.take(told, above)
         self._carry_out()
 
     def share_security(self, told: Callable[[Found], None]) -> None:

@@ -3,10 +3,11 @@
 | stage | event | next |
 |---|---|---|
 | idle | somebody wants a block | reading: Get |
-| reading | Node | taking: SetData of its version, with the block behind it as the next one |
-| reading | NO_NODE | taking: Create, as the first block of all |
+| reading | Node | taking: SetData of its version, with the end of the block as the next id |
+| reading | NO_NODE | making: Create |
+| making | Stat | reading |
 | taking | Stat | idle: the block is told |
-| taking | BAD_VERSION, NODE_EXISTS, NO_NODE | syncing: another one was first |
+| making, taking | BAD_VERSION, NODE_EXISTS, NO_NODE | syncing: another one was first |
 | syncing | Done | reading |
 | any | CONNECTION_LOSS | idle: no block is told; whoever asks again reads again |
 | any | any other failure; a znode that cannot be read, or has no ids left | idle: no block is told |
@@ -14,10 +15,15 @@
 Behind a lost connection a block may be taken that nobody was told of. It is nobody's: what is read next lies behind it,
 or the change was not done and comes too late, as its version has gone.
 
-Known limit: an ensemble that is set back to an old copy gives ids again, but for those behind which a broker has taken
-some in this life.
+A block begins at the greatest of three numbers: the znode's next id, the end of what this broker was given, and
+BLOCK_IDS times the zxid that wrote the znode. A client that deletes or forges the znode cannot lower that zxid: each
+write has a greater one, and a block ends at BLOCK_IDS times the zxid that takes it at most.
 
-Lives here: that. Must never come in: who gets which id of a block. Source: KIP-98, Kafka's ZkProducerIdManager.
+Known limit: an ensemble that is set back or replaced may repeat zxids. Then this broker still gives no id that it was
+given, or that a log of it knows (handlers/init_producer_id.py). It does not know what only other brokers were given.
+
+Contains: that. Does not contain: which id of a block a client gets, the disk. Source: KIP-98, Kafka's
+ZkProducerIdManager; ZooKeeper's Internals (zxids).
 """
 
 from __future__ import annotations
@@ -45,8 +51,12 @@ class ProducerIds:
         self._waiting: deque[Told] = deque()
         self._seen = 0  # no id below is given, whatever the znode says
 
-    def take(self, told: Told) -> None:
-        """Have a block of BLOCK_IDS taken; `told` is called once, with None where there is none: ask again later."""
+    def take(self, told: Told, above: int = 0) -> None:
+        """Have a block of BLOCK_IDS taken; `told` is called once, with None where there is none: ask again later.
+
+        No id below `above` is taken: the end of what this broker was given, as its disk has it.
+        """
+        self._seen = max(self._seen, above)
         self._waiting.append(told)
         if len(self._waiting) == 1:
             self._read()
@@ -58,14 +68,19 @@ class ProducerIds:
         if isinstance(answer, Node):
             self._take_behind(answer)
         elif answer is Failure.NO_NODE:
-            block = range(self._seen, self._seen + BLOCK_IDS)
-            self._ask(Create(PRODUCER_IDS, encode_producer_ids(block.stop)), partial(self._have_taken, block))
+            self._ask(Create(PRODUCER_IDS, encode_producer_ids(self._seen)), self._have_made)
         else:
             self._end_all()
 
+    def _have_made(self, answer: Answer) -> None:
+        if isinstance(answer, Stat):
+            self._read()  # its zxid is part of where the block begins
+        else:
+            self._have_none(answer)
+
     def _take_behind(self, node: Node) -> None:
         try:
-            first = max(decode_producer_ids(node), self._seen)
+            first = max(decode_producer_ids(node), self._seen, node.stat.mzxid * BLOCK_IDS)
             if first + BLOCK_IDS > IDS_END:
                 raise LayoutFault(PRODUCER_IDS, "has no producer ids left")
         except LayoutFault as fault:
@@ -83,7 +98,11 @@ class ProducerIds:
             if self._waiting:
                 self._read()
             told(block)
-        elif answer in ANOTHER_WAS_FIRST:
+        else:
+            self._have_none(answer)
+
+    def _have_none(self, answer: Answer) -> None:
+        if answer in ANOTHER_WAS_FIRST:
             self._ask(Sync(PRODUCER_IDS), self._have_synced)
         else:
             self._end_all()

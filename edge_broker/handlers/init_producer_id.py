@@ -1,7 +1,8 @@
 """InitProducerId (key 22): a producer id that was never given out before, also not before a crash.
 
 Ids come from blocks whose reservation is synced before the first one is used; a crash skips the rest of its block. In a
-cluster brokers take blocks of one znode (cluster/producer_ids.py), and all who wait for a block share it.
+cluster brokers take blocks of one znode (cluster/producer_ids.py), and all who wait for a block share it. An id that a
+log of this broker knows is skipped: any client may write with any id, and an ensemble may be set back.
 Source: KIP-98, KIP-360. Transactional ids are refused until transactions exist.
 """
 
@@ -46,8 +47,8 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
         return _refuse(ErrorCode.UNSUPPORTED_VERSION if request.transactional_id else ErrorCode.INVALID_REQUEST)
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return _refuse(ErrorCode.INVALID_REQUEST)  # one without the other
-    if broker.producer_ids:
-        return Reply(_next(broker))
+    if (given := _next(broker)) is not None:
+        return Reply(given)
     if broker.cluster is not None:
         return _from_cluster(broker, broker.cluster, context.token)
 
@@ -59,25 +60,46 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
     return Do(broker.store.reserve_producer_ids, reserved, lambda _: _refuse(ErrorCode.KAFKA_STORAGE_ERROR))
 
 
-def _next(broker: Broker) -> InitProducerIdResponse:
-    producer_id, broker.producer_ids = broker.producer_ids[0], broker.producer_ids[1:]
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+def _next(broker: Broker) -> InitProducerIdResponse | None:
+    """The next id of the block that no log knows; None: the block is used up."""
+    while broker.producer_ids:
+        producer_id, broker.producer_ids = broker.producer_ids[0], broker.producer_ids[1:]
+        if not broker.store.producer_memory.knows(producer_id):
+            return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    return None
 
 
 def _from_cluster(broker: Broker, cluster: Cluster, token: int) -> Park:
     broker.waiting_for_ids.append(token)
     if len(broker.waiting_for_ids) == 1:
-        cluster.take_producer_ids(partial(_taken, broker))
+        cluster.take_producer_ids(partial(_taken, broker), broker.store.producer_ids_end)
     return Park()
 
 
 def _taken(broker: Broker, block: range | None) -> None:
+    """Write down the end of a block that the cluster gave, then answer all who wait."""
+    if block is None:
+        _answer_waiting(broker, range(0))
+        return
+    given = block
+
+    def kept(_: None) -> Reply:
+        _answer_waiting(broker, given)
+        return Reply(None)
+
+    def failed(_: BaseException) -> Reply:
+        _answer_waiting(broker, range(0))
+        return Reply(None)
+
+    broker.effects.start(Do(partial(broker.store.keep_producer_ids, given.stop), kept, failed))
+
+
+def _answer_waiting(broker: Broker, block: range) -> None:
     """Answer all who wait; those for whom there is no id are told to ask again, in Kafka's word for it."""
     waiting, broker.waiting_for_ids = broker.waiting_for_ids, []
-    broker.producer_ids = block or range(0)
+    broker.producer_ids = block
     for token in waiting:
-        refused = None if broker.producer_ids else _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        broker.effects.answer(token, refused or _next(broker))
+        broker.effects.answer(token, _next(broker) or _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
 
 def _denied(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:

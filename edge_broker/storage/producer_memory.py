@@ -40,6 +40,10 @@ class ProducerMemory:
             self._all.add(known)
             self.add(known.held)
 
+    def knows(self, producer_id: int) -> bool:
+        """Return whether a partition deduplicates what comes with this producer id."""
+        return any(producer_id in known for known in self._all)
+
     def add(self, grown: int) -> None:
         """Count `grown` bytes more, and forget what is too much."""
         self.held += grown

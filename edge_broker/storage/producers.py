@@ -104,6 +104,9 @@ class Producers:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._known
+
     def known(self) -> dict[int, Producer]:
         """A copy of what is known, by producer id."""
         return dict(self._known)

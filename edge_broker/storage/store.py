@@ -754,6 +754,20 @@ class LogStore:
         self._producer_id = block.stop
         return block
 
+    @property
+    def producer_ids_end(self) -> int:
+        """The first producer id above all that this broker reserved or was given."""
+        return self._producer_id
+
+    @runs_in("files")
+    def keep_producer_ids(self, end: int) -> None:
+        """Write down that the cluster gave this broker ids below `end`; synced when this returns. StorageFault."""
+        try:
+            self._write("producer-ids", "producer-ids", [str(max(end, self._producer_id))])
+        except OSError as error:
+            raise fault_of(error, self._path("producer-ids"), 0) from error
+        self._producer_id = max(end, self._producer_id)
+
     def look(self, reading: Reading) -> None:
         """Let time pass: `age` is replaced in one assignment. Loop, about every 10 s and whenever trust may change."""
         self.age = self.age.advanced(reading)

@@ -52,7 +52,7 @@ from edge_broker.storage.topics import OFFSETS_TOPIC
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.groups import group_in
-from tests.support.storage import append
+from tests.support.storage import append, failing
 from tests.unit.broker.test_groups_and_ids import commit, commit_codes
 
 PARTITIONS = 4
@@ -73,6 +73,7 @@ class StandIn:
         self.others_keep_up = True
         self.on_deleted: Callable[[list[DeletedTopic]], None] = lambda topics: None
         self.takers: list[Callable[[range | None], None]] = []
+        self.above = 0  # as the last one who took has it on disk
         replicas = tuple((ME, 7) for _ in range(PARTITIONS))
         self.topics = {OFFSETS_TOPIC: Topic("x" * 22, replicas, {}), "t": Topic("y" * 22, ((ME, 7),), {})}
 
@@ -98,11 +99,13 @@ class StandIn:
         """ZooKeeper has answered."""
         self.takers.pop(0)(block)
         self.site.dispatcher.apply()
+        self.site.settle()
 
     # as Cluster
 
-    def take_producer_ids(self, told: Callable[[range | None], None]) -> None:
+    def take_producer_ids(self, told: Callable[[range | None], None], above: int) -> None:
         self.takers.append(told)
+        self.above = above
 
     def brokers(self, listener: str) -> list[Node]:
         assert listener == "PLAINTEXT"
@@ -463,6 +466,30 @@ def test_the_next_block_is_taken_when_one_is_used_up(site: Site, cluster: StandI
     client = ask_id(site)
     cluster.give(range(8000, 9000))
     assert client.answer().producer_id == 8000
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "cut"])
+def test_what_was_given_is_on_the_disk_before_a_client_has_an_id_of_it(how: str, site: Site, cluster: StandIn) -> None:
+    """So an ensemble that is set back gives none of them to a board that was started again."""
+    client = ask_id(site)
+    assert cluster.above == 0
+    cluster.give(range(5000, 6000))
+    assert client.answer().producer_id == 5000
+    assert site.reopen(how).store.producer_ids_end == 6000
+
+
+def test_a_block_that_the_disk_does_not_keep_gives_no_id(site: Site, cluster: StandIn) -> None:
+    client = ask_id(site)
+    site.disk.fault = failing("rename", "producer-ids")
+    cluster.give(range(5000, 6000))
+    assert client.answer().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    site.disk.fault = None
+    client = ask_id(site)
+    cluster.give(range(6000, 7000))
+    assert client.answer().producer_id == 6000
+    site.broker.producer_ids = range(0)
+    ask_id(site)
+    assert cluster.above == 7000
 
 
 def test_without_a_block_clients_are_told_to_ask_again(site: Site, cluster: StandIn) -> None:

@@ -25,6 +25,7 @@ from edge_broker.protocol.api import (
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
+    PRODUCE,
     SYNC_GROUP,
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -44,6 +45,7 @@ from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.settings import LEFT_TO_KERNEL_MS
@@ -493,3 +495,33 @@ def test_more_assignments_than_a_group_may_have_members_are_refused() -> None:
         assert site.client().ask(SYNC_GROUP, request).error_code == error
     larger = site_with_groups(**{"group.max.size": 2000})
     assert larger.client().ask(SYNC_GROUP, request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def write_with(site: Site, producer_id: int) -> int:
+    """The first record of a producer to t-0; the offset that is answered."""
+    data = PartitionProduceData(index=0, records=memoryview(first_batch(producer_id)))
+    topics = [TopicProduceData(name="t", partition_data=[data])]
+    answer = site.client().ask(PRODUCE, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics))
+    found = answer.responses[0].partition_responses[0]
+    assert found.error_code == ErrorCode.NONE
+    offset: int = found.base_offset
+    return offset
+
+
+def first_batch(producer_id: int) -> bytes:
+    return build_batch([(None, b"x")], timestamp_ms=1000, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+
+
+@pytest.mark.parametrize("how", ["running", "stop", "kill"])
+def test_an_id_that_a_client_made_up_is_given_to_no_producer(how: str) -> None:
+    """Any client may write with any id; who gets that id later would be acked unwritten."""
+    site = Site()
+    site.topic("t")
+    given = producer_id(site)
+    for ahead in (1, 2, 1000, 1001):
+        write_with(site, given + ahead)
+    if how != "running":
+        site = site.reopen(how)
+    offset = write_with(site, producer_id(site))
+    assert offset == 4
+    site.settle()

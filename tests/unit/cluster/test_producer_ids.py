@@ -14,6 +14,7 @@ from edge_broker.cluster.zookeeper import (
     Answer,
     Connected,
     Create,
+    Delete,
     Done,
     Event,
     Failure,
@@ -68,8 +69,8 @@ def asked() -> Asked:
     return asked
 
 
-def node(following: int, version: int = 7) -> Node:
-    return Node(encode_producer_ids(following), Stat(version, 1, 2, 0))
+def node(following: int, version: int = 7, mzxid: int = 2) -> Node:
+    return Node(encode_producer_ids(following), Stat(version, 1, mzxid, 0))
 
 
 def set_to(following: int, version: int = 7) -> SetData:
@@ -87,9 +88,18 @@ def test_a_block_lies_behind_those_that_were_taken(asked: Asked) -> None:
 
 
 def test_the_first_block_of_all_makes_the_node(asked: Asked) -> None:
-    assert asked.answer(Failure.NO_NODE) == Create(PRODUCER_IDS, encode_producer_ids(1000))
+    assert asked.answer(Failure.NO_NODE) == Create(PRODUCER_IDS, encode_producer_ids(0))
+    assert asked.answer(STAT) == Get(PRODUCER_IDS)
+    assert asked.told == []
+    assert asked.answer(node(0, 0, 4)) == set_to(5000, 0)
     asked.answer(STAT)
-    assert asked.told == [range(1000)]
+    assert asked.told == [range(4000, 5000)]
+
+
+def test_a_block_lies_above_what_the_zxid_says_whatever_the_node_says(asked: Asked) -> None:
+    assert asked.answer(node(5000, 7, 90)) == set_to(91_000)
+    asked.answer(STAT)
+    assert asked.told == [range(90_000, 91_000)]
 
 
 @pytest.mark.parametrize(
@@ -124,16 +134,17 @@ def test_without_an_answer_there_is_no_block_and_the_next_one_is_read_anew(
 def test_several_who_ask_at_once_get_a_block_each_or_none(asked: Asked) -> None:
     asked.take()
     asked.take()
-    asked.answer(node(0, 0), STAT, node(1000, 1))
-    assert asked.told == [range(1000)]
+    asked.answer(node(5000, 0), STAT, node(6000, 1))
+    assert asked.told == [range(5000, 6000)]
     asked.answer(Failure.CONNECTION_LOSS)
-    assert asked.told == [range(1000), None, None]
+    assert asked.told == [range(5000, 6000), None, None]
 
 
 def test_a_node_that_somebody_removed_gives_no_id_twice(asked: Asked) -> None:
     asked.answer(node(5000), STAT)
     asked.take()
-    assert asked.answer(Failure.NO_NODE) == Create(PRODUCER_IDS, encode_producer_ids(7000))
+    assert asked.answer(Failure.NO_NODE) == Create(PRODUCER_IDS, encode_producer_ids(6000))
+    asked.answer(STAT, node(6000, 0))
     asked.answer(STAT)
     assert asked.told == [range(5000, 6000), range(6000, 7000)]
 
@@ -222,7 +233,7 @@ def test_members_that_ask_at_once_get_different_blocks() -> None:
         member.take()
     loop.advance(2000)
     found = sorted(block.start for member in members for block in member.blocks)
-    assert found == [0, 1000, 2000]
+    assert found == [1000, 2000, 3000]
 
 
 def play(seed: int) -> tuple[list[range], int]:
@@ -263,3 +274,45 @@ def test_no_id_is_given_twice_whatever_becomes_of_connections() -> None:
         skipped += sum(other.start - one.stop for one, other in pairwise(in_order)) // BLOCK_IDS
     assert unknown > 40, "the schedules must leave outcomes unknown"
     assert 0 < skipped < unknown, "some of those were done, some were not"
+
+
+FORGERIES: dict[str, list[Request]] = {
+    "removed": [Delete(PRODUCER_IDS)],
+    "forged": [Delete(PRODUCER_IDS), Create(PRODUCER_IDS, encode_producer_ids(0))],
+    "set back": [SetData(PRODUCER_IDS, encode_producer_ids(0), -1)],
+    "set back a little": [SetData(PRODUCER_IDS, encode_producer_ids(1), -1)],
+}
+
+
+@pytest.mark.parametrize("how", FORGERIES)
+def test_a_stranger_who_removes_or_forges_the_node_has_no_board_give_an_id_again(how: str) -> None:
+    """Each board that takes is a new one, as after a restart: it remembers no block."""
+    loop, dice = Loop(), random.Random(3)
+    ensemble = Ensemble(loop, dice)
+    blocks = []
+    for _ in range(6):
+        member = Member(ensemble, dice)
+        loop.advance(500)
+        member.take()
+        loop.advance(2000)
+        blocks += member.blocks
+        for request in FORGERIES[how]:
+            member.client.ask(_unanswered(member), request)
+        loop.advance(500)
+    in_order = sorted(blocks, key=lambda block: block.start)
+    assert len(in_order) == 6
+    assert all(one.stop <= other.start for one, other in pairwise(in_order)), in_order
+
+
+def _unanswered(member: Member) -> int:
+    token = next(member._tokens)
+    member._then[token] = Get(PRODUCER_IDS), lambda answer: None
+    return token
+
+
+def test_no_id_below_those_that_the_disk_has_is_taken(asked: Asked) -> None:
+    asked.answer(Failure.CONNECTION_LOSS)
+    asked.ids.take(asked.told.append, 7000)
+    assert asked.answer(node(5000)) == set_to(8000)
+    asked.answer(STAT)
+    assert asked.told == [None, range(7000, 8000)]
