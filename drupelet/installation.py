@@ -93,8 +93,12 @@ def _git(checkout: str, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+EXTRAS = {"kazoo": "cluster"}  # packages with an extra of their own, whichever part needs them
+
+
 def missing_package(package: str, extra: str) -> str:
-    """One sentence: which package is missing, and what brings it here."""
+    """One sentence: which package is missing, and what brings it here; `extra` is that of the part which needs it."""
+    extra = EXTRAS.get(package.partition(".")[0], extra)
     brings = f"[{extra}]" if extra else ""
     if os.path.exists(os.path.join(sys.prefix, MARK_OF_THE_ROLE)):
         group = GROUPS.get(extra, "")

@@ -131,6 +131,6 @@ def _cluster_checks(config: BrokerConfig, listeners: tuple[Listener, ...]) -> It
 
 def _check_kazoo() -> None:
     if importlib.util.find_spec("kazoo") is None:
-        raise ConfigurationError(
-            "zookeeper.connect is set, and the package kazoo is not installed: install drupelet[cluster]"
-        )
+        from drupelet.installation import missing_package  # noqa: PLC0415 - for a mistake alone
+
+        raise ConfigurationError(f"zookeeper.connect is set: {missing_package('kazoo', 'cluster')}")

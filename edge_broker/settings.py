@@ -334,14 +334,14 @@ _WITHOUT_EFFECT = (
     Key(
         "follower.replication.throttled.replicas",
         "",
-        "Without effect: there are no followers.",
+        "Without effect: replication between brokers is not throttled.",
         kind=Kind.LIST,
         pattern=_REPLICAS,
     ),
     Key(
         "leader.replication.throttled.replicas",
         "",
-        "Without effect: there are no followers.",
+        "Without effect: replication between brokers is not throttled.",
         kind=Kind.LIST,
         pattern=_REPLICAS,
     ),

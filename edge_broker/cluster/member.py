@@ -111,6 +111,7 @@ from edge_broker.errors import ErrorCode
 FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
 UNRECORDED_LIFE = 5.0  # the same of what is most likely a copy, or a life that ended before its epoch was recorded
 LEDGER = PartitionId(LEDGER_TOPIC, 0)
+ORPHANS_NAMED = 5
 
 
 class Standing(Enum):
@@ -142,11 +143,17 @@ class ClusterMember:
         rack: str | None = None,
         endpoints: tuple[tuple[str, str], ...] = (),
         new_cluster: str = "",
+        orphans: tuple[str, ...] = (),
     ) -> None:
-        """`new_cluster` is the id of the cluster that this broker begins, where it is the first of all."""
+        """`new_cluster` is the id of the cluster that this broker begins, where it is the first of all.
+
+        `orphans` are topics that the disk has replicas of, though it does not know its cluster: a broker that has
+        some begins no cluster.
+        """
         self.identity = identity
         self.settings = settings
         self._rack, self._endpoints, self._new_cluster = rack, endpoints, new_cluster
+        self._orphans = orphans
         self._cluster = identity.cluster
         self._waiting_since_ms = 0.0
         self._former = Former.OWN_LIFE  # whose registration is waited for, as far as is known
@@ -313,7 +320,7 @@ class ClusterMember:
 
     def _register(self) -> None:
         self.standing = Standing.REGISTERING
-        if not self.identity.cluster:
+        if not (self.identity.cluster or self._orphans):
             self.ask(Create(FORMAT, encode_format(self._new_cluster)), lambda answer: None)
         self.ask(Get(FORMAT), self._have_format)
 
@@ -338,6 +345,14 @@ class ClusterMember:
             self._contradict(
                 f"the ensemble at zookeeper.connect knows no cluster, and this data directory belongs to cluster "
                 f"{mine}; correct zookeeper.connect, or restore the ensemble's data: nothing here was touched"
+            )
+        elif answer is Failure.NO_NODE and self._orphans:
+            shown = ", ".join(self._orphans[:ORPHANS_NAMED]) + ", …" * (len(self._orphans) > ORPHANS_NAMED)
+            self._contradict(
+                f"the ensemble at zookeeper.connect knows no cluster, and this data directory has replicas ({shown}) "
+                "of one whose id went with the file registrations: a new cluster would serve none of them; correct "
+                "zookeeper.connect, restore the ensemble's data and that file, or use another data directory: nothing "
+                "here was touched"
             )
         elif answer in (Failure.NO_AUTH, Failure.REFUSED, Failure.NO_NODE):
             self._contradict(

@@ -125,7 +125,7 @@ class ClusterShell:
         identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster)
         endpoints = tuple((each.name, endpoint_text(*each.advertised)) for each in broker.listeners.values())
         rack = config.text("broker.rack") or None
-        self.member = ClusterMember(identity, member_settings(config), rack, endpoints, new_cluster=store.cluster_id)
+        self.member = ClusterMember(identity, member_settings(config), rack, endpoints, store.cluster_id, store.orphans)
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
         self._links: dict[tuple[int, int], BrokerLink] = {}  # by broker, and number of the connection

@@ -298,6 +298,16 @@ class LogStore:
         return self.registrations is not None and topic != JOURNAL_TOPIC
 
     @property
+    def orphans(self) -> tuple[str, ...]:
+        """Topics with replicas here while the disk does not know its cluster, as without the file `registrations`.
+
+        Not the ledger: a board that stood alone brings its own along.
+        """
+        if self.registrations is None or self.registrations.cluster:
+            return ()
+        return tuple(sorted(name for name in self.topics if name not in LEDGERS))
+
+    @property
     def own_ledger(self) -> str:
         """The topic whose log has what this board lost: `__edge_ledger`, in a cluster the journal."""
         return LEDGER_TOPIC if self.registrations is None else JOURNAL_TOPIC

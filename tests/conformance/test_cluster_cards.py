@@ -65,15 +65,19 @@ def test_what_a_board_had_alone_is_made_no_member_of(cluster: BoardCluster, tmp_
         assert [record.value for record in read_topic(board.bootstrap, "mine")] == [b"kept"]
 
 
-def test_a_board_ends_where_its_cluster_is_not_known(cluster: BoardCluster, tmp_path: Path) -> None:
-    """As where the ensemble has lost its data, or zookeeper.connect names another one."""
+def make_znode(cluster: BoardCluster, path: str) -> None:
     client = KazooClient(cluster.ensemble.connect)
     client.start(CALL_S)
     try:
-        client.create("/elsewhere")
+        client.create(path)
     finally:
         client.stop()
         client.close()
+
+
+def test_a_board_ends_where_its_cluster_is_not_known(cluster: BoardCluster, tmp_path: Path) -> None:
+    """As where the ensemble has lost its data, or zookeeper.connect names another one."""
+    make_znode(cluster, "/elsewhere")
     data_dir = tmp_path / "data"
     connect = cluster.ensemble.connect
     with EdgeBroker(tmp_path, data_dir=data_dir, settings={"broker.id": 5, "zookeeper.connect": connect}):
@@ -85,3 +89,30 @@ def test_a_board_ends_where_its_cluster_is_not_known(cluster: BoardCluster, tmp_
     said = board.log_path.read_text()
     assert "knows no cluster, and this data directory belongs to cluster" in said
     assert "nothing here was touched" in said
+
+
+def test_a_board_with_replicas_begins_no_cluster_on_an_emptied_ensemble(cluster: BoardCluster, tmp_path: Path) -> None:
+    """Not even without the file that says to which cluster it belongs; it goes back as another disk."""
+    topic = cluster.make_topic("orphaned", 3)
+    written = Written(cluster, topic)
+    written.write(50, "before")
+    answered = dict(written.end())
+    board = cluster.board(3)
+    board.stop()
+    (board.data_dir / "registrations").unlink()
+    make_znode(cluster, "/emptied")
+    settings = {"broker.id": 3, "zookeeper.connect": f"{cluster.ensemble.connect}/emptied"}
+    emptied = EdgeBroker(tmp_path, name="emptied", data_dir=board.data_dir, settings=settings)
+    emptied.spawn()
+    assert emptied.wait(CALL_S) == CANNOT_BE_MEMBER
+    said = emptied.log_path.read_text()
+    assert "orphaned" in said.partition("has replicas (")[2]
+    assert "restore the ensemble's data" in said
+    client = KazooClient(f"{cluster.ensemble.connect}/emptied")
+    client.start(CALL_S)
+    assert client.get_children("/") == [], "nothing was begun"
+    client.stop()
+    client.close()
+    board.start()
+    cluster.wait_in_sync(topic)
+    assert_each_once(cluster, topic, answered)

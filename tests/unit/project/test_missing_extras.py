@@ -28,3 +28,14 @@ def test_a_missing_package_is_named_with_the_extra(
     assert f"the Python package {package}" in done.stderr
     assert f"is missing: pip install '.[{part}]' in a checkout" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_board_of_a_cluster_without_kazoo_is_told_the_extra_that_brings_it(tmp_path: Path) -> None:
+    words = ["serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    words += ["--set", "broker.id=1", "--set", "zookeeper.connect=127.0.0.1:1"]
+    script = f"import sys; sys.modules['kazoo'] = None; from edge_broker.cli import main; sys.exit(main({words!r}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "the Python package kazoo" in done.stderr
+    assert "is missing: pip install '.[cluster]' in a checkout" in done.stderr
+    assert "Traceback" not in done.stderr

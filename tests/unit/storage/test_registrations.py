@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.settings import LogSettings
 from edge_broker.storage.registrations import (
@@ -141,6 +142,20 @@ def test_a_member_whose_registrations_were_removed_stays_one() -> None:
     disk.remove(PATH)
     disk.kill()
     assert "t" in member(disk).topics
+
+
+def test_replicas_of_a_disk_that_knows_no_cluster_are_orphans_and_the_ledgers_are_none() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    assert store.orphans == (), "at the first start of all"
+    make_topic(store, "t")
+    make_topic(store, LEDGER_TOPIC)
+    assert store.orphans == ("t",)
+    store.register(17, CLUSTER)
+    assert store.orphans == (), "it knows its cluster"
+    disk.remove(PATH)
+    disk.kill()
+    assert member(disk).orphans == ("t",)
 
 
 def test_a_board_that_stands_alone_has_no_such_file() -> None:
