@@ -96,10 +96,74 @@ def endpoint(text: str) -> tuple[str, str]:
     return host.strip("[]"), port
 
 
-def literal_topics(pattern: str) -> list[str]:
-    """Return the topics that a regular expression names, or * where it is more than a choice of names."""
-    names = pattern.split("|")
-    return names if all(re.fullmatch(r"[\w-]+", name) for name in names) else ["*"]
+class Topics(NamedTuple):
+    """The rights that a regular expression of topics needs.
+
+    `names` are topics; one with * at its end is the beginning of names, * alone all topics. `inexact` has, for each
+    alternative that such names cannot say, that alternative and the nearest one that they can.
+    """
+
+    names: list[str]
+    inexact: list[tuple[str, str]]
+
+
+def topic_names(pattern: str) -> Topics:
+    r"""Return the rights that cover what a regular expression selects.
+
+    | alternative | name | exact |
+    |---|---|---|
+    | `readings`, `farm\.temp` | itself | yes |
+    | `readings.*`, `.*` | `readings*`, `*` | yes |
+    | `farm.temp`, `farm.temp.*` | `farm.temp`, `farm.temp*`: the dot is taken for a dot | no |
+    | any other | its beginning that every match has, with * | no |
+    """
+    names, inexact = [], []
+    for tokens in _alternatives(pattern):
+        is_open = tokens[-2:] == [".", "*"]
+        body = tokens[:-2] if is_open else tokens
+        dotted = [token[-1] for token in body if re.fullmatch(r"[\w-]|\\?[.]|\\-", token, re.ASCII)]
+        if len(dotted) == len(body):
+            name = "".join(dotted)
+            nearest = name.replace(".", r"\.") + ".*" * is_open
+            if not name and not is_open:
+                continue  # the empty name, which no topic has
+            names.append(name + "*" * is_open)
+            if "." in body:
+                inexact.append(("".join(tokens), nearest))
+        else:
+            start = _beginning(tokens)
+            names.append(start + "*")
+            inexact.append(("".join(tokens), start.replace(".", r"\.") + ".*" if start else ""))
+    return Topics(list(dict.fromkeys(names)), inexact)
+
+
+def _alternatives(pattern: str) -> list[list[str]]:
+    """Split a regular expression at its outermost |; each token is a character, an escape or a set."""
+    try:
+        re.compile(pattern)
+    except re.error:
+        return [[pattern]]
+    if re.search(r"\(\?(?!:)", pattern):  # flags hold for all alternatives
+        return [[pattern]]
+    found: list[list[str]] = [[]]
+    depth = 0
+    for piece in re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", pattern, re.DOTALL):
+        depth += (piece == "(") - (piece == ")")
+        if piece == "|" and depth == 0:
+            found.append([])
+        else:
+            found[-1].append(piece)
+    return [tokens[tokens[:1] == ["^"] : len(tokens) - (tokens[-1:] == ["$"])] for tokens in found]
+
+
+def _beginning(tokens: list[str]) -> str:
+    """Return with which characters each match begins."""
+    start = ""
+    for token, behind in zip(tokens, [*tokens[1:], ""], strict=True):
+        if not re.fullmatch(r"[\w-]|\\[.-]", token, re.ASCII) or behind in ("?", "*", "+", "{"):
+            break
+        start += token[-1]
+    return start
 
 
 def generation_of(user: str) -> tuple[str, int]:
@@ -397,7 +461,7 @@ class Site:
 
     def _mirror_source(self, host: str) -> Iterator[Acl]:
         user, site = self.user("mirror", host), self.text(host, "mirror_site")
-        topics = literal_topics(self.text(host, "mirror_topics"))
+        topics = topic_names(self.text(host, "mirror_topics")).names
         yield from acls(user, "TOPIC", [*topics, LEDGER], (*CONSUMED, "DESCRIBE_CONFIGS"))
         yield from acls(user, "TOPIC", [LEDGER], ("WRITE", "CREATE"))  # Apache Kafka has none until there is a loss
         yield from acls(user, "TOPIC", ["__edge_dead_letter"], PRODUCED)
@@ -405,11 +469,18 @@ class Site:
         group = f"edge-mirror-{site or self.text(host, 'mirror_target')}"
         yield from acls(user, "GROUP", [group], CONSUMED)
 
-    def _mirror_target(self, host: str) -> Iterator[Acl]:
-        user, site = self.user("mirror", host), self.text(host, "mirror_site")
+    def target_topics(self, host: str) -> list[str]:
+        """Return which topics a mirror has at its target; one with * at its end is the beginning of names."""
+        site = self.text(host, "mirror_site")
         keeps_names = (self.value(host, "mirror_settings") or {}).get("policy") == "identity" or not site
-        topics = [*literal_topics(self.text(host, "mirror_topics")), LEDGER] if keeps_names else [f"{site}.*"]
-        yield from acls(user, "TOPIC", topics, (*PRODUCED, "READ", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"))
+        names = topic_names(self.text(host, "mirror_topics")).names
+        return [*names, LEDGER] if keeps_names else [f"{site}.*"]
+
+    def _mirror_target(self, host: str) -> Iterator[Acl]:
+        user, site, topics = self.user("mirror", host), self.text(host, "mirror_site"), self.target_topics(host)
+        yield from acls(user, "TOPIC", topics, (*PRODUCED, "READ", "ALTER", "DESCRIBE_CONFIGS"))
+        if boolean(self.value(host, "mirror_sync_topic_configs") or False):
+            yield from acls(user, "TOPIC", topics, ("ALTER_CONFIGS",))
         state = "__" + re.sub(r"[^\w.-]", "_", f"edge-mirror-{site or self.text(host, 'mirror_target')}") + "-state"
         yield from acls(user, "TOPIC", [state], (*PRODUCED, "READ"))
         ids = [state, *(f"{state}~{number}" for number in SPARE_NUMBERS)]
