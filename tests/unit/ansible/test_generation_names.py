@@ -14,7 +14,7 @@ from mirror.config import load as mirror_config
 from tests.unit.ansible.test_preflight import board, look
 
 NAME = "gateway-pi-1~2"
-SECRET = "a secret of 24 characters"
+SECRET = "k4Tq9ZbXw2Rm7VdYp3Ls8NfHc6Jg5Ue1"
 
 
 def test_edge_broker_takes_the_name_in_users_rights_and_super_users(tmp_path, capsys, monkeypatch):

@@ -25,16 +25,16 @@ release
 free_mb 20000
 listens 0.0.0.0:22 ssh.service sshd
 """
+SECRET = "k4Tq9ZbXw2Rm7VdYp3Ls8NfHc6Jg5Ue1"
 VAULT = dict.fromkeys(
     (
         "vault_gateway_mqtt_password",
         "vault_verify_mqtt_password",
         "vault_thermometer_1_password",
         "vault_spark_secret",
-        "vault_security_secret",
     ),
     "x" * 24,
-)
+) | {"vault_security_secret": SECRET}
 
 
 preflight = load("playbooks/action_plugins/preflight.py")
@@ -137,7 +137,7 @@ OPEN = "broker_listen is 0.0.0.0:9092, where anybody in the network could do eve
         ({"broker_listen": "0.0.0.0:9092", "broker_settings": {"edge.network.trusted": True}}, BOARD, False),
         ({"broker_listen": "0.0.0.0:9092", "broker_engine": "kafka"}, BOARD, False),
         ({"broker_listen": "0.0.0.0:9092"}, f"{BOARD}listens *:9092 edge-broker.service edge-broker\n", False),
-        ({"broker_listen": "0.0.0.0:9092", "broker_security": "secured", "security_secret": "x" * 16}, BOARD, False),
+        ({"broker_listen": "0.0.0.0:9092", "broker_security": "secured", "security_secret": SECRET}, BOARD, False),
         ({"broker_listen": "[::1]:9092"}, BOARD, False),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_network_that_nobody_calls_trusted_is_told_before_the_broker_refuses_i
         ({"{}_metrics": "0.0.0.0:9404"}, BOARD, True),
         ({"{}_metrics": "127.0.0.1:9404"}, BOARD, False),
         ({"{}_metrics": "0.0.0.0:9404", "{}_network_trusted": True}, BOARD, False),
-        ({"{}_metrics": "0.0.0.0:9404", "security_secret": "x" * 24}, BOARD, False),
+        ({"{}_metrics": "0.0.0.0:9404", "security_secret": SECRET}, BOARD, False),
         ({"{}_metrics": "0.0.0.0:9404"}, BOARD + "listens *:9404 edge-{}.service edge\n", False),
     ],
 )
@@ -210,7 +210,7 @@ def test_passwords_in_the_clear_are_told_before_anything_changes(variables, answ
 
 
 def test_the_port_that_devices_get_by_default_is_claimed():
-    variables = {"mosquitto_users": [{"name": "a", "password": "b", "acl": []}], "security_secret": "x" * 24}
+    variables = {"mosquitto_users": [{"name": "a", "password": "b", "acl": []}], "security_secret": SECRET}
     answer = f"{BOARD}listens 0.0.0.0:8883 emqx.service beam\n"
     (found,) = preflight.ports(preflight.Host(known, "pi-1", ["mosquitto"], variables, answer))
     assert "mosquitto_tls_listeners is 0.0.0.0:8883, and emqx.service listens there" in found.text
@@ -225,7 +225,7 @@ NOBODY = "pi-1: its broker lets in everybody who reaches it"
     ("variables", "answer", "found", "noted"),
     [
         ({}, BOARD, True, False),
-        ({"security_secret": "x" * 24}, BOARD, False, False),
+        ({"security_secret": SECRET}, BOARD, False, False),
         ({"broker_network_trusted": True, "central_security": "none"}, BOARD, False, False),
         ({}, BOARD.replace("release", "release 0.1.0-0123abcd"), False, True),
         ({}, f"{BOARD}listens *:9092 kafka.service java\n", False, True),
@@ -398,7 +398,7 @@ def test_an_address_that_is_one_passes(name, value, tmp_path):
     assert look(board("gateway", **{name: value}), tmp_path=tmp_path, answer=None) == []
 
 
-SECURED = {"broker_security": "secured", "security_secret": "x" * 24}
+SECURED = {"broker_security": "secured", "security_secret": SECRET}
 LAN_MASTER = {"spark_master_url": "spark://10.0.0.7:7077", "spark_secret": "x" * 16, "spark_address": "10.0.0.7"}
 
 
