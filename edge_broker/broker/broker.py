@@ -80,7 +80,7 @@ class Broker:
         self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
-        self.space = DiskSpace(config, store, self.effects, self.time.now, self.groups.committed, self.led)
+        self.space = DiskSpace(config, store, self.effects, self.time.now, self.groups.committed, self.led, self.spares)
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
@@ -125,6 +125,10 @@ class Broker:
             if not store.is_replicated(topic.name)
             or (cluster is not None and cluster.surely_leads(topic.name, log.partition))
         )
+
+    def spares(self) -> bool:
+        """Return whether other boards have room for something that this broker leads (cluster/room.py)."""
+        return self.cluster is not None and self.cluster.spares()
 
     def epoch_end(self, log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
         """The greatest epoch not above this one and where it ended, as far as readers are told; (-1, -1) if unknown.

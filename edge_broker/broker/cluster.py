@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from drupelet.addresses import is_loopback
 from edge_broker.broker.closed_ports import ClosedPorts
+from edge_broker.broker.disk_space import ALWAYS_WRITTEN
 from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.leaders import NOBODY, Node
 from edge_broker.broker.lease_waits import LeaseUnproved, LeaseWaits
@@ -291,6 +292,12 @@ class Cluster:
         """Whether this broker leads a partition, and nobody can have been elected that it has not heard of."""
         self.member.now_ms = self._now_ms()
         return self.led(topic, partition) is not None and self.member.lease_holds()
+
+    def spares(self) -> bool:
+        """Return whether enough other replicas of some partition led here have room; see cluster/room.py."""
+        self.member.now_ms = self._now_ms()
+        found = self.member.partitions.items()
+        return any(each.spares_unpassed for name, each in found if name.topic not in ALWAYS_WRITTEN)
 
     def leads(self, partition: PartitionId, leader_epoch: int) -> bool:
         """Whether this broker leads a partition in this epoch."""

@@ -49,8 +49,12 @@ class DiskSpace:
         now: Callable[[], Now],
         committed: Committed,
         led: Callable[[], Collection[PartitionLog] | None] = lambda: None,
+        spares: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`led` are the logs of which this broker decides what goes; None: all."""
+        """`led` are the logs of which this broker decides what goes; None: all.
+
+        `spares`: other boards can lead some of them.
+        """
         self.watch = DiskWatch(
             store, config.integer("edge.disk.free.low.bytes"), config.integer("edge.disk.free.min.bytes")
         )
@@ -58,13 +62,14 @@ class DiskSpace:
         self.room_bytes = 1 << 62
         self.full_topics: frozenset[str] = frozenset()
         self.refusing = False
+        self.tight = False  # other boards should lead what is led here
         self.looking = False
         self._look_again = False
         self._store = store
         self._effects = effects
         self._now = now
         self._committed = committed
-        self._led = led
+        self._led, self._spares = led, spares
 
     def passed_offsets(self) -> Passed:
         """For each partition of a topic that names groups: below which offset all have committed; 0 for none."""
@@ -96,11 +101,11 @@ class DiskSpace:
             self._look_again = True
             return Reply(None)
         self.looking = True
-        passed, now, led = self.passed_offsets(), self._now(), self._led()
+        passed, now, led, spares = self.passed_offsets(), self._now(), self._led(), self._spares()
 
         def work() -> DiskStatus:
             try:
-                return self.watch.look(passed, now, led)
+                return self.watch.look(passed, now, led, spares=spares)
             except (StorageFault, Refusal):
                 raise
             except Exception as error:  # a bug in one look must not be the end of looking
@@ -133,6 +138,7 @@ class DiskSpace:
         if found.refusing != self.refusing:
             now = "refused" if found.refusing else "taken again"
             self._effects.note(f"writes are {now}: {found.free} of {found.total} bytes are free")
+        self.tight = found.tight
         self.refusing, self.room_bytes, self.full_topics = found.refusing, found.room_bytes, found.full_topics
         self._effects.note(*found.notes)
         rolls = [log for log in found.rolls if log.writer.begin_roll()]

@@ -577,7 +577,7 @@ class ClusterMember:
         elif isinstance(message, ReplicaFetched):
             found.fetched(message)
         elif isinstance(message, HandOver):
-            found.hand_over(message.to)
+            found.hand_over_on_request(message.to)
         elif isinstance(message, AskEnd):
             found.tell_end(message)
         else:
@@ -732,7 +732,7 @@ class ClusterMember:
             if leader != self.identity.broker:
                 self.out(Send(leader, wish))
             elif mine is not None:
-                mine.hand_over(wish.to)
+                mine.hand_over_on_request(wish.to)
 
     def elect_preferred(self, partition: PartitionId, now_ms: float) -> ErrorCode:
         """Ask the leader to hand over to the preferred one; NONE: it was asked."""
@@ -751,7 +751,7 @@ class ClusterMember:
         if state.leader != self.identity.broker:
             self.out(Send(state.leader, HandOver(partition, preferred)))
         elif partition in self.partitions:
-            self.partitions[partition].hand_over(preferred)
+            self.partitions[partition].hand_over_on_request(preferred)
         return ErrorCode.NONE
 
     def shut_down(self, now_ms: float) -> None:

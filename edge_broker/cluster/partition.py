@@ -11,6 +11,7 @@
 | leading | a wish to hand over | handing over: no appends, until the other has everything |
 | handing over | the other has everything; written | following it, and where it is to stop, out of the in-sync set, which stays large enough |
 | handing over | too late | leading |
+| leading | its disk is full | as room.py says: handing over to a replica with room, out of the in-sync set, which stays large enough |
 | following | the broker is to stop | it leaves the in-sync set by a write, where the set stays large enough; then it fetches no more |
 | beginning, leading, handing over | the state names another leader or epoch | as above |
 | any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write, or says there that its log is offline, where the set would become too small |
@@ -58,6 +59,7 @@ from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_remov
 from edge_broker.cluster.log import ReplicaLog, last_epoch
 from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.repair import steps_back, without_damaged
+from edge_broker.cluster.room import has_kept_room, has_room, others_with_room
 from edge_broker.cluster.state import (
     NO_LEADER,
     Identity,
@@ -438,14 +440,15 @@ class Partition:
     # handing over
 
     def heirs(self, given: Mapping[int, int]) -> tuple[int, ...]:
-        """Who could lead next, those with the most first; of equal ones who was `given` fewest, by broker."""
+        """Who could lead next, those with room and the most first; of equal ones who was `given` fewest, by broker."""
         if self.leading is None or self.state is None:
             return ()
         ends, me = self.leading.ends(0), self._around.identity.broker
         others = [each for each in self.state.in_sync if each.broker != me]
         members = [each for each in others if election.may_take_over(self.state, each.broker, self._around)]
         order = self.replicas.index
-        members.sort(key=lambda each: (-ends.get(each, 0), given.get(each.broker, 0), order(each.broker)))
+        full = {each.replica for each in self.leading.followers.values() if each.keeps_out}
+        members.sort(key=lambda each: (each in full, -ends.get(each, 0), given.get(each.broker, 0), order(each.broker)))
         return tuple(each.broker for each in members)
 
     def hand_over(self, to: int) -> bool:
@@ -459,6 +462,28 @@ class Partition:
         self._heir, self._heir_until_ms = to, self._around.now_ms + self._around.settings.hand_over_ms_max
         self._go_on_handing_over()
         return True
+
+    def hand_over_on_request(self, to: int) -> bool:
+        """Do the same as somebody asks for it; not to a replica whose disk was full a moment ago."""
+        follower = self.leading.followers.get(to) if self.leading is not None else None
+        return has_kept_room(follower, self._around.now_ms) and self.hand_over(to)
+
+    @property
+    def spares_unpassed(self) -> bool:
+        """Whether enough other replicas have room, so that nothing that counts is evicted for this disk."""
+        leading, around = self.leading, self._around
+        if leading is None or self.role not in LEADS:
+            return False
+        times = around.now_ms, around.settings.lag_ms_max
+        return others_with_room(leading, self.replicas, around.registrations, *times) >= self.needed
+
+    def _make_way(self) -> None:
+        """Let an in-sync replica with room lead, as this disk is full."""
+        if self.role is Role.LEADING and self.log.full and self.leading is not None and not self._writes:
+            followers = self.leading.followers
+            heir = next((each for each in self.heirs({}) if has_room(followers.get(each))), None)
+            if heir is not None:
+                self.hand_over(heir)
 
     @property
     def may_leave(self) -> bool:
@@ -483,8 +508,8 @@ class Partition:
             self._become(Role.LEADING)
         elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
             handed = state._replace(leader=self._heir, leader_epoch=state.leader_epoch + 1)
-            if self._around.leaving and len(state.in_sync) > self.needed:
-                self._leaves = True
+            if (self._around.leaving or self.log.full) and len(state.in_sync) > self.needed:
+                self._leaves = self._around.leaving
                 handed = election.without(handed, self._around.identity.broker)
             self._write.begin(handed, self.version)
 
@@ -503,7 +528,8 @@ class Partition:
         order = election.candidates(state, self.replicas, around.registrations)
         entry = state.entry(me.broker)
         if me.broker in order and entry is not None and self._is_mine(entry) and self._may_serve(state):
-            if around.now_ms < self._gone_ms + order.index(me.broker) * around.settings.claim_wait_ms:
+            turn = len(order) if self.log.full and len(order) > 1 else order.index(me.broker)
+            if around.now_ms < self._gone_ms + turn * around.settings.claim_wait_ms:
                 return
             self._unclean = None
             self._become(Role.CLAIMING)
@@ -720,6 +746,8 @@ class Partition:
         """
         if self.role not in CALM or self.cutting is not None or self._unclean is not None or self.log.damaged:
             return False
+        if self.leading is not None and self.log.full:
+            return False
         if self.following is not None and self.following.refused:
             return False
         leading, state, around = self.leading, self.state, self._around
@@ -735,6 +763,7 @@ class Partition:
         self.reconcile()
         self.keep_in_sync()
         self.advance()
+        self._make_way()
         self._go_on_handing_over()
         self._follow_start()
         self.fetch_if_due()

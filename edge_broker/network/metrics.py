@@ -389,6 +389,9 @@ def health_problem(broker: Broker) -> str | None:
     if broker.space.refusing and broker.space.status is not None:
         kept_out = ", and replicas here are not in sync until there is room" if broker.cluster is not None else ""
         return f"the disk is full, writes are refused: {broker.space.status.free} bytes are free{kept_out}"
+    if broker.space.tight and broker.space.status is not None:
+        free = broker.space.status.free
+        return f"the disk is nearly full, so other boards lead and replicas here are not in sync: {free} bytes are free"
     if broker.security.state.damage:
         return f"nobody can log in or has any right: {broker.security.state.damage}"
     if broker.groups.fault is not None:

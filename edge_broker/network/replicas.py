@@ -447,8 +447,8 @@ class Replicas:
             self._moved(partition)
 
     def look_at_room(self) -> None:
-        """Where the disk is full, replicas that follow take nothing more, and keep out of the in-sync set."""
-        full = self._broker.space.refusing
+        """Where the disk is full, replicas take nothing more and leave the in-sync set; others lead."""
+        full = self._broker.space.refusing or self._broker.space.tight
         if full == self._full:
             return
         self._full = full

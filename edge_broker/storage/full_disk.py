@@ -9,6 +9,7 @@ at when the disk is low or a topic has a budget.
 | less | the plan of eviction.py is carried out, partition by partition; one that fails costs no other |
 | an active segment that has to go | it is named in `rolls`; the next look takes it |
 | not enough could go | `refusing`, or the topic is in `full_topics` |
+| stage 3 would begin, and other boards have room for what is led here | `tight`: nothing of stage 3 goes for the disk |
 
 Lives here: from logs to the plan's views and from its steps to removals. Must never come in: the order of what goes
 (eviction.py), the order of acts in a removal (removal.py), clocks.
@@ -22,7 +23,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.age import Now
-from edge_broker.storage.eviction import REFUSED, Marks, PartitionView, Plan, SegmentView, marks_of, plan, refuses
+from edge_broker.storage.eviction import (
+    EVICTED,
+    PASSED,
+    REFUSED,
+    Marks,
+    PartitionView,
+    Plan,
+    SegmentView,
+    marks_of,
+    plan,
+    refuses,
+)
 from edge_broker.storage.ledger import CAUSES
 from edge_broker.storage.removal import (
     OFFSET_MAX,
@@ -48,7 +60,10 @@ LOGS_RESERVED_MAX = 8  # 256 KiB each, whatever offsets.topic.num.partitions is
 
 
 class DiskStatus(NamedTuple):
-    """What a look found and did; `free` and `total` are bytes of the disk, `stage` the highest that was needed."""
+    """What a look found and did; `free` and `total` are bytes of the disk, `stage` the highest that was needed.
+
+    `tight`: other boards should lead what is led here, as only unpassed data is left to go.
+    """
 
     total: int
     free: int
@@ -58,6 +73,7 @@ class DiskStatus(NamedTuple):
     full_topics: frozenset[str]
     rolls: Sequence[PartitionLog]
     notes: Sequence[str]
+    tight: bool = False
 
     @property
     def room_bytes(self) -> int:
@@ -80,7 +96,7 @@ class DiskWatch:
         self._low_bytes, self._min_bytes = low_bytes, min_bytes
         self._reserves: dict[PartitionLog, Reserve] = {}
         self._reserve_noted = False
-        self._refusing = False
+        self._refusing = self._tight = False
         self._notes: list[str] = []
         self._rolls: list[PartitionLog] = []
         self._told: set[str] = set()
@@ -88,11 +104,14 @@ class DiskWatch:
         self.lost: dict[str, Lost] = {}  # by topic; entries are replaced
         self._led: Collection[PartitionLog] | None = None
 
-    def look(self, passed: Passed, now: Now, led: Collection[PartitionLog] | None = None) -> DiskStatus:
+    def look(
+        self, passed: Passed, now: Now, led: Collection[PartitionLog] | None = None, *, spares: bool = False
+    ) -> DiskStatus:
         """Look, and take away what has to go; `passed` is each partition's least offset among its topic's groups.
 
         `led` are the logs of which anything may go, in a cluster those that this broker leads, as far as they are
-        shown; None: all. StorageFault when the disk itself cannot be looked at.
+        shown; None: all. `spares`: other boards can lead some, so stage 3 waits. StorageFault when the disk itself
+        cannot be looked at.
         """
         self._led = led
         self._notes, self._rolls = [], []
@@ -102,18 +121,21 @@ class DiskWatch:
             marks = marks_of(total, self._low_bytes, self._min_bytes)
             stage = 0
             if free < marks.low:
-                stage = self._relieve(self._topics(), passed, now, lambda: marks.low - self._free())
+                stage = self._relieve(
+                    self._topics(), passed, now, lambda: marks.low - self._free(), PASSED if spares else EVICTED
+                )
             for topic in self._budgets():
                 stage = max(stage, self._relieve([topic], passed, now, lambda topic=topic: _excess(topic)))  # type: ignore[misc]
             free = self._free()
             self._refusing = refuses(free, marks, self._refusing)
+            self._tight = free < marks.low + (self._tight and (marks.low - marks.min) // 2) and (spares or self._tight)
             self._set_aside()
         except OSError as error:
             raise fault_of(error, self._store.data_dir, 0) from error
         rolling = {log.topic for log in self._rolls}
         full = frozenset(topic.name for topic in self._budgets() if _excess(topic) > 0 and topic.name not in rolling)
         stage = REFUSED if self._refusing or full else stage
-        return DiskStatus(total, free, marks, stage, self._refusing, full, self._rolls, self._notes)
+        return DiskStatus(total, free, marks, stage, self._refusing, full, self._rolls, self._notes, self._tight)
 
     def _free(self) -> int:
         return self._store.fs.space(self._store.data_dir).free
@@ -124,7 +146,14 @@ class DiskWatch:
     def _budgets(self) -> list[Topic]:
         return [topic for topic in self._topics() if topic.settings.budget_bytes >= 0]
 
-    def _relieve(self, topics: Sequence[Topic], passed: Passed, now: Now, wanted: Callable[[], int]) -> int:
+    def _relieve(
+        self,
+        topics: Sequence[Topic],
+        passed: Passed,
+        now: Now,
+        wanted: Callable[[], int],
+        stage_max: int = EVICTED,
+    ) -> int:
         """Plan and carry out until `wanted` bytes are had; the stage that it came to. Others stand in for who fails."""
         stage = 0
         failed: set[PartitionLog] = set()
@@ -133,7 +162,7 @@ class DiskWatch:
             if bytes_wanted <= 0:
                 break
             seen = [(log, view) for log, view in self._views(topics, passed, now) if log not in failed]
-            found = plan([view for _, view in seen], bytes_wanted)
+            found = plan([view for _, view in seen], bytes_wanted, stage_max)
             stage = max(stage, found.stage)
             more = self._carry_out(seen, found, now)
             if not more:

@@ -17,10 +17,16 @@ LAG_MS = 5_000
 
 
 class BoardCluster(BrokerCluster[EdgeBroker]):
-    """So many boards; a context manager. `settings` are broker keys of all."""
+    """So many boards; a context manager. `settings` are broker keys of all, `data_dirs` by the boards' numbers."""
 
     def __init__(
-        self, directory: Path, ensemble: ZooKeeperEnsemble, *, boards: int = 3, settings: Mapping[str, str | int] = {}
+        self,
+        directory: Path,
+        ensemble: ZooKeeperEnsemble,
+        *,
+        boards: int = 3,
+        settings: Mapping[str, str | int] = {},
+        data_dirs: Mapping[int, Path] = {},
     ) -> None:
         self.ensemble = ensemble
         common: dict[str, str | int] = {
@@ -32,7 +38,12 @@ class BoardCluster(BrokerCluster[EdgeBroker]):
         }
         super().__init__(
             [
-                EdgeBroker(directory, name=f"board-{number}", settings={"broker.id": number, **common})
+                EdgeBroker(
+                    directory,
+                    name=f"board-{number}",
+                    data_dir=data_dirs.get(number),
+                    settings={"broker.id": number, **common},
+                )
                 for number in range(1, boards + 1)
             ]
         )

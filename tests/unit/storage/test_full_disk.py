@@ -42,7 +42,7 @@ class Card:
     def used(self):
         return sum(log.size for topic in self.store.topics.values() for log in topic.partitions)
 
-    def look(self, passed=None, now=NOW, led=None):
+    def look(self, passed=None, now=NOW, led=None, *, spares=False):
         disk, card = self.disk, self
 
         class Room(SimulatedDisk):
@@ -56,7 +56,7 @@ class Card:
 
         disk.__dict__.pop("room", None)
         disk.__class__ = Room
-        return self.watch.look(passed or {}, now, led)
+        return self.watch.look(passed or {}, now, led, spares=spares)
 
     def look_until_done(self, passed=None):
         """Look as the broker does: again when segments were closed for it."""
@@ -127,6 +127,34 @@ def test_only_what_is_led_goes_and_only_what_is_shown(card):
     found = card.look(led=[led])
     assert (led.log_start_offset, followed.log_start_offset) == (border, 0)
     assert (found.refusing, found.rolls) == (True, [])
+
+
+def test_where_other_boards_have_room_only_data_that_is_safe_to_go_goes(card):
+    passed, plain = card.topic("passed", edge_required_groups="mirror"), card.topic("plain")
+    for (log,) in (passed, plain):
+        card.fill(log, 40)
+        log.state.advance(log.state.shown._replace(offset=40), 40)
+    card.capacity = card.used() + 30_000
+    led = [*passed, *plain]
+    found = card.look({("passed", 0): 8}, led=led, spares=True)
+    assert (found.tight, found.refusing, found.stage) == (True, False, 2)
+    assert (passed[0].log_start_offset, plain[0].log_start_offset) == (8, 0)
+    assert card.ledgered() == []
+    assert card.look(led=[]).tight, "it leads nothing now, and has no room yet"
+    card.capacity = card.used() + 49_000
+    assert card.look(led=[], spares=True).tight
+    card.capacity = card.used() + 51_000
+    assert not card.look(led=[], spares=True).tight
+
+
+def test_the_last_that_has_room_evicts_as_one_board_does(card):
+    (log,) = card.topic("t")
+    card.fill(log, 40)
+    log.state.advance(log.state.shown._replace(offset=40), 40)
+    card.capacity = card.used() + 30_000
+    found = card.look(led=[log])
+    assert (found.tight, found.stage) == (False, 3)
+    assert {one["cause"] for one in card.ledgered()} == {"evicted"}
 
 
 def test_a_loss_begins_where_the_groups_have_come_to(card):

@@ -1,0 +1,83 @@
+"""One board of a cluster has a card that is far too small: its topics go on, and nothing that was acked is lost.
+
+Does not contain: a board that stands alone (test_disk_full.py), cards that fail (test_cluster_cards.py).
+"""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.fault.full_disk import MIB, small_device
+from tests.support.board_cluster import BoardCluster
+from tests.support.kafka_reading import read_topic
+from tests.support.waiting import CALL_S, wait_until
+from tests.support.zookeeper import ZooKeeperEnsemble
+
+pytestmark = pytest.mark.root("mount")
+SMALL, CARD_BYTES, WRITTEN_BYTES, VALUE_BYTES = 3, 48 * MIB, 60 * MIB, 8192
+WRITE_S = 60.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BoardCluster]:
+    with (
+        small_device(tmp_path, "tmpfs", CARD_BYTES) as card,
+        ZooKeeperEnsemble(tmp_path) as ensemble,
+        BoardCluster(tmp_path, ensemble, data_dirs={SMALL: card / "data"}) as cluster,
+    ):
+        yield cluster
+
+
+def write(cluster: BoardCluster, topic: str, count: int) -> tuple[set[bytes], list[KafkaError]]:
+    """Produce with acks=all; return the keys that were acked, and the failures."""
+    acked: set[bytes] = set()
+    failures: list[KafkaError] = []
+
+    def answered(error: KafkaError | None, message: Message) -> None:
+        key = message.key()
+        assert isinstance(key, bytes)
+        failures.append(error) if error is not None else acked.add(key)
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "message.timeout.ms": WRITE_S * 1000})
+    for number in range(count):
+        producer.produce(topic, os.urandom(VALUE_BYTES), str(number).encode(), on_delivery=answered)
+        producer.poll(0)
+        if number % 100 == 0:
+            producer.flush(WRITE_S)
+    producer.flush(WRITE_S)
+    return acked, failures
+
+
+def test_a_small_card_costs_no_acked_record_and_refuses_none(cluster: BoardCluster) -> None:
+    topic = cluster.make_topic("readings", 3, **{"min.insync.replicas": "2"})
+    cluster.wait_in_sync(topic)
+    assert SMALL in {found.leader for found in cluster.partitions(topic).values()}
+    acked, failures = write(cluster, topic, WRITTEN_BYTES // VALUE_BYTES)
+    read = {record.key for record in read_topic(cluster.bootstrap, topic)}
+    lost = acked - read
+    assert (len(failures), len(lost)) == (0, 0), f"{len(acked)} acked, {len(read)} readable, {failures[:1]}"
+
+    def small_board_steps_back() -> bool:
+        found = cluster.partitions(topic).values()
+        return all(each.leader != SMALL and SMALL not in each.isrs for each in found)
+
+    wait_until(small_board_steps_back, CALL_S, "the small board leads nothing, and is in no in-sync set")
+    assert health(cluster, SMALL).startswith("503 the disk is")
+    assert health(cluster, 1).startswith("ok, but")
+
+
+def health(cluster: BoardCluster, number: int) -> str:
+    """Return what a board says on /health, be it well or not."""
+    url = cluster.board(number).metrics_url.replace("/metrics", "/health")
+    try:
+        with urllib.request.urlopen(url, timeout=CALL_S) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {error.read().decode()}"

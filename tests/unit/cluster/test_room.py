@@ -1,0 +1,134 @@
+"""A full disk in a cluster: who leads then, who gets the lead back, and when data that counts may be evicted."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge_broker.cluster.effects import BeginEpoch
+from edge_broker.cluster.messages import ReplicaFetch
+from edge_broker.cluster.partition import Partition, Role
+from edge_broker.cluster.room import ROOM_KEPT_MS
+from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionState, Topic
+from tests.simulation.cluster_disk import SimLog
+from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, replica_of, written
+
+TWO = Topic("id", ((1, 2, 3),), {"min.insync.replicas": "2"})
+
+
+def leading(*in_sync: InSyncReplica) -> tuple[Partition, SimLog, Around]:
+    """A leader in epoch 5 that needs two of three."""
+    made, log, around = replica_of(4, 4)
+    made.configure(TWO)
+    made.take_in(PartitionState(1, 5, in_sync), 1)
+    made.epoch_begun(5)
+    assert made.role is Role.LEADING
+    return made, log, around
+
+
+def fetches(made: Partition, replica: InSyncReplica, *, full: bool = False, end: int = 2) -> None:
+    made.fetch_from(ReplicaFetch(PARTITION, replica, 5, end, 4, end, keeps_out=full))
+
+
+def test_a_leader_whose_disk_is_full_hands_over_to_a_replica_with_room_and_leaves_the_in_sync_set() -> None:
+    made, log, around = leading(ME, B, C)
+    fetches(made, B)
+    fetches(made, C)
+    log.full = True
+    made.tick()
+    (state,) = written(around)
+    assert (state.leader, state.leader_epoch, state.in_sync) == (2, 6, (B, C))
+
+
+def test_it_stays_named_where_the_in_sync_set_would_become_too_small() -> None:
+    made, log, around = leading(ME, B)
+    fetches(made, B)
+    log.full = True
+    made.tick()
+    (state,) = written(around)
+    assert (state.leader, state.in_sync) == (2, (ME, B))
+
+
+def test_it_hands_over_to_the_one_that_has_room_though_another_comes_first() -> None:
+    made, log, around = leading(ME, B, C)
+    made.configure(TWO._replace(config={"min.insync.replicas": "3"}))
+    fetches(made, C)
+    fetches(made, B, full=True)
+    log.full = True
+    made.tick()
+    assert [state.leader for state in written(around)] == [3]
+
+
+def test_it_leads_on_where_nobody_has_room_or_was_heard_of() -> None:
+    made, log, around = leading(ME, B, C)
+    log.full = True
+    made.tick()
+    assert (made.role, written(around)) == (Role.LEADING, []), "nobody has fetched yet"
+    made, log, around = leading(ME, B)
+    fetches(made, B, full=True)
+    log.full = True
+    made.tick()
+    assert (made.role, written(around)) == (Role.LEADING, [])
+
+
+@pytest.mark.parametrize(("full", "spares"), [((), True), ((B,), False), ((B, C), False)])
+def test_data_that_counts_is_spared_while_enough_others_have_room(
+    full: tuple[InSyncReplica, ...], spares: bool
+) -> None:
+    made, _, _ = leading(ME, B, C)
+    for each in (B, C):
+        fetches(made, each, full=each in full)
+    assert made.spares_unpassed is spares
+
+
+def test_a_replica_with_room_that_catches_up_counts_and_one_that_is_silent_or_gone_does_not() -> None:
+    made, _, around = leading(ME, B)
+    fetches(made, B)
+    fetches(made, C, end=0)
+    assert made.spares_unpassed
+    around.now_ms += around.settings.lag_ms_max + 1
+    fetches(made, B)
+    assert not made.spares_unpassed, "board 3 says nothing any more"
+    fetches(made, C, end=0)
+    assert made.spares_unpassed
+    del around.registrations[3]
+    assert not made.spares_unpassed
+
+
+def test_a_follower_spares_nothing() -> None:
+    made, _, _ = replica_of(4, 4)
+    made.take_in(PartitionState(2, 5, (ME, B, C)), 1)
+    assert not made.spares_unpassed
+
+
+def test_nobody_gets_the_lead_back_on_request_before_it_has_had_room_for_a_while() -> None:
+    made, _, around = leading(ME, B, C)
+    fetches(made, C)
+    fetches(made, B, full=True)
+    assert not made.hand_over_on_request(2)
+    fetches(made, B)
+    around.now_ms += ROOM_KEPT_MS - 1
+    assert not made.hand_over_on_request(2)
+    around.now_ms += 1
+    fetches(made, B)
+    assert made.hand_over_on_request(2)
+
+
+def test_a_full_replica_claims_after_the_others() -> None:
+    made, log, around = replica_of(4, 4)
+    log.full = True
+    made.take_in(PartitionState(NO_LEADER, 4, (ME, B, C)), 1)
+    made.tick()
+    around.now_ms += 2 * around.settings.claim_wait_ms
+    made.tick()
+    assert written(around) == []
+    around.now_ms += around.settings.claim_wait_ms
+    made.tick()
+    assert [state.leader for state in written(around)] == [1], "nobody else has claimed"
+
+
+def test_a_full_replica_that_is_the_only_one_claims_at_once() -> None:
+    made, log, around = replica_of(4, 4)
+    log.full = True
+    made.take_in(PartitionState(NO_LEADER, 4, (ME,)), 1)
+    assert [state.leader for state in written(around)] == [1]
+    assert BeginEpoch not in map(type, around.took())
