@@ -134,7 +134,7 @@ async def _serve(options: Options) -> int:
     if not stop.is_set():
         announce(f"edge-broker ready on {parts.addresses}")
         notifier.tell("READY=1", f"STATUS={_status(broker, parts.addresses)}")
-    chores.append(parts.loop.create_task(_tell_alive(parts, notifier)))
+    chores.append(parts.loop.create_task(_tell_alive(parts, notifier, cluster)))
     await stop.wait()
     notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
     await _end(parts, cluster, chores)
@@ -219,9 +219,10 @@ def _log_started(parts: _Parts) -> None:
         log_line("warning", "codecs-missing", text=refused_codecs(missing))
 
 
-async def _tell_alive(parts: _Parts, notifier: Notifier) -> None:
+async def _tell_alive(parts: _Parts, notifier: Notifier, cluster: ClusterShell | None) -> None:
     watched = parts.workers["disk"], parts.workers["writer"]
-    await keep_alive(notifier, watched, lambda: _status(parts.broker, parts.addresses))
+    status = partial(_status, parts.broker, parts.addresses)
+    await keep_alive(notifier, watched, status, broken=lambda: cluster.outside if cluster is not None else "")
 
 
 async def _end(parts: _Parts, cluster: ClusterShell | None, chores: Sequence[asyncio.Task[None]]) -> None:

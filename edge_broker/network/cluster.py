@@ -268,6 +268,7 @@ class ClusterShell:
         while True:
             await asyncio.sleep(TICK_S)
             try:
+                self._zookeeper.replace_dead_client()
                 self.replicas.look_at_room()
                 self._drop_links()
                 self.turn(self.member.tick)
@@ -278,6 +279,13 @@ class ClusterShell:
                 self._went_wrong("a tick", error)
 
     # ZooKeeper, as its Listener
+
+    @property
+    def outside(self) -> str:
+        """Why this process cannot come back into the cluster by itself; empty: it can."""
+        if self._ticking.done():
+            return "no tick of the cluster comes any more"
+        return "the client of ZooKeeper has ended" if self._zookeeper.client_died else ""
 
     def answered(self, token: int, answer: Answer) -> None:
         """As Listener."""

@@ -6,6 +6,7 @@
 | serves | READY=1, then WATCHDOG=1 at half of WatchdogSec, sent by the event loop: one that stands still sends none |
 | waits for a sync or a write for up to STUCK_S | WATCHDOG=1 and a STATUS that says so |
 | waits longer | STATUS alone: systemd kills it with SIGABRT and starts it again |
+| cannot come back into its cluster: the client of ZooKeeper has ended, and no other begins | STATUS alone |
 | was told to end | STOPPING=1 |
 
 A card that hangs is no reason for a new process: that would meet the same card, read its logs from it once more, and
@@ -46,9 +47,15 @@ class JobWatch:
 
 
 async def keep_alive(
-    notifier: Notifier, workers: Iterable[Worker], status: Callable[[], str], stuck_s: float = STUCK_S
+    notifier: Notifier,
+    workers: Iterable[Worker],
+    status: Callable[[], str],
+    stuck_s: float = STUCK_S,
+    broken: Callable[[], str] = lambda: "",
 ) -> None:
     """Send WATCHDOG=1 and the status while the loop turns and none of `workers` is stuck; return if none asks.
+
+    `broken` gives the reason why only a new process helps, or an empty string.
 
     They are those that answers wait for; a worker whose jobs last as long as there is data is not among them.
     """
@@ -57,6 +64,9 @@ async def keep_alive(
     def beat() -> Sequence[str]:
         busy_s = max(watch.busy_s(loop.time()) for watch in watches)
         text = f"STATUS={status()}" + (f"; the disk has been busy for {busy_s:.0f} s" if busy_s >= 1 else "")
+        if reason := broken():
+            log_line("error", "watchdog-withheld", reason=reason)
+            return (f"{text}; {reason}",)
         if busy_s <= stuck_s:
             return ("WATCHDOG=1", text)
         log_line("error", "watchdog-withheld", disk_busy_s=int(busy_s), bound_s=int(stuck_s))

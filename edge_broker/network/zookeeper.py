@@ -10,14 +10,18 @@ kazoo logs through Python's logging tree, which app.py sets up.
 | a watch that it resets at SUSPENDED | nothing |
 | answers that it brings a step later than the others (create, sync) | they keep the order of their requests |
 | requests between two connections, which it would keep | CONNECTION_LOSS, not sent |
+| one of its threads ends, as by a bug | `replace_dead_client`: as LOST; a new client begins a session |
 
 Lives here: that. Must never come in: what is asked, and why. Source: kazoo's API reference.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 Deliver = Callable[[Callable[[], None]], object]
+REPLACE_S = 1.0  # between two clients
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.1, "max_delay": 1.0}
 
 
@@ -86,11 +91,33 @@ class KazooSession:
         self._connected = self._closed = False
         self._session_id = 0
         self._watch: Callable[[Any], None] = self._new_watch()
-        self._client = _client(connect, timeout_ms, credentials)
+        self._make_client = partial(_client, connect, timeout_ms, credentials)
         self._agreed_ms = timeout_ms
+        self._start_client()
+
+    def _start_client(self) -> None:
+        self._started_s = time.monotonic()
+        client = self._client = self._make_client()
         self._learn_timeout()
-        self._client.add_listener(self._state_changed)
-        self._client.start_async()
+        client.add_listener(lambda state: self._state_changed(client, state))
+        client.start_async()
+
+    @property
+    def client_died(self) -> bool:
+        """Whether a thread of kazoo has ended, without which no session begins any more."""
+        client = self._client
+        threads = [client._connection._connection_routine, *client.handler._workers]
+        return not self._closed and any(each is not None and not each.is_alive() for each in threads)
+
+    def replace_dead_client(self) -> None:
+        """Begin with a new client where a thread of the former one has ended. Call it repeatedly."""
+        if not self.client_died or time.monotonic() < self._started_s + REPLACE_S:
+            return
+        log_line("error", "zookeeper-client-ended", action="a new client begins a session")
+        former = self._client
+        self._change(former, "LOST", 0, self._agreed_ms)
+        self._start_client()
+        threading.Thread(target=_end_client, args=(former,), name="zookeeper-end", daemon=True).start()
 
     def close(self) -> None:
         """As ZooKeeper.close; may take seconds: for a worker, or behind the loop's end."""
@@ -159,13 +186,13 @@ class KazooSession:
         while not self._closed and self._waiting and (answer := self._waiting[0].answer) is not None:
             self._listener.answered(self._waiting.popleft().token, answer)
 
-    def _state_changed(self, state: str) -> None:
+    def _state_changed(self, client: KazooClient, state: str) -> None:
         """In kazoo's thread: order among answers does not matter, as what is unanswered is answered here."""
-        session_id, timeout_ms = self.key[0], self._agreed_ms
-        self._deliver(partial(self._change, state, session_id, timeout_ms))
+        session_id, timeout_ms = (client.client_id or (0, b""))[0], self._agreed_ms
+        self._deliver(partial(self._change, client, state, session_id, timeout_ms))
 
-    def _change(self, state: str, session_id: int, timeout_ms: int) -> None:
-        if self._closed:
+    def _change(self, client: KazooClient, state: str, session_id: int, timeout_ms: int) -> None:
+        if self._closed or client is not self._client:
             return
         if state == "CONNECTED":
             self._connected, self._session_id = True, session_id
@@ -222,6 +249,13 @@ def _client(connect: str, timeout_ms: int, credentials: Credentials | None) -> K
             "default_acl": [make_digest_acl(user, password, all=True)],
         }
     return KazooClient(hosts=connect, timeout=timeout_ms / 1000, connection_retry=RETRY, **protection)
+
+
+def _end_client(client: KazooClient) -> None:
+    """Stop the threads of a client that are left, and end its session; may take seconds."""
+    with suppress(Exception):  # it is broken, and nothing waits for it
+        client.stop()
+        client.close()
 
 
 def _add(transaction: Any, operation: Operation) -> None:

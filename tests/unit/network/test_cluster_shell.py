@@ -46,6 +46,7 @@ def a_shell() -> Any:
     shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing, registrations={})
     shell._links, shell._gone_since = {}, {}
     shell._loop = SimpleNamespace(time=lambda: 0.0)
+    shell._zookeeper = SimpleNamespace(replace_dead_client=nothing, client_died=False)
     shell.cluster = SimpleNamespace(fetches=FollowerFetches(), changed=nothing, tick=nothing)
     shell.replicas = SimpleNamespace(
         fail=lambda partition, error: shell.offline.append((partition, str(error))), look_at_room=nothing
@@ -306,3 +307,13 @@ def test_a_broker_without_the_listener_for_brokers_is_told_once_of_each_of_its_l
     assert "it has listeners PLAINTEXT, and this broker speaks to others by BROKERS" in lines[0]
     shell.member.registrations[2] = Registration(2, 9, "two", None, (("BROKERS", "pi-2:9094"),))
     assert endpoint() == ("pi-2", 9094)
+
+
+def test_a_shell_says_why_only_a_new_process_comes_back_into_the_cluster() -> None:
+    shell = a_shell()
+    shell._ticking = SimpleNamespace(done=lambda: False)
+    assert shell.outside == ""
+    shell._zookeeper.client_died = True
+    assert "ZooKeeper has ended" in shell.outside
+    shell._zookeeper.client_died, shell._ticking = False, SimpleNamespace(done=lambda: True)
+    assert "no tick" in shell.outside

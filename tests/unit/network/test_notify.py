@@ -71,6 +71,23 @@ async def test_a_job_that_outlasts_the_bound_ends_the_watchdog() -> None:
     disk.close()
 
 
+async def test_a_broker_that_cannot_come_back_into_its_cluster_is_not_alive_until_it_can() -> None:
+    disk, reasons = Disk(), ["the client of ZooKeeper has ended"]
+    with NotifySocket() as systemd:
+        notifier = Notifier(systemd.environment(watchdog_ms=40), print)
+        broken = lambda: reasons[-1]  # noqa: E731
+        telling = asyncio.ensure_future(
+            notify.keep_alive(notifier, [disk.worker], lambda: "serving", stuck_s=60.0, broken=broken)
+        )
+        for _ in range(3):
+            message = await asyncio.to_thread(systemd.receive)
+            assert message == {"STATUS": "serving; the client of ZooKeeper has ended"}
+        reasons.append("")
+        await asyncio.to_thread(systemd.wait_for, "WATCHDOG")
+        telling.cancel()
+    disk.close()
+
+
 async def test_many_short_jobs_are_no_stuck_one() -> None:
     disk = Disk()
     watch = notify.JobWatch(disk.worker)
