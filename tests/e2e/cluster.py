@@ -1,6 +1,8 @@
 """`make cluster`: three brokers and a ZooKeeper ensemble of three on this machine, for people to make trouble with.
 
 It says where everything is and what to try, starts what died again, as systemd does on a board, and ends with Ctrl-C.
+Servers come first, their data is synced, then brokers come: a power cut at any moment costs nothing that was acked.
+`--resume` goes on with the newest run that is kept.
 Every process is reaped, however this one ends (tests/support/processes.py).
 
 Must never come in: load, and judging what the cluster does.
@@ -16,13 +18,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import runtimes
+from tests.support.first_start import start_servers
 from tests.support.processes import EdgeBroker, Process, ProcessError
 from tests.support.runtimes import MissingRuntimeError
-from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 BROKERS = 3
@@ -33,6 +35,7 @@ LOOK_S = 0.2
 STOP_S = 20.0
 TOPIC, PARTITIONS = "readings", 6
 EXAMPLE = "example: python -m tests.e2e.cluster --restart-after 60"
+NAME, RUNS = "cluster-%Y%m%d-%H%M%S", "cluster-*-*"
 WHAT_TO_TRY = """\
 
 every broker is a way in: {bootstraps}
@@ -137,11 +140,10 @@ class Trial:
     def _start(self) -> None:
         begin_s = time.monotonic()
         self._say("starting a ZooKeeper ensemble of three, then three brokers")
-        for server in self.ensemble.servers:
-            server.spawn()
-        for server in self.ensemble.servers:
-            wait_until(server.serves, server.ready_s, f"{server.name} serves", seen=server.log_tail)
-            self._say(f"{server.name:<12} {server.bootstrap:<16} pid {server.pid}")
+        start_servers(
+            self.ensemble.servers,
+            lambda server: self._say(f"{server.name:<12} {server.bootstrap:<16} pid {server.pid}"),
+        )
         for broker in self.brokers:
             broker.start()
             self._say(f"{broker.name:<12} {broker.bootstrap:<16} pid {broker.pid:<8} {broker.metrics_url}")
@@ -153,7 +155,11 @@ class Trial:
     def _make_topic(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstraps})
         wanted = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=BROKERS)
-        admin.create_topics([wanted])[TOPIC].result(60)
+        try:
+            admin.create_topics([wanted])[TOPIC].result(60)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # as of a run that goes on
+                raise
 
     def what_to_try(self) -> str:
         """For people."""
@@ -201,7 +207,20 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--directory", type=Path, default=Path(".demo"), help="where runs are kept (default: %(default)s)"
     )
+    parser.add_argument("--resume", action="store_true", help="go on with the newest run that is kept")
     return parser.parse_args(words)
+
+
+def run_directory(runs: Path, *, resume: bool) -> Path:
+    """Return the directory of a new run, or of the newest one; FileNotFoundError: none is kept."""
+    if not resume:
+        directory = runs / time.strftime(NAME)
+        directory.mkdir(parents=True)
+        return directory
+    kept = sorted(path for path in runs.glob(RUNS) if path.is_dir())
+    if not kept:
+        raise FileNotFoundError(f"{runs} keeps no run of a cluster to go on with; leave out --resume")
+    return kept[-1]
 
 
 def _end(number: int, _frame: object) -> None:
@@ -216,17 +235,15 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run it until Ctrl-C, which is 0; 1: it could not be started."""
     options = arguments(words)
     signal.signal(signal.SIGTERM, _end)  # leaves through the exits that reap every child
-    directory = options.directory / time.strftime("cluster-%Y%m%d-%H%M%S")
-    directory.mkdir(parents=True)
     try:
-        trial = Trial(directory, options.restart_after, _say)
+        trial = Trial(run_directory(options.directory, resume=options.resume), options.restart_after, _say)
         with trial.running():
             _say(trial.what_to_try())
             trial.watch()
     except KeyboardInterrupt:
         _say("everything is stopped")
         return 0
-    except MissingRuntimeError as error:
+    except (MissingRuntimeError, FileNotFoundError) as error:
         _say(str(error))
     except (ProcessError, KafkaException, AssertionError) as error:
         _say(f"the cluster could not be started: {error}")

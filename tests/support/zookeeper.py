@@ -60,7 +60,7 @@ class ZooKeeperServer(Process):
         self.address = address
         self.port = free_port()
         self.bootstrap = f"{address}:{self.port}"
-        data = directory / f"zookeeper-{number}"
+        data = self.data = directory / f"zookeeper-{number}"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{number}\n")
         path = directory / f"zookeeper-{number}.cfg"
