@@ -17,7 +17,6 @@ Lives here: that. Must never come in: what is asked, and why. Source: kazoo's AP
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -117,7 +116,7 @@ class KazooSession:
         former = self._client
         self._change(former, "LOST", 0, self._agreed_ms)
         self._start_client()
-        threading.Thread(target=_end_client, args=(former,), name="zookeeper-end", daemon=True).start()
+        self._client.handler.spawn(_end_client, former)
 
     def close(self) -> None:
         """As ZooKeeper.close; may take seconds: for a worker, or behind the loop's end."""
