@@ -32,6 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[BoardCluster]:
         ZooKeeperEnsemble(tmp_path) as ensemble,
         BoardCluster(tmp_path, ensemble, data_dirs={SMALL: card / "data"}) as cluster,
     ):
+        cluster.board(SMALL).stop_statuses = (0, 1)  # it says what it could not write, where no byte is left
         yield cluster
 
 
