@@ -5,6 +5,8 @@
 | Ask | `answered(token, answer)` |
 | Send | nothing; an answer is a message |
 | Record | `recorded(epoch)`: the data directory has it, synced |
+| KeepStates | `states_kept(done)`: the file is replaced, synced, or could not be |
+| Objects | nothing: it is logged |
 | Contradicts | nothing: this broker does not serve, and the process ends with that sentence |
 | OpenLog, RemoveLog | `opened(partition, log)`; nothing |
 | Configure, Stray | nothing |
@@ -28,9 +30,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+from edge_broker.cluster.lines import Relation
 from edge_broker.cluster.messages import Message
 from edge_broker.cluster.state import PartitionId
 from edge_broker.cluster.zookeeper import Request
+from edge_broker.storage.kept_states import KeptStates
 
 
 class Ask(NamedTuple):
@@ -52,6 +56,19 @@ class Record(NamedTuple):
 
     epoch: int
     cluster: str
+
+
+class KeepStates(NamedTuple):
+    """Replace the file of kept states, synced: by which state each partition acts."""
+
+    states: KeptStates
+
+
+class Objects(NamedTuple):
+    """This broker's disk acted by a state of another line, and the partition's state says so: it waits for a person."""
+
+    partition: PartitionId
+    relation: Relation
 
 
 class Contradicts(NamedTuple):
@@ -220,6 +237,8 @@ Effect: TypeAlias = (
     Ask
     | Send
     | Record
+    | KeepStates
+    | Objects
     | Contradicts
     | OpenLog
     | RemoveLog

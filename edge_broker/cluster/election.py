@@ -83,7 +83,7 @@ def claimed(state: PartitionState, me: InSyncReplica, registrations: Registratio
 
 def claimed_unclean(state: PartitionState, me: InSyncReplica) -> PartitionState:
     """The state in which this broker leads though others have, or had, what it lacks."""
-    return PartitionState(me.broker, state.leader_epoch + 1, (me,))
+    return state._replace(leader=me.broker, leader_epoch=state.leader_epoch + 1, in_sync=(me,), offline=())
 
 
 def without(state: PartitionState, broker: int) -> PartitionState:

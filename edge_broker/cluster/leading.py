@@ -37,12 +37,13 @@ UNDER_WAY_MS = 500.0  # for which what a broker said before it died may still co
 class Follower:
     """What one follower has acknowledged in this epoch."""
 
-    __slots__ = ("caught_up_ms", "end", "fetched_ms", "has_left", "keeps_out", "leader_end", "replica")
+    __slots__ = ("caught_up_ms", "end", "fetched_ms", "has_left", "keeps_out", "leader_end", "replica", "state_id")
 
     def __init__(self, replica: InSyncReplica, now_ms: float) -> None:
         self.replica = replica
         self.end = 0  # synced, and matching this log
         self.keeps_out = False
+        self.state_id = ""  # of the state that its disk has kept; "": an older release
         self.caught_up_ms = self.fetched_ms = now_ms
         self.leader_end: int | None = None  # the log's end at its last fetch
         self.has_left = False  # the in-sync set, since its last fetch: what it had then says nothing of now
@@ -108,7 +109,7 @@ class Leading:
             follower = self._follower(fetch.replica, now_ms)
             if follower is not None:
                 follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)
-                follower.keeps_out = fetch.keeps_out
+                follower.keeps_out, follower.state_id = fetch.keeps_out, fetch.state_id
         return diverging
 
     def _follower(self, replica: InSyncReplica, now_ms: float) -> Follower | None:
@@ -123,6 +124,11 @@ class Leading:
     def ends(self, own: int) -> dict[InSyncReplica, int]:
         """What each replica has acknowledged, this one included."""
         return {self.me: own, **{each.replica: each.end for each in self.followers.values()}}
+
+    def counted_ends(self, own: int, state_id: str) -> dict[InSyncReplica, int]:
+        """Return the ends of `ends` that count: of replicas that have kept this state, or know of no lines."""
+        counted = {each.replica for each in self.followers.values() if each.state_id in ("", state_id)}
+        return {each: end for each, end in self.ends(own).items() if each == self.me or each in counted}
 
     # who is in, who should be
 

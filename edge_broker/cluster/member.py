@@ -36,6 +36,7 @@ from itertools import count
 from typing import Any
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.cluster.acting import Lines
 from edge_broker.cluster.contradiction import contradiction
 from edge_broker.cluster.controller import Controller, out_of_balance
 from edge_broker.cluster.effects import (
@@ -44,6 +45,7 @@ from edge_broker.cluster.effects import (
     Configure,
     Contradicts,
     Effect,
+    KeepStates,
     Left,
     OpenLog,
     Record,
@@ -82,6 +84,7 @@ from edge_broker.cluster.messages import (
 from edge_broker.cluster.partition import LEADS, Partition, Role, Settings
 from edge_broker.cluster.security_node import Found, SecurityNode
 from edge_broker.cluster.state import (
+    LINES_SINCE,
     PROTOCOLS,
     Identity,
     InSyncReplica,
@@ -90,6 +93,7 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
+from edge_broker.cluster.state_keeper import StateKeeper
 from edge_broker.cluster.zookeeper import (
     Answer,
     Connected,
@@ -107,6 +111,7 @@ from edge_broker.cluster.zookeeper import (
     Sync,
 )
 from edge_broker.errors import ErrorCode
+from edge_broker.storage.kept_states import KeptStates, LogId
 
 FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
 UNRECORDED_LIFE = 5.0  # the same of what is most likely a copy, or a life that ended before its epoch was recorded
@@ -142,8 +147,14 @@ class ClusterMember:
         rack: str | None = None,
         endpoints: tuple[tuple[str, str], ...] = (),
         new_cluster: str = "",
+        kept: KeptStates | None = None,
+        new_state_id: Callable[[], str] | None = None,
     ) -> None:
-        """`new_cluster` is the id of the cluster that this broker begins, where it is the first of all."""
+        """`new_cluster` is the id of the cluster that this broker begins, where it is the first of all.
+
+        `kept` are the states that its disk has kept, and `new_state_id` returns a random id; without it this broker
+        does as a release that knows no lines of states.
+        """
         self.identity = identity
         self.settings = settings
         self._rack, self._endpoints, self._new_cluster = rack, endpoints, new_cluster
@@ -165,6 +176,8 @@ class ClusterMember:
         self.controller = Controller(identity.broker, self.ask)
         self.security: SecurityNode | None = None
         self.forwarding = Forwarding(self.out)
+        self._keeper = StateKeeper(kept or {}, lambda states: self.out(KeepStates(states)))
+        self.lines = Lines(identity.broker, self._keeper, new_state_id) if new_state_id is not None else None
         self._lease = Lease()
         self._timeout_ms = 0
         self._tokens = count(1)
@@ -398,6 +411,17 @@ class ClusterMember:
             if self.connected:
                 self._go_on()
 
+    def states_kept(self, now_ms: float, *, done: bool) -> None:
+        """As KeepStates; not `done`: the disk refused it, and `tick` asks again."""
+        self.now_ms = now_ms
+        if not done:
+            self._keeper.failed()
+            return
+        changed = set(self._keeper.written())
+        for partition in list(self.partitions.values()):
+            if LogId(partition.topic.topic_id, partition.partition.partition) in changed:
+                self._guarded(partition, partition.state_kept)
+
     # the image
 
     def complete(self) -> None:
@@ -427,6 +451,8 @@ class ClusterMember:
 
     def _look_at_protocols(self) -> None:
         """Whoever comes and cannot talk to one that is there leaves it to that one."""
+        if self.lines is not None:
+            self.lines.older_release = any(each.protocols[1] < LINES_SINCE for each in self.registrations.values())
         for other in self.registrations.values():
             oldest, newest = other.protocols
             shared = oldest <= PROTOCOLS[1] and PROTOCOLS[0] <= newest
@@ -643,6 +669,7 @@ class ClusterMember:
     def tick(self, now_ms: float) -> None:
         """Time has passed: call it several times within a session timeout."""
         self.now_ms = now_ms
+        self._keeper.retry()
         if now_ms >= self._proof_due_ms:
             self._prove()
         if self.standing is Standing.WAITING:

@@ -33,6 +33,7 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from edge_broker.cluster import election
+from edge_broker.cluster.acting import Lines
 from edge_broker.cluster.effects import (
     Advance,
     Append,
@@ -42,6 +43,7 @@ from edge_broker.cluster.effects import (
     Enter,
     Leads,
     Lost,
+    Objects,
     OwnUp,
     PassOver,
     RemoveFront,
@@ -69,6 +71,7 @@ from edge_broker.cluster.state import (
 from edge_broker.cluster.state_write import AskThen, StateWrite
 from edge_broker.errors import ErrorCode
 from edge_broker.storage.epochs import NONE
+from edge_broker.storage.kept_states import LogId
 
 
 class Settings(NamedTuple):
@@ -122,6 +125,7 @@ class Surroundings(Protocol):
     now_ms: float
     connected: bool
     leaving: bool
+    lines: Lines | None  # None: this broker does as a release that knows no lines
 
     @property
     def registrations(self) -> Registrations:
@@ -183,6 +187,8 @@ class Partition:
         self._heir = NO_LEADER
         self._heir_until_ms = 0.0
         self._leaves = False
+        self._log_id = LogId(topic.topic_id, partition.partition)
+        self._objected_to = ""  # the state by which the last objection was told
 
     def configure(self, topic: Topic) -> None:
         """The topic has another configuration, or more partitions."""
@@ -255,16 +261,72 @@ class Partition:
             return
         if self._around.connected:
             self._write.connected()
+        if not self._may_act(state):
+            self._object(state)
+            return
         if self.leading is not None and not self._leads_by(state):
             self._become(Role.IDLE)
         if not self._writes and (wished := self._leaving(state)) != state:
-            self._write.begin(wished, self.version)
+            self._change(wished)
         if self._may_lead(state):
             self._begin(state)
         elif self._around.is_gone(state.entry(state.leader)):
             self._without_leader(state)
         elif state.leader != me:
             self._follow(state.leader, state.leader_epoch)
+
+    # by which state
+
+    def _may_act(self, state: PartitionState) -> bool:
+        """Whether the state is of the line of the kept one; it is kept, then."""
+        lines = self._around.lines
+        if lines is None:
+            return True
+        if not lines.may_act(self._log_id, state):
+            return False
+        lines.keep(self._log_id, state)
+        return True
+
+    def _object(self, state: PartitionState) -> None:
+        """Neither lead, follow nor truncate; say so in the state, and tell it once the state has it."""
+        lines = self._around.lines
+        assert lines is not None
+        self._become(Role.IDLE)
+        self._unclean = None
+        if self.cutting is not None and self.cutting.step is Step.ENTERING:
+            self.cutting = None
+        wished = lines.with_objection(self._log_id, state)
+        if wished != state:
+            if not self._writes and self._around.connected:
+                self._change(wished)
+        elif self._objected_to != state.line.state_id:
+            self._objected_to = state.line.state_id
+            relation = lines.relation(self._log_id, state)
+            if any(each.broker == self._around.identity.broker for each in state.objections):
+                self._around.out(Objects(self.partition, relation))
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the disk has the state by which this replica acts, synced."""
+        lines, state = self._around.lines, self.state
+        return lines is None or (state is not None and lines.is_kept(self._log_id, state))
+
+    @property
+    def _state_id(self) -> str:
+        """The id of the state of now, as fetches report it; "" where this broker knows no lines."""
+        return self.state.line.state_id if self._around.lines is not None and self.state is not None else ""
+
+    def state_kept(self) -> None:
+        """The disk has kept another state of this partition."""
+        self._around.hurry(self.partition)
+        self.reconcile()
+        self.advance()
+
+    def _change(self, wished: PartitionState) -> None:
+        """Replace the state of now."""
+        lines, state = self._around.lines, self.state
+        assert state is not None
+        self._write.begin(wished if lines is None else lines.following(state, wished), self.version)
 
     def _leads_by(self, state: PartitionState) -> bool:
         epoch = self.leading.epoch if self.leading is not None else None
@@ -319,6 +381,8 @@ class Partition:
             if self.cutting.step is Step.TRUNCATING:
                 return  # `truncated` comes back here
             self.cutting = None
+        if not self._is_kept:
+            return  # `state_kept` comes back here
         if self.log.busy or self.log.damaged:
             return  # `log_moved`, or `owned_up`, comes back here: what is being written is of an epoch before
         self._unclean = None
@@ -379,9 +443,11 @@ class Partition:
         """Let the high watermark go as far as it may."""
         if self.leading is None or self.role not in LEADS or self.state is None or not self._around.lease_holds():
             return
+        if not self._is_kept:
+            return  # `state_kept` comes back here
         pending = self._write.pending
         mark = high_watermark(
-            self.leading.ends(self.log.acknowledged_offset),
+            self.leading.counted_ends(self.log.acknowledged_offset, self._state_id),
             self.state.in_sync,
             pending.in_sync if pending is not None else None,
             self.needed,
@@ -403,7 +469,7 @@ class Partition:
         slow = leading.slow(state, around.now_ms, around.settings.lag_ms_max)
         wished = changed(state.in_sync, joining, gone, slow, self.needed)
         if wished != state.in_sync:
-            self._write.begin(state.naming(wished), self.version)
+            self._change(state.naming(wished))
 
     def port_closed(self, broker: int, epoch: int) -> None:
         """The port of a broker with this registration is closed: most likely it is dead, and is not waited for."""
@@ -486,7 +552,7 @@ class Partition:
             if self._around.leaving and len(state.in_sync) > self.needed:
                 self._leaves = True
                 handed = election.without(handed, self._around.identity.broker)
-            self._write.begin(handed, self.version)
+            self._change(handed)
 
     # without a leader
 
@@ -507,7 +573,7 @@ class Partition:
                 return
             self._unclean = None
             self._become(Role.CLAIMING)
-            self._write.begin(election.claimed(state, me.replica, around.registrations, self.needed), self.version)
+            self._change(election.claimed(state, me.replica, around.registrations, self.needed))
         elif not order and self.topic.may_elect_unclean:
             self._elect_unclean()
 
@@ -558,11 +624,18 @@ class Partition:
         following, around = self.following, self._around
         if following is None or self.cutting is not None or not self.log.online or self.log.busy:
             return
+        if not self._is_kept:
+            return  # `state_kept` comes back here
         if self._leaves and self.state is not None and self.state.entry(around.identity.broker) is None:
             return  # a fetch would have it join again
-        if following.is_due(self.log, around.now_ms):
+        if following.is_due(self.log, around.now_ms, self._state_id):
             fetch = following.fetch(
-                self.partition, around.identity.replica, self.log, around.now_ms, around.settings.fetch_timeout_ms
+                self.partition,
+                around.identity.replica,
+                self.log,
+                around.now_ms,
+                around.settings.fetch_timeout_ms,
+                self._state_id,
             )
             if not fetch.keeps_out:
                 self._counted_epoch = max(self._counted_epoch, fetch.leader_epoch)
@@ -664,7 +737,7 @@ class Partition:
         if state is None or unclean.version != self.version or self._writes or self.role is not Role.IDLE:
             return
         self._become(Role.CLAIMING)
-        self._write.begin(election.claimed_unclean(state, around.identity.replica), self.version)
+        self._change(election.claimed_unclean(state, around.identity.replica))
 
     def truncated(self) -> None:
         """The cut is durable."""

@@ -32,6 +32,10 @@ class StateKeeper:
         """Return what the disk has of this log, synced."""
         return self._kept.get(log)
 
+    def newest(self, log: LogId) -> KeptState | None:
+        """Return what the disk has of this log, or will have once all writes are done."""
+        return self._wanted(log)
+
     def keep(self, log: LogId, state: KeptState) -> bool:
         """Have a state kept; return whether it is already."""
         if self._wanted(log) != state:

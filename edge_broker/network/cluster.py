@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
 from drupelet.addresses import endpoint_text
@@ -63,6 +64,7 @@ from edge_broker.network.replica_link import Bounds, ReplicaLink
 from edge_broker.network.replicas import Replicas
 from edge_broker.network.zookeeper import Credentials, KazooSession
 from edge_broker.protocol.crc import crc32c
+from edge_broker.storage.kept_states import read_kept_states, write_kept_states
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 DIGEST_FILE = "edge.zookeeper.digest.file"
+STATE_ID_BYTES = 9  # 72 random bits
 TICK_S = 0.1
 TICKS_OF_CALM = 60
 CALM_MS = 1.5 * TICKS_OF_CALM * TICK_S * 1000  # what is soon, also where ticks come late
@@ -125,7 +128,15 @@ class ClusterShell:
         identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster)
         endpoints = tuple((each.name, endpoint_text(*each.advertised)) for each in broker.listeners.values())
         rack = config.text("broker.rack") or None
-        self.member = ClusterMember(identity, member_settings(config), rack, endpoints, new_cluster=store.cluster_id)
+        self.member = ClusterMember(
+            identity,
+            member_settings(config),
+            rack,
+            endpoints,
+            new_cluster=store.cluster_id,
+            kept=read_kept_states(store.fs, store.data_dir),
+            new_state_id=lambda: token_urlsafe(STATE_ID_BYTES),
+        )
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
         self._links: dict[tuple[int, int], BrokerLink] = {}  # by broker, and number of the connection
@@ -165,6 +176,8 @@ class ClusterShell:
             effects.Ask: lambda effect: self._zookeeper.ask(effect.token, effect.request),
             effects.Send: self._send,
             effects.Record: self._record,
+            effects.KeepStates: self._keep_states,
+            effects.Objects: self._objects,
             effects.Contradicts: lambda effect: self._failed(effect.sentence),
             effects.OpenLog: replicas.open,
             effects.RemoveLog: replicas.remove,
@@ -404,6 +417,37 @@ class ClusterShell:
             return Reply(None)
 
         self._broker.effects.start(Do(partial(self._broker.store.register, epoch, cluster), recorded, failed))
+
+    def _keep_states(self, effect: effects.KeepStates) -> None:
+        def kept(_: object) -> Outcome:
+            self.turn(lambda at_ms: self.member.states_kept(at_ms, done=True))
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            self._log.line("error", "kept_states_write_failed", error=str(error), action="see the disk; it is retried")
+            self.turn(lambda at_ms: self.member.states_kept(at_ms, done=False))
+            return Reply(None)
+
+        store = self._broker.store
+        self._broker.effects.start(
+            Do(partial(write_kept_states, store.fs, store.data_dir, effect.states), kept, failed)
+        )
+
+    def _objects(self, effect: effects.Objects) -> None:
+        (topic, partition), relation = effect
+        note = (
+            f"{topic}-{partition}: ZooKeeper has a state of another line than this disk acted by "
+            f"({relation.name.lower()}), as from an older copy of its data: no board serves or truncates it"
+        )
+        self._broker.notes.setdefault("objections", []).append(note)
+        log_line(
+            "error",
+            "objection_raised",
+            topic=topic,
+            partition=partition,
+            reason=f"ZooKeeper has a state of another line than this disk kept ({relation.name.lower()})",
+            action="put ZooKeeper's newest data back, or write this board's records of the partition off",
+        )
 
     def _stray(self, effect: effects.Stray) -> None:
         topic, topic_id = effect

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from edge_broker.cluster.effects import Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.storage.epochs import LeaderEpochs, Start
+from edge_broker.storage.kept_states import KeptState, KeptStates, LogId
 
 
 class Record(NamedTuple):
@@ -297,6 +298,7 @@ class Disk:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.epochs: tuple[int, ...] = ()
+        self.kept_states: dict[LogId, KeptState] = {}
         self.logs: dict[tuple[PartitionId, str], SimLog] = {}
         self.journal: list[Entry] = []
 
@@ -304,6 +306,9 @@ class Disk:
         """A process begins on it."""
         for log in self.logs.values():
             log.restart()
+
+    def keep_states(self, states: KeptStates) -> None:
+        self.kept_states = dict(states)
 
     def register(self, epoch: int) -> None:
         self.epochs = (*self.epochs, epoch)
