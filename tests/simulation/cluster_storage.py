@@ -585,7 +585,8 @@ class RealDisk:
             return read_kept_states(self.disk, "/data")
 
     def keep_states(self, states: KeptStates) -> None:
-        write_kept_states(self.disk, "/data", states)
+        with at("files"):
+            write_kept_states(self.disk, "/data", states)
 
     def register(self, epoch: int) -> None:
         self.may_be_cut(CUT_AMID * 10)
