@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
 from drupelet.addresses import endpoint_text
@@ -65,7 +64,7 @@ from edge_broker.network.replicas import Replicas
 from edge_broker.network.zookeeper import Credentials, KazooSession
 from edge_broker.protocol.crc import crc32c
 from edge_broker.storage.kept_states import read_kept_states, write_kept_states
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
@@ -76,7 +75,6 @@ if TYPE_CHECKING:
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 DIGEST_FILE = "edge.zookeeper.digest.file"
-STATE_ID_BYTES = 9  # 72 random bits
 TICK_S = 0.1
 TICKS_OF_CALM = 60
 CALM_MS = 1.5 * TICKS_OF_CALM * TICK_S * 1000  # what is soon, also where ticks come late
@@ -135,7 +133,7 @@ class ClusterShell:
             endpoints,
             new_cluster=store.cluster_id,
             kept=read_kept_states(store.fs, store.data_dir),
-            new_state_id=lambda: token_urlsafe(STATE_ID_BYTES),
+            new_state_id=lambda: id_text(broker.clock.new_uuid()),
         )
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
