@@ -128,7 +128,7 @@ class DiskWatch:
                 stage = max(stage, self._relieve([topic], passed, now, lambda topic=topic: _excess(topic)))  # type: ignore[misc]
             free = self._free()
             self._refusing = refuses(free, marks, self._refusing)
-            self._tight = free < marks.low + (self._tight and (marks.low - marks.min) // 2) and (spares or self._tight)
+            self._tight = self._is_tight(free, marks, spares=spares)
             self._set_aside()
         except OSError as error:
             raise fault_of(error, self._store.data_dir, 0) from error
@@ -136,6 +136,12 @@ class DiskWatch:
         full = frozenset(topic.name for topic in self._budgets() if _excess(topic) > 0 and topic.name not in rolling)
         stage = REFUSED if self._refusing or full else stage
         return DiskStatus(total, free, marks, stage, self._refusing, full, self._rolls, self._notes, self._tight)
+
+    def _is_tight(self, free: int, marks: Marks, *, spares: bool) -> bool:
+        """From the low mark on where others can lead; over once half the room between the marks is there above it."""
+        if self._tight:
+            return free < marks.low + (marks.low - marks.min) // 2
+        return spares and free < marks.low
 
     def _free(self) -> int:
         return self._store.fs.space(self._store.data_dir).free

@@ -46,21 +46,17 @@ def sync_files(directory: Path) -> frozenset[Path]:
     for place, _, names in os.walk(directory, topdown=False):
         for path in [*(Path(place, name) for name in sorted(names)), Path(place)]:
             try:
-                opened = os.open(path, os.O_RDONLY)
+                _sync(path)
             except FileNotFoundError:
                 continue
-            try:
-                os.fsync(opened)
-            finally:
-                os.close(opened)
             if path != Path(place):
                 synced.add(path)
-    _sync_name(directory)
+    _sync(directory.parent)
     return frozenset(synced)
 
 
-def _sync_name(directory: Path) -> None:
-    opened = os.open(directory.parent, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:

@@ -6,29 +6,15 @@ log-in fails, or one of two passwords counts.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from ansible.errors import AnsibleError
 
-from preflight_rules.model import COLLECTION, LOOPBACK, Finding, Host
+from preflight_rules.model import LOOPBACK, Finding, Host, action_plugin
 
 SERVICES = ("gateway", "mirror", "spark", "verify")
 ADMIN = "admin"
-
-
-@cache
-def _rotation() -> Any:
-    """The action plugin that plans log-ins, which has the rules of names."""
-    path = COLLECTION / "plugins/action/site_rotation.py"
-    spec = importlib.util.spec_from_file_location("drupelet_site_rotation", path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise AnsibleError(f"{path} is missing: install the collection again.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def broker_users(hosts: Sequence[Host]) -> Iterator[Finding]:
@@ -38,7 +24,7 @@ def broker_users(hosts: Sequence[Host]) -> Iterator[Finding]:
         seen: set[str] = set()
         for user in _entries(host, "broker_users") if "broker" in host.groups or "central" in host.groups else ():
             name = str(user["name"])
-            service, _, owner = _rotation().generation_of(name)[0].partition("-")
+            service, _, owner = action_plugin("site_rotation").generation_of(name)[0].partition("-")
             if name == ADMIN or (service in SERVICES and owner in names):
                 text = f"broker_users has {name}, which the site makes itself: give it another name."
                 yield host.finds("broker_users", text)
@@ -53,7 +39,7 @@ def mqtt_users(hosts: Sequence[Host]) -> Iterator[Finding]:
     for host in hosts:
         if "mosquitto" in host.groups and host.value("mosquitto_users") is not None:
             try:
-                wanted[host.name] = _rotation().mqtt_wanted(_entries(host, "mosquitto_users"), [])
+                wanted[host.name] = action_plugin("site_rotation").mqtt_wanted(_entries(host, "mosquitto_users"), [])
             except AnsibleError as error:
                 yield host.finds("mosquitto_users", str(error))
     for host in hosts:

@@ -1,10 +1,12 @@
-"""Hosts, their variables and answers, the settings that roles and playbooks declare, and findings."""
+"""Hosts, their variables and answers, the settings and plugins that roles and playbooks have, and findings."""
 
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,18 @@ LOOPBACK = re.compile(r"127\.|localhost$|::1$")
 HOSTS_SHOWN = 6
 MQTT_BY_TLS = "0.0.0.0:8883"
 NEAR = 0.8  # of difflib, from 0 to 1
+
+
+@cache
+def action_plugin(name: str) -> Any:
+    """Load an action plugin of the collection, whose rules a check asks; AnsibleError: it is missing."""
+    path = COLLECTION / f"plugins/action/{name}.py"
+    spec = importlib.util.spec_from_file_location(f"drupelet_{name}", path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise AnsibleError(f"{path} is missing: install the collection again.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Finding(NamedTuple):

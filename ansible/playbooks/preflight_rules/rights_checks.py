@@ -7,26 +7,10 @@ the rights themselves (plugins/action/site_access.py), which these checks ask.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from ansible.errors import AnsibleError
-
-from preflight_rules.model import COLLECTION, Finding, Host, mode
-
-
-@cache
-def _access() -> Any:
-    """Load the action plugin that works out rights."""
-    path = COLLECTION / "plugins/action/site_access.py"
-    spec = importlib.util.spec_from_file_location("drupelet_site_access", path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise AnsibleError(f"{path} is missing: install the collection again.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from preflight_rules.model import Finding, Host, action_plugin, mode
 
 
 class _Values:
@@ -46,7 +30,7 @@ class _Values:
 def wide_rights(hosts: Sequence[Host], members: Mapping[str, Sequence[str]]) -> Iterator[tuple[Finding, bool]]:
     """Yield rights that are wider than what they are for, and whether the board runs with them already."""
     by_name = {host.name: host for host in hosts}
-    site = _access().Site(
+    site = action_plugin("site_access").Site(
         {host.name: _Values(host) for host in hosts},
         {group: [name for name in names if name in by_name] for group, names in members.items()},
         "",
@@ -72,7 +56,7 @@ def _secured(site: Any, by_name: Mapping[str, Host], host: Host, name: str) -> s
 
 
 def _patterns(site: Any, host: Host, target: str) -> Iterator[str]:
-    topics = _access().topic_names(site.text(host.name, "mirror_topics"))
+    topics = action_plugin("site_access").topic_names(site.text(host.name, "mirror_topics"))
     for part, nearest in topics.inexact:
         if nearest.replace("\\.", ".") == part:
             yield (
