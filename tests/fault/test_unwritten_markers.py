@@ -90,9 +90,13 @@ class Client:
         board = self.brokers.boards[(left or [max(nodes)])[0] - 1]
         board.kill()
         deadline = Deadline(SHORT_S)
-        while len(self.brokers.partitions(self.short[0])[0].isrs) > 2:
-            deadline.check("a topic short of replicas", self.brokers.partitions(self.short[0]))
-            await asyncio.sleep(0.3)
+        try:
+            while len((seen := self.brokers.partitions(self.short[0]))[0].isrs) > 2:
+                deadline.check("a topic short of replicas", seen)
+                await asyncio.sleep(0.3)
+        except BaseException:
+            board.start()  # the next test wants all of them
+            raise
         return board
 
     async def read(self):

@@ -10,15 +10,17 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support import left_over
 from tests.support.kafka_reading import made_by
 from tests.support.processes import Startable, start_together
-from tests.support.waiting import CALL_S, wait_until
+from tests.support.waiting import CALL_S, Deadline, wait_until
 
 RECOVERY_S = 60
+ATTEMPT_S = 5.0  # for one answer; a broker that is up has it in milliseconds
 
 
 class Serving(Startable, Protocol):
@@ -92,12 +94,22 @@ class BrokerCluster(Generic[B]):
 
     def there(self) -> int:
         """How many boards are members, as one of them tells."""
-        return len(self.admin.list_topics(timeout=CALL_S).brokers)
+        return len(self._told().brokers)
 
     def partitions(self, topic: str) -> dict[int, Any]:
         """What some board tells of a topic's partitions."""
-        found = self.admin.list_topics(topic, timeout=CALL_S).topics[topic].partitions
-        return dict(found)
+        return dict(self._told(topic).topics[topic].partitions)
+
+    def _told(self, *topic: str) -> Any:
+        """Ask again what is not answered: librdkafka asks the broker that it chose until the end, killed or not."""
+        deadline = Deadline(RECOVERY_S)
+        while True:
+            try:
+                return self.admin.list_topics(*topic, timeout=ATTEMPT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT:
+                    raise
+                deadline.check("the cluster's metadata", error)
 
     def leader(self, topic: str, partition: int = 0) -> B:
         """Who leads a partition."""
