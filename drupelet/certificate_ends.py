@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 
 from drupelet.certificates import certificates_in
 from drupelet.errors import reason
+from drupelet.file_identity import MISSING, file_identity
 
 SOON_S = 60 * 86_400
 Path = str | os.PathLike[str]
@@ -54,7 +55,7 @@ class WatchedFile:
         self._name = name
         self._path = path
         self._choose: Callable[[Iterable[int]], int] = min if is_own else max
-        self._identity: tuple[int, int, int] | None = None
+        self._identity = MISSING
         self._end_s: int | None = None
         self._problem = ""
 
@@ -70,15 +71,14 @@ class WatchedFile:
 
     def _look(self) -> None:
         try:
-            found = os.stat(self._path)
-            identity = found.st_ino, found.st_size, found.st_mtime_ns
-            if identity == self._identity:
+            identity = file_identity(self._path)
+            if identity == self._identity != MISSING:
                 return
             with open(self._path, "rb") as file:
                 ends = [each.end_s for each in certificates_in(file.read(FILE_BYTES_MAX))]
             self._identity, self._end_s, self._problem = identity, self._choose(ends) if ends else None, ""
         except OSError as error:
-            self._identity, self._problem = None, f"cannot be read: {reason(error)}"
+            self._identity, self._problem = MISSING, f"cannot be read: {reason(error)}"
         except ValueError:
             self._identity, self._problem = identity, "has a certificate that cannot be read"
 

@@ -18,7 +18,7 @@ from edge_broker.network.connection import Connection
 from edge_broker.network.handshakes import Handshakes
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.server import Server
-from edge_broker.network.tls import Tls
+from edge_broker.network.tls import AUTHORITIES, CERTIFICATE, Tls
 from edge_broker.network.tls_transport import TlsTransport
 from edge_broker.network.worker import Worker
 from edge_broker.runs_in import LOOP, runs_in
@@ -56,7 +56,7 @@ class Encryption:
         self.handshakes = Handshakes(
             loop, self.worker, server.bound_reached, lambda: server.requests.short, clock.seconds
         )
-        self.changed: list[Tls] = []
+        self.changed: list[tuple[Tls, frozenset[str]]] = []
         self._told: set[str] = set()
 
     def protocol(self, listener: str, made: Callable[[], Connection]) -> Callable[[], TlsTransport]:
@@ -67,14 +67,16 @@ class Encryption:
     @runs_in("files")
     def look(self) -> None:
         """See whether a file has changed."""
-        self.changed = [tls for tls in self.listeners if tls.look()]
+        self.changed = [(tls, tls.look()) for tls in self.listeners]
 
     @runs_in(LOOP)
     def tell(self) -> list[str]:
         """Log what the last look has found, each thing once; what a person should know now."""
-        for tls in self.changed:
-            if not tls.problem:
+        for tls, changed in self.changed:
+            if CERTIFICATE in changed:
                 log_line("info", "certificate-read", listener=tls.listener, ends=tls.end_day)
+            if AUTHORITIES in changed:
+                log_line("info", "trust_store_read", listener=tls.listener, authorities=tls.authorities)
         self.changed = []
         warnings = list(dict.fromkeys(chain.from_iterable(tls.warnings() for tls in self.listeners)))
         for warning in warnings:

@@ -3,7 +3,10 @@
 | a file changes, or a CA ends | then |
 |---|---|
 | to something sound | new connections get a new context; open ones keep theirs |
-| to something that cannot be used | the old context stays; log and /health say why, until it is mended |
+| to something that cannot be used | what this store held before stays; log and /health say why, until it is mended |
+
+Key store and trust store count apart: while one is refused, a change of the other holds. A store that is refused is
+read at each look, as its remedy may lie elsewhere: a directory's mode, a descriptor that was lacking.
 
 Tickets are off, so that whoever comes back shows its certificate again. TLS 1.2's sessions cannot be switched off from
 Python: once a context remembers SESSIONS_MAX of them it is replaced, which bounds their memory. OpenSSL's check of
@@ -18,13 +21,14 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from drupelet.certificate_ends import SOON_S
 from drupelet.certificates import certificate
 from drupelet.errors import ConfigurationError, reason
+from drupelet.file_identity import FileIdentity, file_identity
 from drupelet.secret_files import check_status
 from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
 from edge_broker.network.host_names import alternative_name, names_host
@@ -39,7 +43,54 @@ PRIORITIZE_CHACHA = 1 << 21  # SSL_OP_PRIORITIZE_CHACHA: ChaCha20 where the clie
 SESSIONS_MAX = 256
 BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
-Identity = tuple[tuple[int, int, int], ...]
+CERTIFICATE, AUTHORITIES, PROBLEM = "certificate", "authorities", "problem"
+"""What a look may find changed: a store that was read again, and what is wrong with them."""
+
+Identity = tuple[FileIdentity, ...]
+Store = TypeVar("Store")
+
+
+class _Key(NamedTuple):
+    """What a key store holds: private key and chain in PEM; the chain as DER, the broker's own certificate first."""
+
+    text: str
+    chain: tuple[bytes, ...]
+
+    def __repr__(self) -> str:
+        """Nothing of it: a trace in the log must show no key."""
+        return "[hidden]"
+
+
+class _Stores(NamedTuple):
+    """What both stores hold, or held when each could last be used, and why one is refused now; empty: it is not.
+
+    `authorities`: the CAs as DER, with the last second of each.
+    """
+
+    key: _Key
+    authorities: Mapping[bytes, int]
+    key_refusal: str = ""
+    authorities_refusal: str = ""
+
+    def problems(self, listener: str) -> Iterator[str]:
+        """A sentence for each store that is refused."""
+        if self.key_refusal:
+            yield (
+                f"the key store of listener {listener} is refused: {self.key_refusal}; until then the certificate "
+                "from before is used"
+            )
+        if self.authorities_refusal:
+            yield (
+                f"the trust store of listener {listener} is refused: {self.authorities_refusal}; until then the CAs "
+                "from before are trusted"
+            )
+
+    def read_since(self, before: _Stores) -> Iterator[str]:
+        """Which of them was read again with another content, or can be used again."""
+        if self.key != before.key or (before.key_refusal and not self.key_refusal):
+            yield CERTIFICATE
+        if self.authorities != before.authorities or (before.authorities_refusal and not self.authorities_refusal):
+            yield AUTHORITIES
 
 
 class _End(NamedTuple):
@@ -50,13 +101,12 @@ class _End(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """A context, and which files it was made from; when the first (`next_end_s`) and the last of its CAs ends.
+    """A context, and what it was made of; when the first (`next_end_s`) and the last of its CAs ends.
 
     `named`: its certificate names the host that clients are told.
     """
 
     context: ssl.SSLContext
-    identity: Identity
     chain_end: _End
     next_end_s: float
     last_end_s: float
@@ -66,18 +116,19 @@ class _Made(NamedTuple):
 class Tls:
     """TLS of one listener; `now_s` is the later of clock and build date, `host` what clients are told, empty: unknown.
 
-    `context` is for the next connection. `problem` says in a sentence what is wrong, empty: nothing.
+    `context` is for the next connection. `problems` says what is wrong, a sentence for each store that is refused.
     """
 
     def __init__(self, settings: TlsSettings, now_s: Callable[[], float], host: str = "") -> None:
         """Make the first context; ConfigurationError names what cannot be used."""
         self.listener = settings.listener
-        self.problem = ""
+        self.problems: tuple[str, ...] = ()
         self._settings = settings
         self._now_s = now_s
         self._host = host
-        self._made = _make(settings, now_s(), host)
-        self._tried = self._made.identity
+        self._tried = _identity(settings)
+        self._stores = _read_stores(settings, now_s())
+        self._made = _make(settings, self._stores, now_s(), host)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -94,22 +145,29 @@ class Tls:
         """The date of it."""
         return day(self.end_s)
 
+    @property
+    def authorities(self) -> int:
+        """How many CAs the trust store holds, those that have ended included."""
+        return len(self._stores.authorities)
+
     @runs_in("files")
-    def look(self) -> bool:
-        """Make a new context if that is called for; True when something has changed that a person should know."""
-        made, now_s = self._made, self._now_s()
+    def look(self) -> frozenset[str]:
+        """Make a new context if that is called for; what has changed that a person should know."""
+        now_s, identity = self._now_s(), _identity(self._settings)
+        due = now_s >= self._made.next_end_s or self._made.context.session_stats()["number"] >= SESSIONS_MAX
+        if identity == self._tried and not due and not self.problems:
+            return frozenset()
+        self._tried = identity
+        before, problems = self._stores, self.problems
+        stores = _read_stores(self._settings, now_s, before)
         try:
-            identity = _identity(self._settings)
-            full = made.context.session_stats()["number"] >= SESSIONS_MAX
-            if identity == self._tried and now_s < made.next_end_s and not full:
-                return False
-            self._tried = identity
-            self._made = _make(self._settings, now_s, self._host)
+            if due or (stores.key, stores.authorities) != (before.key, before.authorities):
+                self._made = _make(self._settings, stores, now_s, self._host)
+            self._stores, self.problems = stores, tuple(stores.problems(self.listener))
         except ConfigurationError as error:
-            before, self.problem = self.problem, f"{error}; until then the certificate from before is used"
-            return self.problem != before
-        changed, self.problem = identity != made.identity or bool(self.problem), ""
-        return changed
+            self.problems = (f"{_without_end(error)}; until then listener {self.listener} goes on as before",)
+        changed = {PROBLEM} if self.problems != problems else set()
+        return frozenset(changed.union(self._stores.read_since(before)))
 
     def judge(self, tls: ssl.SSLObject) -> str:
         """The principal of a client whose handshake is complete, empty without a certificate; Refused when that or a CA
@@ -129,9 +187,8 @@ class Tls:
         certificate that does not name the host that clients are told.
         """
         end_s, now_s = self.end_s, self._now_s()
-        if self.problem:
-            yield self.problem
-        elif end_s - now_s <= SOON_S:
+        yield from self.problems
+        if not self._stores.key_refusal and end_s - now_s <= SOON_S:
             verb, whose = "ends" if end_s > now_s else "ended", f"{self._made.chain_end.whose}listener {self.listener}"
             yield f"the certificate of {whose} {verb} {day(end_s)}, {_today(now_s)}: put a new one there"
         if self._made.last_end_s - now_s <= SOON_S:
@@ -170,8 +227,32 @@ def _today(now_s: float) -> str:
     return f"and the clock says {day(now_s)}"
 
 
-def _make(settings: TlsSettings, now_s: float, host: str) -> _Made:
-    identity = _identity(settings)
+def _read_stores(settings: TlsSettings, now_s: float, before: _Stores | None = None) -> _Stores:
+    """What both stores hold now; what one held `before` where it cannot be used, without that a ConfigurationError."""
+    key, key_refusal = _latest(lambda: _read_key(settings), before.key if before else None)
+    if settings.client_auth == "none":
+        return _Stores(key, {}, key_refusal)
+    authorities, authorities_refusal = _latest(
+        lambda: _read_authorities(settings, now_s), before.authorities if before else None
+    )
+    return _Stores(key, authorities, key_refusal, authorities_refusal)
+
+
+def _latest(read: Callable[[], Store], before: Store | None) -> tuple[Store, str]:
+    try:
+        return read(), ""
+    except ConfigurationError as error:
+        if before is None:
+            raise
+        return before, _without_end(error)
+
+
+def _without_end(error: ConfigurationError) -> str:
+    """A sentence that goes on."""
+    return str(error).removesuffix(".")
+
+
+def _make(settings: TlsSettings, stores: _Stores, now_s: float, host: str) -> _Made:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [getattr(ssl.TLSVersion, version.replace(".", "_")) for version in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -185,13 +266,16 @@ def _make(settings: TlsSettings, now_s: float, host: str) -> _Made:
     )
     context.num_tickets = 0
     context.verify_flags |= NO_CHECK_TIME | PARTIAL_CHAIN  # as Java: any CA given
-    chain = _load_chain(context, settings)
+    _load_key(context, settings, stores.key.text)
     next_end_s = last_end_s = float("inf")
     if settings.client_auth != "none":
         context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
-        next_end_s, last_end_s = _load_authorities(context, settings, now_s)
-    named = not host or names_host(context, chain, host)
-    return _Made(context, identity, _first_end(chain), next_end_s, last_end_s, named)
+        sound = {der: end for der, end in stores.authorities.items() if end >= now_s}
+        if sound:  # else nobody is trusted until the trust store has another CA
+            _load_authorities(context, settings, sound)
+        next_end_s, last_end_s = min(sound.values(), default=next_end_s), max(stores.authorities.values())
+    named = not host or names_host(context, stores.key.chain, host)
+    return _Made(context, _first_end(stores.key.chain), next_end_s, last_end_s, named)
 
 
 def _first_end(chain: Sequence[bytes]) -> _End:
@@ -200,24 +284,35 @@ def _first_end(chain: Sequence[bytes]) -> _End:
     return min(_End(each.end_s, f"the CA {each.name!r} of " if number else "") for number, each in enumerate(read))
 
 
-def _load_chain(context: ssl.SSLContext, settings: TlsSettings) -> list[bytes]:
-    """Load key and chain; the chain's certificates as DER, the broker's own first."""
-    where = settings.keystore or "ssl.keystore.certificate.chain"
+def _read_key(settings: TlsSettings) -> _Key:
+    """Key and chain as they are now; ConfigurationError where OpenSSL cannot use them."""
+    where = _key_place(settings)
     if settings.keystore:
         text = _read("ssl.keystore.location", settings.keystore, secret=True)
     else:
         text = f"{settings.key}\n{settings.chain}\n"
-    certificates = _certificates(where, text)
-    if not certificates:
+    chain = tuple(_certificates(where, text))
+    if not chain:
         raise ConfigurationError(f"{where} has no certificate in PEM; put key and certificate chain into it")
+    # a context of its own: one that has refused a chain keeps parts of it
+    _load_key(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), settings, text)
+    return _Key(text, chain)
+
+
+def _key_place(settings: TlsSettings) -> str:
+    return settings.keystore or "ssl.keystore.certificate.chain"
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings, text: str) -> None:
     try:
         with as_file(text) as path:
             context.load_cert_chain(path, password=lambda: settings.password)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigurationError(
-            f"{where} cannot be used: {_chain_reason(error, text, password=bool(settings.password))}"
+            f"{_key_place(settings)} cannot be used: {_chain_reason(error, text, password=bool(settings.password))}"
         ) from None
-    return certificates
+    except OSError as error:
+        raise ConfigurationError(f"{_key_place(settings)} cannot be used: {reason(error)}") from None
 
 
 def _chain_reason(error: Exception, text: str, *, password: bool) -> str:
@@ -238,24 +333,31 @@ def _chain_reason(error: Exception, text: str, *, password: bool) -> str:
     return code.lower().replace("_", " ") or "its private key cannot be read; write it anew"
 
 
-def _load_authorities(context: ssl.SSLContext, settings: TlsSettings, now_s: float) -> tuple[float, float]:
-    """Trust the CAs that have not ended; when the first and the last of them ends."""
-    where = settings.truststore or "ssl.truststore.certificates"
+def _read_authorities(settings: TlsSettings, now_s: float) -> Mapping[bytes, int]:
+    """The CAs as they are now; ConfigurationError where OpenSSL cannot use them, or all have ended."""
+    where = _authorities_place(settings)
     text = _read("ssl.truststore.location", settings.truststore) if settings.truststore else settings.certificates
     ends = {der: read_certificate(der).not_after_s for der in _certificates(where, text)}
     if not ends:
         raise ConfigurationError(f"{where} has no certificate in PEM; put the CA of the clients' certificates into it")
-    sound = {der: end for der, end in ends.items() if end >= now_s}
-    if not sound:
-        last = max(ends.values())
+    last = max(ends.values())
+    if last < now_s:
         raise ConfigurationError(
             f"every CA in {where} has ended, the last {day(last)}, {_today(now_s)}; put in one that has not"
         )
+    _load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), settings, ends)
+    return ends
+
+
+def _authorities_place(settings: TlsSettings) -> str:
+    return settings.truststore or "ssl.truststore.certificates"
+
+
+def _load_authorities(context: ssl.SSLContext, settings: TlsSettings, authorities: Iterable[bytes]) -> None:
     try:
-        context.load_verify_locations(cadata=b"".join(sound))
+        context.load_verify_locations(cadata=b"".join(authorities))
     except ssl.SSLError as error:
-        raise ConfigurationError(f"{where} cannot be used: {error.reason}") from None
-    return min(sound.values()), max(sound.values())
+        raise ConfigurationError(f"{_authorities_place(settings)} cannot be used: {error.reason}") from None
 
 
 def _certificates(where: str, text: str) -> list[bytes]:
@@ -282,13 +384,5 @@ def _read(key: str, path: str, *, secret: bool = False) -> str:
 
 
 def _identity(settings: TlsSettings) -> Identity:
-    """Which files these are now; one that is missing has an identity of its own."""
-    return tuple(_file_identity(path) for path in (settings.keystore, settings.truststore) if path)
-
-
-def _file_identity(path: str) -> tuple[int, int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return (0, 0, 0)
-    return (status.st_ino, status.st_mtime_ns, status.st_size)
+    """Which files these are now."""
+    return tuple(file_identity(path) for path in (settings.keystore, settings.truststore) if path)

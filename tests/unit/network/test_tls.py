@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import ssl
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from drupelet import secret_files
 from drupelet.certificates import certificates_in
 from drupelet.errors import ConfigurationError
 from edge_broker.config import read_config
@@ -303,7 +305,7 @@ def test_a_new_certificate_is_used_once_it_is_there_and_a_broken_one_never(files
     assert "until then the certificate from before is used" in next(tls.warnings())
     together(files.broker, files.client)
     assert tls.look()
-    assert not tls.problem
+    assert not tls.problems
     del server
 
 
@@ -418,3 +420,144 @@ def test_files_are_told_apart_by_more_than_their_time(files: Files) -> None:
     together(files.broker, files.client)
     os.utime(files.broker, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert tls.look()
+
+
+def subject_shown(tls: Tls, client: ssl.SSLContext) -> str:
+    """The common name of the certificate that the broker shows to a client."""
+    _, other = shake(tls, client)
+    der = other.getpeercert()
+    assert der is not None
+    return next(value for part in der["subject"] for name, value in part if name == "commonName")
+
+
+def lets_in(tls: Tls, client: ssl.SSLContext) -> bool:
+    """Whether a client with its certificate gets as far as a principal."""
+    try:
+        server, _ = shake(tls, client)
+    except ssl.SSLError:
+        return False
+    return bool(tls.judge(server))
+
+
+def stranger_of(files: Files, authority: Authority) -> ssl.SSLContext:
+    """A client with a certificate of another CA, which believes the broker."""
+    context = ssl.create_default_context(cafile=str(files.authority))
+    context.load_cert_chain(authority.directory / "other.pem", authority.directory / "other.key")
+    return context
+
+
+@pytest.fixture
+def second(files: Files) -> Authority:
+    """A second CA, with a certificate for the client `other`."""
+    authority = Authority(files.directory / "second", "second")
+    authority.sign("other", "DNS:localhost")
+    return authority
+
+
+def test_a_removed_ca_is_not_trusted_while_the_key_store_is_refused(
+    made: Files, files: Files, second: Authority
+) -> None:
+    client = stranger_of(files, second)
+    together(files.authority, files.authority, second.certificate)
+    tls = Tls(of(files), lambda: NOW_S)
+    assert lets_in(tls, client)
+    files.broker.chmod(0o644)
+    together(files.authority, made.authority)
+    assert tls.look() == {"problem", "authorities"}
+    assert not lets_in(tls, client)
+    (refusal,) = [warning for warning in tls.warnings() if "until then" in warning]
+    assert refusal.startswith(f"the key store of listener LAN is refused: ssl.keystore.location is {files.broker}, ")
+    assert refusal.endswith("until then the certificate from before is used")
+
+
+def test_a_new_certificate_is_used_while_the_trust_store_is_refused(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    client = client_of(files)
+    before = files.authority.read_text()
+    files.authority.write_text(before.replace("M", "?"))
+    together(files.broker, files.client)
+    assert tls.look() == {"problem", "certificate"}
+    assert subject_shown(tls, client) == "client"
+    assert lets_in(tls, client), "the CAs from before"
+    (refusal,) = [warning for warning in tls.warnings() if "until then" in warning]
+    assert refusal.startswith("the trust store of listener LAN is refused: certificate 1 in ")
+    assert refusal.endswith("until then the CAs from before are trusted")
+    files.authority.write_text(before)
+    assert tls.look() == {"problem", "authorities"}
+    assert not tls.problems
+
+
+def test_both_stores_are_named_when_both_are_refused(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    client = client_of(files)
+    files.broker.chmod(0o644)
+    files.authority.unlink()
+    assert tls.look() == {"problem"}
+    told = [warning for warning in tls.warnings() if "is refused" in warning]
+    assert [warning.partition(" of listener")[0] for warning in told] == ["the key store", "the trust store"]
+    assert "ssl.truststore.location" in told[1]
+    assert lets_in(tls, client)
+
+
+def test_the_advised_chmod_is_noticed(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    files.broker.chmod(0o644)
+    assert tls.look() == {"problem"}
+    assert "".join(tls.problems).count("chmod g-w,o=") == 1
+    subprocess.run(["chmod", "g-w,o=", files.broker], check=True)
+    assert tls.look() == {"problem", "certificate"}
+    assert not tls.problems
+    assert not tls.look()
+
+
+def test_an_owner_who_may_change_the_key_is_refused_until_he_is_none(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    with monkeypatch.context() as patch:
+        patch.setattr(secret_files, "_owners", lambda: {files.broker.stat().st_uid + 1})
+        files.broker.chmod(0o600)
+        assert tls.look() == {"problem"}
+        assert "belongs to another user (uid " in "".join(tls.problems)
+        assert not tls.look(), "said once"
+    assert tls.look() == {"problem", "certificate"}, "a store that is refused is read at each look"
+    assert not tls.problems
+
+
+def test_a_link_that_is_switched_to_another_store_is_noticed(files: Files) -> None:
+    """As of a secret that is mounted into a container: the files stay, and the link moves."""
+    stores = [together(files.directory / name, store) for name, store in (("1", files.broker), ("2", files.client))]
+    files.broker.unlink()
+    files.broker.symlink_to(stores[0])
+    tls = Tls(of(files), lambda: NOW_S)
+    client = client_of(files)
+    assert not tls.look()
+    (new := files.directory / "new").symlink_to(stores[1])
+    new.replace(files.broker)
+    assert tls.look() == {"certificate"}
+    assert subject_shown(tls, client) == "client"
+
+
+def test_a_store_that_could_not_be_read_for_a_moment_is_read_later(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file itself stays as it is, so that nothing of it shows that it can be read again."""
+    tls = Tls(of(files), lambda: NOW_S)
+    together(files.broker, files.client)
+
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "memfd_create", none_left)
+        assert tls.look() == {"problem"}
+        assert "too many open files" in "".join(tls.problems).lower()
+    assert tls.look() == {"problem", "certificate"}
+    assert subject_shown(tls, client_of(files)) == "client"
+
+
+def test_no_key_is_shown_by_what_is_kept_of_the_stores(files: Files) -> None:
+    tls = Tls(of(files), lambda: NOW_S)
+    shown = repr(vars(tls))
+    assert "PRIVATE KEY" not in shown
+    assert "BEGIN" not in shown
