@@ -107,7 +107,7 @@ class Cluster:
         self.on_moved: Callable[[PartitionLog], None] = lambda log: None
         """Has those that wait for a log ask again; what it leaves is the caller's to apply."""
         self._lease_waits = LeaseWaits(member)
-        self._producer_ids = ProducerIds(member.ask, member.unreadable)
+        self._producer_ids = ProducerIds(member.ask, member.unreadable, lambda: member.image.epoch_base)
         self._security: SecurityNode | None = None
 
     # what is known changes

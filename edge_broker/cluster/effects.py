@@ -5,6 +5,7 @@
 | Ask | `answered(token, answer)` |
 | Send | nothing; an answer is a message |
 | Record | `recorded(epoch)`: the data directory has it, synced |
+| KeepCopy | `copy_kept(done)`: the data directory has it, synced, or the disk refused it |
 | Contradicts | nothing: this broker does not serve, and the process ends with that sentence |
 | OpenLog, RemoveLog | `opened(partition, log)`; nothing |
 | Configure, Stray | nothing |
@@ -31,6 +32,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from edge_broker.cluster.messages import Message
 from edge_broker.cluster.state import PartitionId
 from edge_broker.cluster.zookeeper import Request
+from edge_broker.storage.cluster_copy import ClusterCopy
 
 
 class Ask(NamedTuple):
@@ -52,6 +54,12 @@ class Record(NamedTuple):
 
     epoch: int
     cluster: str
+
+
+class KeepCopy(NamedTuple):
+    """Write down what only ZooKeeper knows of the topics."""
+
+    copy: ClusterCopy
 
 
 class Contradicts(NamedTuple):
@@ -220,6 +228,7 @@ Effect: TypeAlias = (
     Ask
     | Send
     | Record
+    | KeepCopy
     | Contradicts
     | OpenLog
     | RemoveLog

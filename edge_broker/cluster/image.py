@@ -72,6 +72,8 @@ class Image:
         self.registrations: dict[int, Registration] = {}
         self.topics: dict[str, Topic] = {}
         self.versions: dict[str, int] = {}  # of the topics' nodes
+        self.epoch_base = 0  # what this ensemble's zxids lack to be epochs, see layout.decode_format
+        self.topic_epochs: dict[str, int] = {}  # of the changes that made the topics' nodes
         self.is_complete = False
         self.changes = 0  # of topics: so many came, went, or became others
         self.deleted: list[DeletedTopic] = []  # until whoever goes by it takes it
@@ -79,6 +81,11 @@ class Image:
         self._newest: dict[int, int] = {}  # broker to the newest registration that was ever seen
         self._asked = 0
         self._turn = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no answer is open, so that it is of one moment."""
+        return self.is_complete and not self._asked
 
     def begin(self) -> None:
         """The session is served: read everything."""
@@ -138,7 +145,7 @@ class Image:
         if not isinstance(answer, Node):
             self._gone(broker)
             return
-        registration = decode_registration(broker, answer)
+        registration = decode_registration(broker, answer, self.epoch_base)
         self._newest[broker] = max(self._newest.get(broker, 0), registration.epoch)
         if self.registrations.get(broker) != registration:
             self.registrations[broker] = registration
@@ -175,6 +182,7 @@ class Image:
         if before is not None and before.topic_id != topic.topic_id:
             self._remove_topic(name)  # with its states, which are none of the new one's
         self.versions[name], self._changed_at[name] = answer.stat.version, answer.stat.mzxid
+        self.topic_epochs[name] = self.epoch_base + answer.stat.czxid
         if before != topic:
             self.topics[name] = topic
             self.changes += 1
@@ -184,7 +192,7 @@ class Image:
 
     def _remove_topic(self, name: str) -> None:
         if self.topics.pop(name, None) is not None:
-            del self.versions[name], self._changed_at[name]
+            del self.versions[name], self._changed_at[name], self.topic_epochs[name]
             self.changes += 1
             self._deleted(name)
             self._seen.topic_changed(name)

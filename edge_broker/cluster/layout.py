@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionId, PartitionState, Registration, Topic
 from edge_broker.cluster.zookeeper import Node
 
 VERSION = 1
+REBUILT_VERSION = 2  # of the format of a rebuilt cluster: a release without epoch bases does not join it
 FORMAT = "/format"
 BROKERS = "/brokers"
 CONTROLLER = "/controller"
@@ -64,13 +65,14 @@ def encode(fields: dict[str, Any]) -> bytes:
 
 def decode(path: str, data: bytes) -> dict[str, Any]:
     """Its fields; LayoutFault."""
+    newest = REBUILT_VERSION if path == FORMAT else VERSION
     try:
         fields = json.loads(data)
         version = fields["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise LayoutFault(path, f"is not one of ours ({error})") from error
-    if version != VERSION:
-        raise LayoutFault(path, f"has version {version}, and this broker knows {VERSION}")
+    if version not in (VERSION, newest):
+        raise LayoutFault(path, f"has version {version}, and this broker knows {newest}")
     return dict(fields)
 
 
@@ -84,15 +86,35 @@ def _reading(path: str, data: bytes) -> Iterator[dict[str, Any]]:
         raise LayoutFault(path, f"lacks a field ({error!r})") from error
 
 
+class Format(NamedTuple):
+    """Which cluster the ensemble has.
+
+    `epoch_base` is what every zxid of the ensemble lacks to be an epoch: 0, but in a rebuilt cluster, whose ensemble
+    counts from 1 again. `rebuilding`: the znodes are not all there, and no broker goes by them.
+    """
+
+    cluster: str
+    epoch_base: int = 0
+    rebuilding: bool = False
+
+
 def encode_format(cluster: str) -> bytes:
-    """Which cluster the ensemble has."""
+    """Return the format that the first broker of all makes."""
     return encode({"cluster_id": cluster})
 
 
-def decode_format(node: Node) -> str:
-    """The cluster's id; LayoutFault."""
+def encode_rebuilt_format(found: Format, *, security: bool) -> bytes:
+    """Return the format of a rebuilt cluster; `security`: users and ACLs exist, and no broker makes them anew."""
+    fields: dict[str, Any] = {"version": REBUILT_VERSION, "cluster_id": found.cluster, "epoch_base": found.epoch_base}
+    fields |= {"rebuilding": True} if found.rebuilding else {}
+    return encode(fields | ({"security": True} if security else {}))
+
+
+def decode_format(node: Node) -> Format:
+    """Return what the format says; LayoutFault."""
     with _reading(FORMAT, node.data) as fields:
-        return str(fields["cluster_id"])
+        base, rebuilding = int(fields.get("epoch_base", 0)), fields.get("rebuilding", False)
+        return Format(str(fields["cluster_id"]), base, rebuilding is True)
 
 
 def has_security(node: Node) -> bool:
@@ -131,7 +153,7 @@ def decode_producer_ids(node: Node) -> int:
 
 
 def encode_registration(registration: Registration) -> bytes:
-    """The epoch is the znode's own czxid."""
+    """The epoch is the znode's own czxid and the format's `epoch_base`."""
     fields = {
         "directory": registration.directory,
         "endpoints": dict(registration.endpoints),
@@ -140,13 +162,13 @@ def encode_registration(registration: Registration) -> bytes:
     return encode(fields if registration.rack is None else {**fields, "rack": registration.rack})
 
 
-def decode_registration(broker: int, node: Node) -> Registration:
+def decode_registration(broker: int, node: Node, epoch_base: int = 0) -> Registration:
     """LayoutFault."""
     with _reading(broker_path(broker), node.data) as fields:
         endpoints = tuple(sorted((str(name), str(at)) for name, at in fields["endpoints"].items()))
         directory, rack, (oldest, newest) = str(fields["directory"]), fields.get("rack"), fields["protocols"]
         protocols = (int(oldest), int(newest))
-        return Registration(broker, node.stat.czxid, directory, rack, endpoints, protocols)
+        return Registration(broker, epoch_base + node.stat.czxid, directory, rack, endpoints, protocols)
 
 
 def encode_topic(topic: Topic) -> bytes:

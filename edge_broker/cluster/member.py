@@ -38,6 +38,7 @@ from typing import Any
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.cluster.contradiction import contradiction
 from edge_broker.cluster.controller import Controller, out_of_balance
+from edge_broker.cluster.copy_keeper import CopyKeeper
 from edge_broker.cluster.effects import (
     Ask,
     Broke,
@@ -107,6 +108,7 @@ from edge_broker.cluster.zookeeper import (
     Sync,
 )
 from edge_broker.errors import ErrorCode
+from edge_broker.storage.cluster_copy import ClusterCopy
 
 FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
 UNRECORDED_LIFE = 5.0  # the same of what is most likely a copy, or a life that ended before its epoch was recorded
@@ -171,6 +173,7 @@ class ClusterMember:
         self.image = Image(self.ask, self)
         self.controller = Controller(identity.broker, self.ask)
         self.security: SecurityNode | None = None
+        self.copy: CopyKeeper | None = None
         self.forwarding = Forwarding(self.out)
         self._lease = Lease()
         self._timeout_ms = 0
@@ -221,6 +224,17 @@ class ClusterMember:
         """Have users and ACLs be the cluster's; `told` hears of them whenever they are read."""
         self.security = SecurityNode(self.ask, told)
         return self.security
+
+    def keep_copy(self, written: ClusterCopy) -> CopyKeeper:
+        """Keep what only ZooKeeper knows of the topics on this disk, which has `written` now."""
+        self.copy = CopyKeeper(self.ask, self.image, self.out, written)
+        return self.copy
+
+    def copy_kept(self, now_ms: float, *, done: bool) -> None:
+        """As KeepCopy; not `done`: the disk refused it."""
+        self.now_ms = now_ms
+        if self.copy is not None:
+            self.copy.kept(now_ms, done=done)
 
     def ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         """Ask ZooKeeper."""
@@ -330,9 +344,16 @@ class ClusterMember:
         mine = self.identity.cluster
         if isinstance(answer, Node):
             try:
-                self._cluster = decode_format(answer)
+                found = decode_format(answer)
             except LayoutFault as fault:
                 self._contradict(f"{fault}; upgrade this broker, or correct zookeeper.connect")
+                return
+            self._cluster, self.image.epoch_base = found.cluster, found.epoch_base
+            if found.rebuilding:
+                self._contradict(
+                    "the znodes of the ensemble at zookeeper.connect are being rebuilt; let `edge-broker cluster "
+                    "rebuild` come to its end first: nothing here was touched"
+                )
                 return
             if mine and mine != self._cluster:
                 self._contradict(
@@ -384,7 +405,7 @@ class ClusterMember:
         if isinstance(answer, Node) and answer.stat.ephemeral_owner == self.session_id:
             self._has_epoch(answer.stat)
         elif isinstance(answer, Node):
-            found = decode_registration(self.identity.broker, answer)
+            found = decode_registration(self.identity.broker, answer, self.image.epoch_base)
             self._former = _former(self.identity, found)
         elif answer is Failure.NO_NODE:
             self._register()
@@ -402,7 +423,7 @@ class ClusterMember:
 
     def _has_epoch(self, stat: Stat) -> None:
         self.standing, self._waiting_since_ms = Standing.RECORDING, 0.0
-        self.out(Record(stat.czxid, self._cluster))
+        self.out(Record(self.image.epoch_base + stat.czxid, self._cluster))
 
     def recorded(self, epoch: int, now_ms: float) -> None:
         """The data directory has the epoch, synced: from now on entries that name it speak of this disk."""
@@ -422,6 +443,8 @@ class ClusterMember:
                 return  # until brokers change
             self.standing = Standing.SERVING
             self._look_at_protocols()
+        if self.copy is not None:
+            self.copy.read_again()
         self._look_at_gone()
         self._reconcile()
 
@@ -669,6 +692,8 @@ class ClusterMember:
         if self.standing is not Standing.SERVING:
             return
         self._tick_partitions()
+        if self.copy is not None:
+            self.copy.tick(self.identity.epochs[-1], now_ms)
         self.forwarding.tick(now_ms, self.ledger_leader)
         if self.leaving:
             if now_ms >= self._leave_due_ms:

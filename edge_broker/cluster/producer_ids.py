@@ -16,8 +16,9 @@ Behind a lost connection a block may be taken that nobody was told of. It is nob
 or the change was not done and comes too late, as its version has gone.
 
 A block begins at the greatest of three numbers: the znode's next id, the end of what this broker was given, and
-BLOCK_IDS times the zxid that wrote the znode. A client that deletes or forges the znode cannot lower that zxid: each
-write has a greater one, and a block ends at BLOCK_IDS times the zxid that takes it at most.
+BLOCK_IDS times the zxid that wrote the znode, as an epoch. A client that deletes or forges the znode cannot lower that
+zxid: each write has a greater one, and a block ends at BLOCK_IDS times the zxid that takes it at most. In a rebuilt
+cluster zxids begin again, and the format's `epoch_base` makes epochs of them.
 
 Known limit: an ensemble that is set back or replaced may repeat zxids. Then this broker still gives no id that it was
 given, or that a log of it knows (handlers/init_producer_id.py). It does not know what only other brokers were given.
@@ -46,8 +47,10 @@ Told = Callable[[range | None], None]
 class ProducerIds:
     """What this broker takes; `unreadable` hears of a znode that gives no ids."""
 
-    def __init__(self, ask: AskThen, unreadable: Callable[[LayoutFault], None]) -> None:
-        self._ask, self._unreadable = ask, unreadable
+    def __init__(
+        self, ask: AskThen, unreadable: Callable[[LayoutFault], None], epoch_base: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._ask, self._unreadable, self._epoch_base = ask, unreadable, epoch_base
         self._waiting: deque[Told] = deque()
         self._seen = 0  # no id below is given, whatever the znode says
 
@@ -80,7 +83,8 @@ class ProducerIds:
 
     def _take_behind(self, node: Node) -> None:
         try:
-            first = max(decode_producer_ids(node), self._seen, node.stat.mzxid * BLOCK_IDS)
+            written = self._epoch_base() + node.stat.mzxid
+            first = max(decode_producer_ids(node), self._seen, written * BLOCK_IDS)
             if first + BLOCK_IDS > IDS_END:
                 raise LayoutFault(PRODUCER_IDS, "has no producer ids left")
         except LayoutFault as fault:

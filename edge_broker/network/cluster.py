@@ -7,7 +7,7 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 |---|---|
 | Ask | zookeeper.py |
 | Send | replica_link.py and asking_link.py, for each broker that is spoken to |
-| Record | the worker `files` |
+| Record, KeepCopy | the worker `files` |
 | Contradicts | the sentence is logged, and the process ends |
 | of logs | replicas.py |
 | Leads, Resigned | group coordinators, who waits |
@@ -46,7 +46,7 @@ from edge_broker.cluster.messages import EntriesTaken, Message, ReplicaFetch
 from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId, Registration
 from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.listeners import inter_broker_listener
 from edge_broker.network.asking_link import AskingLink
 from edge_broker.network.broker_link import BrokerLink, Owner
@@ -63,6 +63,8 @@ from edge_broker.network.replica_link import Bounds, ReplicaLink
 from edge_broker.network.replicas import Replicas
 from edge_broker.network.zookeeper import Credentials, KazooSession
 from edge_broker.protocol.crc import crc32c
+from edge_broker.storage.cluster_copy import FILE as COPY
+from edge_broker.storage.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -141,6 +143,7 @@ class ClusterShell:
         self._carriers = self._table()
         self._making = LedgerMaking(broker)
         self.member.forwarding.journal = JournalOf(broker)
+        self.member.keep_copy(self._read_copy())
         broker.join(self.cluster)
         self._credentials = credentials(config)
         if self._credentials is not None:
@@ -165,6 +168,7 @@ class ClusterShell:
             effects.Ask: lambda effect: self._zookeeper.ask(effect.token, effect.request),
             effects.Send: self._send,
             effects.Record: self._record,
+            effects.KeepCopy: self._keep_copy,
             effects.Contradicts: lambda effect: self._failed(effect.sentence),
             effects.OpenLog: replicas.open,
             effects.RemoveLog: replicas.remove,
@@ -412,6 +416,34 @@ class ClusterShell:
             return Reply(None)
 
         self._broker.effects.start(Do(partial(self._broker.store.register, epoch, cluster), recorded, failed))
+
+    def _read_copy(self) -> ClusterCopy:
+        """What the disk has of the cluster's topics; a damaged copy is written again once this broker is a member."""
+        try:
+            return read_cluster_copy(self._broker.store.fs, self._broker.store.data_dir)
+        except FileNotFoundError:
+            return ClusterCopy()
+        except (StorageFault, OSError) as fault:
+            log_line("warning", "cluster_copy_unreadable", error=fault, action="none, it is written again")
+            return ClusterCopy()
+
+    def _keep_copy(self, effect: effects.KeepCopy) -> None:
+        store, notes = self._broker.store, self._broker.notes
+
+        def kept(_: object) -> Outcome:
+            notes.pop(COPY, None)
+            self.turn(lambda at_ms: self.member.copy_kept(at_ms, done=True))
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            action = "make space, or see to the disk; it is tried again every 10 s"
+            self._log.line("error", "cluster_copy_write_failed", error=error, action=action)
+            notes[COPY] = [f"{COPY}: the copy of the cluster's topics, for a rebuild, cannot be written ({error})"]
+            self.turn(lambda at_ms: self.member.copy_kept(at_ms, done=False))
+            return Reply(None)
+
+        work = partial(write_cluster_copy, store.fs, store.data_dir, effect.copy)
+        self._broker.effects.start(Do(work, kept, failed))
 
     def _stray(self, effect: effects.Stray) -> None:
         topic, topic_id = effect

@@ -14,6 +14,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from edge_broker.storage.cluster_copy import read_cluster_copy
+from edge_broker.storage.filesystem import ReadOnlyDisk
 from tests.conformance.test_java import PRODUCER, QUICK_START, QUIET
 from tests.support import runtimes
 from tests.support.board_cluster import BoardCluster
@@ -256,6 +258,7 @@ def test_partitions_are_added_and_topics_deleted(cluster: BoardCluster, topic: s
     written = Written(cluster, topic)
     written.write(200, "five")
     assert len({partition for partition, _ in written.end().values()}) == 5
+    wait_until(lambda: all(copied_partitions(board, topic) == 5 for board in cluster.boards), WAIT_S, "all know of it")
     for gone in cluster.admin.delete_topics([topic]).values():
         gone.result(CALL_S)
     wait_until(
@@ -263,6 +266,18 @@ def test_partitions_are_added_and_topics_deleted(cluster: BoardCluster, topic: s
         WAIT_S,
         "no files are left",
     )
+    wait_until(lambda: all(copied_deletion(board, topic) for board in cluster.boards), WAIT_S, "all know that it went")
+
+
+def copied_partitions(board: EdgeBroker, topic: str) -> int:
+    """How many partitions a topic has by the copy of what ZooKeeper knows; 0: the copy has no such topic."""
+    topics = read_cluster_copy(ReadOnlyDisk(), str(board.data_dir)).topics
+    return next((len(each.replicas) for each in topics if each.name == topic), 0)
+
+
+def copied_deletion(board: EdgeBroker, topic: str) -> bool:
+    copy = read_cluster_copy(ReadOnlyDisk(), str(board.data_dir))
+    return any(each.name == topic for each in copy.deletions) and not copied_partitions(board, topic)
 
 
 async def restart_each(cluster: BoardCluster, stop: asyncio.Event) -> None:

@@ -211,7 +211,7 @@ class Process:
             self.later(self.board.sync_ms(), partial(self._remove, *effect))
         elif isinstance(effect, effects.Contradicts) and "broker.id" in effect.sentence:
             self.board.refused(effect.sentence)
-        elif isinstance(effect, effects.Contradicts | effects.Forward | effects.Forget) or (
+        elif isinstance(effect, effects.Contradicts | effects.Forward | effects.Forget | effects.KeepCopy) or (
             isinstance(effect, effects.Stray) and effect.topic_id not in self.world.forgotten
         ):
             raise AssertionError(f"board {self.board.number}: {effect}")

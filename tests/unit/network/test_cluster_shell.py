@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import Counter
 from contextlib import suppress
 from itertools import count
@@ -13,15 +14,18 @@ import pytest
 
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.broker.follower_fetches import FetchSession, FollowerFetches, Waiting
-from edge_broker.cluster.effects import Advance, Broke, Left, Send, StartAnew, Stray
+from edge_broker.cluster.effects import Advance, Broke, KeepCopy, Left, Send, StartAnew, Stray
 from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, ReplicaFetch
 from edge_broker.cluster.partition import Settings
 from edge_broker.cluster.state import InSyncReplica, PartitionId, Registration
 from edge_broker.config import read_config
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.network import cluster
 from edge_broker.network.cluster import NEVER_MS, ClusterShell, asked_session_ms, leave_ms_max, member_settings
 from edge_broker.network.log_lines import LimitedLog
+from edge_broker.storage.cluster_copy import ClusterCopy
+from edge_broker.testing.disk import SimulatedDisk
+from tests.support.storage import failing
 
 P0, P1 = PartitionId("t", 0), PartitionId("t", 1)
 SET = {
@@ -317,3 +321,42 @@ def test_a_shell_says_why_only_a_new_process_comes_back_into_the_cluster() -> No
     assert "ZooKeeper has ended" in shell.outside
     shell._zookeeper.client_died, shell._ticking = False, SimpleNamespace(done=lambda: True)
     assert "no tick" in shell.outside
+
+
+def test_a_copy_that_the_disk_refuses_is_named_until_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    shell, disk, told = a_shell(), SimulatedDisk(1), list[bool]()
+    disk.make_directory("/data")
+    shell._broker = SimpleNamespace(
+        clock=SimpleNamespace(boot_ms=lambda: 7.0),
+        store=SimpleNamespace(fs=disk, data_dir="/data"),
+        notes={},
+        effects=SimpleNamespace(start=carry_out_work),
+    )
+    shell.member.copy_kept = lambda _, *, done: told.append(done)
+    disk.fault = failing("write", number=errno.ENOSPC)
+    shell._keep_copy(KeepCopy(ClusterCopy(7)))
+    assert "cluster_copy_write_failed" in capsys.readouterr().err
+    assert "cannot be written" in shell._broker.notes["cluster-copy"][0]
+    disk.fault = None
+    shell._keep_copy(KeepCopy(ClusterCopy(7)))
+    assert (told, shell._broker.notes) == ([False, True], {})
+    assert shell._read_copy() == ClusterCopy(7)
+
+
+def carry_out_work(work: Any) -> None:
+    try:
+        result = work.work()
+    except StorageFault as error:  # as the dispatcher does
+        work.failed(error)
+    else:
+        work.then(result)
+
+
+@pytest.mark.parametrize("data", [None, b"drupelet cluster-copy 1 00000000\nas-of 1\n", b"\xff"])
+def test_a_disk_without_a_copy_or_with_a_damaged_one_begins_one(data: bytes | None) -> None:
+    shell, disk = a_shell(), SimulatedDisk(1)
+    disk.make_directory("/data")
+    if data is not None:
+        disk.put("/data/cluster-copy", data)
+    shell._broker.store = SimpleNamespace(fs=disk, data_dir="/data")
+    assert shell._read_copy() == ClusterCopy()
