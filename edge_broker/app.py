@@ -556,6 +556,7 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: Sequence[Worker
     for worker in workers:
         worker.close()
     enter(None)  # nothing else runs
+    dispatcher.audit_log.end_window()
     store = dispatcher.broker.store
     store.look(dispatcher.broker.clock.look())
     store.close()

@@ -1,21 +1,52 @@
 """The file of users and ACLs as a command opens it.
 
-Lives here: that, waiting for another command, and for the cluster where a board is a member of one. Must never come
-in: what the commands do.
+Lives here: that, who runs the command for the security log, waiting for another command, and for the cluster where a
+board is a member of one. Must never come in: what the commands do.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from drupelet.errors import CommandFailed, ConfigurationError, reason
+from drupelet.log_lines import value_text
 from edge_broker.clock import SystemClock
+from edge_broker.security.changes import COMMAND, Author
 from edge_broker.security.state import Wanted
 from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.security_log import FAILED_EVENT, SecurityLog
 from edge_broker.storage.security_store import SecurityStore
 
 LOOKS_MAX = 200
+NO_LOGIN_UID = 2**32 - 1
+
+
+def author() -> Author:
+    """Return who runs this command: its uid, the user of sudo, and the uid that logged in, as the kernel has it."""
+    found: dict[str, object] = {**COMMAND, "uid": os.getuid()}
+    if sudo_user := os.environ.get("SUDO_USER"):
+        found["sudo_user"] = sudo_user[:256]
+    try:
+        with open("/proc/self/loginuid", encoding="ascii") as file:
+            login_uid = int(file.read())
+    except (OSError, ValueError):  # a kernel without audit
+        return found
+    return found if login_uid == NO_LOGIN_UID else {**found, "login_uid": login_uid}
+
+
+class _Unlogged:
+    """Prints the events that the security log could not take: the command has no other log."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def __call__(self, _level: str, event: str, fields: Mapping[str, object]) -> None:
+        pairs = " ".join(f"{name}={value_text(value)}" for name, value in fields.items())
+        self._lines.append(f"edge-broker: {event} {pairs}")
+        if event == FAILED_EVENT:
+            print(*self._lines, sep="\n", file=sys.stderr)
 
 
 def open_store(data_dir: str, *, make: bool) -> SecurityStore:
@@ -29,7 +60,9 @@ def open_store(data_dir: str, *, make: bool) -> SecurityStore:
         print(f"{data_dir} is new: no broker has served it yet", file=sys.stderr)
     if not os.path.isdir(data_dir):
         raise ConfigurationError(f"--data-dir {data_dir} is no directory: name the one that the broker serves")
-    store = SecurityStore.open(disk, data_dir, clock.new_bytes, clock.pause)
+    log = SecurityLog(disk, data_dir, clock.wall_ms)
+    log.echo = _Unlogged()
+    store = SecurityStore.open(disk, data_dir, clock.new_bytes, clock.pause, log)
     if store.state.damage:
         raise CommandFailed(f"users and ACLs cannot be read: {store.state.damage}")
     if store.state.exposed:

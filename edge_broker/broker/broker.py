@@ -32,6 +32,7 @@ from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.cleaner import LogCleaner
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.scrub import Scrubber
+from edge_broker.storage.security_log import SecurityLog
 from edge_broker.storage.security_store import SecurityStore
 from edge_broker.storage.segment import WouldBlockError
 from edge_broker.storage.store import LogStore
@@ -69,14 +70,15 @@ class Broker:
         )
         self.effects = Effects()
         self.rights = Rights(configured_authorizer(config), self.effects)
+        self.security_log = SecurityLog(store.fs, store.data_dir, clock.wall_ms)
         self.security = Security(
-            SecurityStore.open(store.fs, store.data_dir, clock.new_bytes, clock.pause),
+            SecurityStore.open(store.fs, store.data_dir, clock.new_bytes, clock.pause, self.security_log),
             self.effects,
             self.rights.authorizer,
             has_super_users=bool(config.super_users),
         )
         record = LogInRecord(store.fs, store.data_dir, clock, self.effects)
-        self.log_ins = LogIns(config, clock, self.security, self.effects, record)
+        self.log_ins = LogIns(config, clock, self.security, self.effects, record, self.security_log)
         self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}

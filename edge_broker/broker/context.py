@@ -40,6 +40,11 @@ class Session:
         """Whether somebody has logged in, by a certificate or by SASL."""
         return self.principal != ANONYMOUS
 
+    @property
+    def author(self) -> dict[str, object]:
+        """Who makes a change by this session, as the security log names it."""
+        return {"principal": self.principal, "host": self.host}
+
 
 class RequestContext(NamedTuple):
     """Who asked: `token` is unique per request, `api_version` the version of request and response."""

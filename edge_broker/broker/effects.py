@@ -15,7 +15,7 @@
 | FREED name | lets the first request go on that waits for this topic name |
 | NOTE sentence | logs it |
 | END_SESSIONS users | closes the connections of these users |
-| AUDIT (event, fields) | logs it, unless there were many of its kind just now |
+| AUDIT audited | logs it, or counts it among many of its event and source |
 
 Lives here: the queue. Must never come in: how an effect is applied (network/dispatcher.py).
 """
@@ -23,9 +23,9 @@ Lives here: the queue. Must never come in: how an effect is applied (network/dis
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from edge_broker.broker.checking import Checking
@@ -54,6 +54,19 @@ class Effect(IntEnum):
 
 
 _APPENDED, _SYNC = Effect.APPENDED, Effect.SYNC
+
+
+class Audited(NamedTuple):
+    """A line of the log that a client has brought about.
+
+    `source` is who did, empty where `fields` say it by `principal` or `host`. A `tally` has one number: how many lines
+    of this event and source are counted only, which may still grow; then this is none of them.
+    """
+
+    event: str
+    fields: Mapping[str, object]
+    source: str = ""
+    tally: list[int] | None = None
 
 
 class Effects:
@@ -113,8 +126,12 @@ class Effects:
         self.left.extend((Effect.NOTE, sentence) for sentence in sentences)
 
     def audit(self, event: str, **fields: object) -> None:
-        """Somebody was let in, denied something, or changed who may do what; no secret is among the fields."""
-        self.left.append((Effect.AUDIT, (event, fields)))
+        """A client was let in or denied something; no secret is among the fields."""
+        self.audited(Audited(event, fields))
+
+    def audited(self, audited: Audited) -> None:
+        """The same, with a source of its own or a tally."""
+        self.left.append((Effect.AUDIT, audited))
 
     def end_sessions(self, users: frozenset[str]) -> None:
         """These users are gone, and their connections with them."""

@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_broker.broker.effects import Audited
+from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.security.changes import Event
 from edge_broker.security.principals import USER
 from edge_broker.security.sasl import Login, Trial
 from edge_broker.security.scram import ITERATIONS_MIN, MECHANISMS, Find, Found, LogInFailed, false_credential
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from edge_broker.clock import Clock
     from edge_broker.config import BrokerConfig
     from edge_broker.listeners import Listener
+    from edge_broker.storage.security_log import SecurityLog
 
 NAME_CHARACTERS_LOGGED = 256
 OTHER = "other"
@@ -45,7 +49,13 @@ class LogIns:
     """
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, security: Security, effects: Effects, record: LogInRecord
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        security: Security,
+        effects: Effects,
+        record: LogInRecord,
+        log: SecurityLog,
     ) -> None:
         self.succeeded: Counter[tuple[str, str]] = Counter()
         self.failed: Counter[tuple[str, str]] = Counter()
@@ -56,6 +66,9 @@ class LogIns:
         self._security = security
         self._effects = effects
         self._record = record
+        self._log = log
+        self._admins: list[Event] = []
+        self._is_writing = False
         self._secret = clock.new_bytes(SECRET_BYTES)  # until the store has one; it has no users then
         self._iterations_of: SecurityState | None = None
         self._iterations = _iterations([])
@@ -112,31 +125,62 @@ class LogIns:
         session.principal = USER + user
         self.succeeded[session.listener, login.mechanism] += 1
         self._record.add(user, self._security.state)
-        self._effects.audit(
+        self._note(
             event, principal=session.principal, host=session.host, mechanism=login.mechanism, listener=session.listener
         )
 
-    def changed(self, session: Session, user: str, mechanism: str, *, removed: bool) -> None:
-        """Note that somebody has changed the credentials of a user."""
-        self._effects.audit(
-            "credential-removed" if removed else "credential-set",
+    def came_by_certificate(self, session: Session) -> None:
+        """Note that a client is somebody by its certificate."""
+        self._note(
+            "log-in",
             principal=session.principal,
             host=session.host,
-            user=user[:NAME_CHARACTERS_LOGGED],
-            mechanism=mechanism,
+            client=session.peer,
+            listener=session.listener,
+            by="certificate",
         )
 
+    def _note(self, event: str, **fields: object) -> None:
+        """Note a log-in: of a super user always, in a file that others cannot fill."""
+        if fields["principal"] not in self._config.super_users:
+            self._effects.audit(event, **fields)
+            return
+        self._admins.append((event, fields))
+        if not self._is_writing:
+            self._write_admins()
+
+    def _write_admins(self) -> None:
+        self._is_writing = True
+        events, self._admins = self._admins, []
+
+        def over() -> None:
+            self._is_writing = False
+
+        def written(_: object) -> Outcome:
+            if self._admins:
+                self._write_admins()
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            raise error  # the log keeps what it cannot write, and raises nothing of the disk's
+
+        self._effects.start(Do(lambda: self._log.write_admins(events), written, failed, over=over))
+
     def refused(self, session: Session, mechanism: str, user: str, reason: str) -> None:
-        """Count and note a log-in that failed; of what the client sent only names are among it."""
+        """Count and note a log-in that failed; of what the client sent only names are among it.
+
+        Guesses at a user that exists have a source of their own, so that guesses at other names hide none.
+        """
         self.failed[session.listener, mechanism if mechanism in SASL_MECHANISMS else OTHER] += 1
-        self._effects.audit(
-            "log-in-failed",
-            user=user[:NAME_CHARACTERS_LOGGED],
-            host=session.host,
-            mechanism=mechanism[:NAME_CHARACTERS_LOGGED],
-            listener=session.listener,
-            reason=reason,
-        )
+        fields = {
+            "user": user[:NAME_CHARACTERS_LOGGED],
+            "host": session.host,
+            "mechanism": mechanism[:NAME_CHARACTERS_LOGGED],
+            "listener": session.listener,
+            "reason": reason,
+        }
+        source = f"{USER}{user} from {session.host}" if user in self._security.state.users else session.host
+        self._effects.audited(Audited("log-in-failed", fields, source))
 
 
 def _iterations(held: Sequence[Credentials]) -> _Iterations:

@@ -13,13 +13,12 @@ belongs to the broker itself (topics.py). Source: Kafka's AuthHelper.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
-from itertools import islice
 from typing import TYPE_CHECKING
 
+from edge_broker.broker.effects import Audited
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
-from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Operation, ResourceType
+from edge_broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from edge_broker.security.authorizer import OPERATIONS, Authorizer
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ class Rights:
         self.denials: Counter[str] = Counter()
         self._effects = effects
         self._noted = (0, 0)  # the request that was denied something last, by its token, and how often
+        self._tally = [0]  # of that request: the denials that have no line
 
     def may(
         self,
@@ -112,19 +112,11 @@ class Rights:
             return 0
         return self.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
-    def changed(self, context: RequestContext, event: str, acls: Collection[AclBinding]) -> None:
-        """Note that somebody has changed what may be done: NOTED_MAX ACLs as they are, the others by their number."""
-        session = context.session
-        who = {"principal": session.principal, "host": session.host}
-        for acl in islice(acls, NOTED_MAX):
-            self._effects.audit(event, **who, acl=str(acl)[:512])
-        if len(acls) > NOTED_MAX:
-            self._effects.audit(event, **who, more=len(acls) - NOTED_MAX)
-
     def denied(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Count that somebody asked for what he may not do, and note it, NOTED_MAX times of one request.
 
-        To write, or leave out, a line for each of the 50,000 names that fit into one would hold the loop for 0.3 s.
+        The others are summed: to write, or leave out, a line for each of the 50,000 names that fit into one request
+        would hold the loop for 0.3 s.
         """
         session = context.session
         self.denials[session.listener] += 1
@@ -132,6 +124,11 @@ class Rights:
         noted = noted + 1 if token == context.token else 1
         self._noted = context.token, noted
         if noted > NOTED_MAX:
+            if noted == NOTED_MAX + 1:
+                self._tally = [0]
+                who = {"principal": session.principal, "host": session.host}
+                self._effects.audited(Audited("denied", who, tally=self._tally))
+            self._tally[0] += 1
             return
         self._effects.audit(
             "denied",

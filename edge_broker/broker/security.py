@@ -14,15 +14,13 @@ Lives here: the state that holds now. Must never come in: files (storage/securit
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError
-from edge_broker.broker.log_ins import NAME_CHARACTERS_LOGGED
 from edge_broker.broker.outcome import Do, Outcome, Park, Reply, Steps
-from edge_broker.broker.rights import NOTED_MAX
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.security.acls import Acls
+from edge_broker.security.changes import COMMAND, Author
 from edge_broker.security.state import NOT_READ_YET, SecurityState
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ class Security:
         """Go by the cluster's users and ACLs from now on; `note` gets what a person should know of it."""
         from edge_broker.broker.shared_security import SharedSecurity  # noqa: PLC0415 - for a cluster alone
 
-        self._shared = SharedSecurity(self._store, self._effects, cluster, self._use, note)
+        self._shared = SharedSecurity(self._store, self._effects, cluster, self.apply, note)
 
     @property
     def known(self) -> bool:
@@ -68,7 +66,8 @@ class Security:
     @property
     def notes(self) -> list[str]:
         """What a person should know, a sentence each: of ACLs that nobody asks, and of a file that others may read."""
-        found = [sentence for sentence in (self._without_effect, self._without_anybody, self.state.exposed) if sentence]
+        sentences = self._without_effect, self._without_anybody, self.state.exposed, self._store.log_problem
+        found = [sentence for sentence in sentences if sentence]
         return found + (self._shared.notes if self._shared is not None else [])
 
     @property
@@ -92,32 +91,33 @@ class Security:
         )
 
     def change(
-        self, edit: Edit, then: Callable[[], Outcome], failed: Callable[[Exception], Outcome], token: int = NO_TOKEN
+        self,
+        edit: Edit,
+        then: Callable[[], Outcome],
+        failed: Callable[[Exception], Outcome],
+        token: int = NO_TOKEN,
+        author: Author = COMMAND,
     ) -> Outcome:
         """Change the state by `edit`, which may raise a Refusal; `then` once that is synced and holds, else `failed`.
 
         `edit` runs in a worker, on the newest state, perhaps several times, and must touch nothing else. `token` is the
-        request's, which is answered by what they make.
+        request's, which is answered by what they make; the security log names `author`.
         """
         if self._shared is not None:
             self._shared.change(
-                edit, lambda: self._answer(token, then()), lambda error: self._answer(token, failed(error))
+                edit,
+                lambda: self._answer(token, then()),
+                lambda error: self._answer(token, failed(error)),
+                author=author,
             )
             return Park(keeps=True)
-        return Do(lambda: _indexed(self._store.change(edit)), lambda found: self._applied(found, then), failed)
+        return Do(lambda: _indexed(self._store.change(edit, author)), lambda found: self._applied(found, then), failed)
 
     def _answer(self, token: int, outcome: Outcome) -> None:
         assert isinstance(outcome, Reply | Steps), outcome
         response = outcome if isinstance(outcome, Steps) else outcome.response
         if response is not None:
             self._effects.answer(token, response)
-
-    def _use(self, state: SecurityState, acls: Acls, *, by: str = "") -> None:
-        """What the cluster says holds; `by` is who has changed it, where that is not written down."""
-        before = self.state
-        self.apply(state, acls)
-        if by and not before.damage and before != state:
-            self._note_changed(before, state, by)
 
     def look(self) -> Outcome:
         """See whether another process has changed the file."""
@@ -139,28 +139,8 @@ class Security:
         self._looking = False
 
     def _changed_elsewhere(self, found: Indexed) -> Outcome:
-        before, after = self.state, found[0]
         self.apply(*found)
-        self._note_changed(before, after, "command")
         return Reply(None)
-
-    def _note_changed(self, before: SecurityState, after: SecurityState, by: str) -> None:
-        """Note how much a command or another broker has changed, and NOTED_MAX changes of each kind."""
-        names = before.users.keys() | after.users.keys()
-        users = {name for name in names if before.users.get(name) != after.users.get(name)}
-        added, removed = after.acls - before.acls, before.acls - after.acls
-        self._effects.audit(
-            f"changed-by-{by.replace(' ', '-')}",
-            acls_added=len(added),
-            acls_removed=len(removed),
-            users_changed=len(users),
-        )
-        for event, acls in (("acl-added", added), ("acl-removed", removed)):
-            for acl in islice(acls, NOTED_MAX):
-                self._effects.audit(event, by=by, acl=str(acl)[:512])
-        for user in islice(users, NOTED_MAX):
-            event = "credential-set" if user in after.users else "credential-removed"
-            self._effects.audit(event, by=by, user=user[:NAME_CHARACTERS_LOGGED])
 
     def _applied(self, found: Indexed, then: Callable[[], Outcome]) -> Outcome:
         self.apply(*found)

@@ -32,6 +32,7 @@ from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.cluster.security_node import Found, Standing
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.security.acls import Acls
+from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author
 from edge_broker.security.state import NOT_READ_YET, OWN, SecurityState, Wanted, decode_znode, difference, encode_znode
 
 if TYPE_CHECKING:
@@ -52,14 +53,13 @@ _WRONG = {
 
 Edit = Callable[[SecurityState], SecurityState]
 NOTHING = Wanted()
-COMMAND, ELSEWHERE = "command", "another broker"
 
 
 class Use(Protocol):
     """Who goes by what holds."""
 
-    def __call__(self, state: SecurityState, acls: Acls, *, by: str = "") -> None:
-        """This holds from now on; `by` says who has changed it, where that is still to be written down."""
+    def __call__(self, state: SecurityState, acls: Acls) -> None:
+        """This holds from now on."""
 
 
 class _Taken(NamedTuple):
@@ -81,10 +81,11 @@ class _Change:
         then: Callable[[], None],
         refused: Callable[[Exception], None],
         done: Wanted,
+        author: Author,
         *,
         restores: bool,
     ) -> None:
-        self.edit, self.done, self.restores = edit, done, restores
+        self.edit, self.done, self.author, self.restores = edit, done, author, restores
         self._then, self._refused = then, refused
         self.over, self.tries = False, 0
 
@@ -198,10 +199,10 @@ class SharedSecurity:
             return _Taken(state, acls, unkept=str(fault))
         return _Taken(state, acls, aside=aside, unkept=self._keep(state, own, NOTHING))
 
-    def _keep(self, state: SecurityState, own: SecurityState, done: Wanted) -> str:
+    def _keep(self, state: SecurityState, own: SecurityState, done: Wanted, author: Author = ANOTHER_BROKER) -> str:
         """In a worker: have the copy written; why it could not be, or nothing."""
         try:
-            self._store.keep_copy(state, own, done)
+            self._store.keep_copy(state, own, done, author)
         except StorageFault as fault:
             return str(fault)
         return ""
@@ -224,14 +225,14 @@ class SharedSecurity:
             )
         if not taken.takes_over and not taken.unkept:
             self._own = SecurityState()
-        self._hold(taken.state, taken.acls, ELSEWHERE)
+        self._hold(taken.state, taken.acls)
 
     def _refused_own(self, error: Exception) -> None:
         self._note(f"users and ACLs of this board could not be given to its cluster: {error}")
 
-    def _hold(self, state: SecurityState, acls: Acls, by: str) -> None:
+    def _hold(self, state: SecurityState, acls: Acls) -> None:
         self._state, self._damaged = state, ""
-        self._use(state, acls, by=by)
+        self._use(state, acls)
 
     def _close(self, why: str) -> None:
         """Nobody has any rights, until it is mended."""
@@ -254,10 +255,11 @@ class SharedSecurity:
         refused: Callable[[Exception], None],
         done: Wanted = NOTHING,
         *,
+        author: Author = COMMAND,
         restores: bool = False,
     ) -> None:
         """Change the cluster's state by `edit`; `then` once that holds here, else `refused`. As Security.change."""
-        change = _Change(edit, then, refused, done, restores=restores)
+        change = _Change(edit, then, refused, done, author, restores=restores)
         if self._damaged and not restores:
             change.end(self._closed())
             return
@@ -300,7 +302,9 @@ class SharedSecurity:
             return before, b""
         step = RESTORED if change.restores else 1
         after = after._replace(generation=before.generation + step)
-        return after, encode_znode(after)
+        data = encode_znode(after)
+        self._store.log_intent(before, after, change.author)
+        return after, data
 
     def _send(self, change: _Change, found: Found, before: SecurityState, after: SecurityState, data: bytes) -> None:
         if self._found is not found or change not in self._changes:
@@ -326,7 +330,7 @@ class SharedSecurity:
         """It holds: have the copy written, then go by it."""
 
         def keep() -> _Taken:
-            unkept = self._keep(after, self._own, change.done)
+            unkept = self._keep(after, self._own, change.done, change.author)
             return _Taken(after, Acls(after.acls), unkept=unkept)
 
         def done(taken: _Taken) -> Outcome:
@@ -335,7 +339,7 @@ class SharedSecurity:
             if not taken.unkept:
                 self._own = SecurityState()
             if self._found is found:
-                self._hold(taken.state, taken.acls, COMMAND if change.done != NOTHING else "")
+                self._hold(taken.state, taken.acls)
             self._end(change, None)
             return Reply(None)
 

@@ -91,9 +91,6 @@ def alter_user_scram_credentials(
             refused[name] = Refusal(
                 ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
             )
-        for name, (mechanism, credential) in wanted.items():
-            if name not in missing:
-                broker.log_ins.changed(context.session, name, mechanism.name, removed=credential is None)
         return Steps(_answer(names, refused))
 
     def failed(error: Exception) -> Outcome:
@@ -101,7 +98,7 @@ def alter_user_scram_credentials(
 
     if not wanted:
         return Steps(_answer(names, refused))
-    return broker.security.change(edit, then, failed, context.token)
+    return broker.security.change(edit, then, failed, context.token, context.session.author)
 
 
 def _checked(one: Alteration) -> tuple[Mechanism, ScramCredential | None]:

@@ -67,13 +67,12 @@ def create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequ
         return state.with_acls(state.acls | frozenset(wanted.values()))
 
     def then() -> Outcome:
-        broker.rights.changed(context, "acl-added", wanted.values())
         return Steps(_answer(request, refused))
 
     def failed(error: Exception) -> Outcome:
         return Steps(_answer(request, refused | dict.fromkeys(wanted, refusal_of(error))))
 
-    return broker.security.change(edit, then, failed, context.token)
+    return broker.security.change(edit, then, failed, context.token, context.session.author)
 
 
 def _acl(asked: AclCreation) -> AclBinding:

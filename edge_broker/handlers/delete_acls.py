@@ -62,13 +62,12 @@ def delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequ
         return state.with_acls(state.acls - removed)
 
     def then() -> Outcome:
-        broker.rights.changed(context, "acl-removed", removed)
         return Steps(_answer(count, found, refused))
 
     def failed(error: Exception) -> Outcome:
         return Steps(_answer(count, {}, refused | dict.fromkeys(wanted, refusal_of(error))))
 
-    return broker.security.change(edit, then, failed, context.token)
+    return broker.security.change(edit, then, failed, context.token, context.session.author)
 
 
 def _answer(count: int, found: Mapping[int, list[AclBinding]], refused: Mapping[int, Refusal]) -> Taken:

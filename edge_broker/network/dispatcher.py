@@ -20,11 +20,12 @@ from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
+from edge_broker.network.audit_log import AuditLog
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
 from edge_broker.network.checks import Checks
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection, Exchange
 from edge_broker.network.large import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
-from edge_broker.network.log_lines import LimitedLog, log_line
+from edge_broker.network.log_lines import log_line
 from edge_broker.network.logins import Logins
 from edge_broker.network.offline_partitions import OfflinePartitions
 from edge_broker.network.passwords import Passwords, Waiting
@@ -155,7 +156,8 @@ class Dispatcher:
         self._moved: dict[PartitionLog, None] = {}
         self.logins = Logins(broker, loop)
         self._passwords = Passwords()
-        self._audit_log = LimitedLog(loop.time)
+        self.audit_log = AuditLog(loop)
+        broker.security_log.echo = lambda level, event, fields: log_line(level, event, **fields)
         self._appliers: dict[Effect, Callable[[Any], None]] = {
             Effect.APPENDED: self._appended,
             Effect.SYNC: self.syncer.sync_awaited,
@@ -169,7 +171,7 @@ class Dispatcher:
             Effect.ANSWER: self._answer,
             Effect.FREED: self._free_soon,
             Effect.NOTE: lambda sentence: log_line("warning", "note", text=sentence),
-            Effect.AUDIT: self._audit,
+            Effect.AUDIT: self.audit_log.add,
             Effect.END_SESSIONS: self.logins.end,
         }
         self.turns = Turns(loop.call_soon, broker.clock.cpu_seconds, self._may_begin)
@@ -586,10 +588,6 @@ class Dispatcher:
             else:
                 moved, self._moved = self._moved, {}
                 self._wake(moved)
-
-    def _audit(self, audited: tuple[str, dict[str, object]]) -> None:
-        event, fields = audited
-        self._audit_log.line("info", event, **fields)
 
     def _start(self, outcome: Outcome) -> None:
         self._run(Call(None, None, 0, 0, NO_TOKEN), lambda: outcome)

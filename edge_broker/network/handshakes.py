@@ -105,10 +105,8 @@ class Handshakes:
 
         self._worker.submit(work, done)
 
-    def end(self, transport: TlsTransport, why: str = "", principal: str = "") -> None:
-        """A handshake is over, with a sentence when it has failed; said again, nothing. Who showed a certificate has
-        logged in.
-        """
+    def end(self, transport: TlsTransport, why: str = "") -> None:
+        """A handshake is over, with a sentence when it has failed; said again, nothing."""
         if self._begun.pop(transport, None) is None:
             return
         if why:
@@ -116,8 +114,6 @@ class Handshakes:
             self._log.line("warning", "handshake-failed", client=_client(transport), reason=why)
             return
         self.complete += 1
-        if principal:
-            self._log.line("info", "log-in", client=_client(transport), principal=principal, by="certificate")
 
     def refuse(self) -> None:
         """End all that are under way: the broker stops."""

@@ -37,6 +37,8 @@ class Logins:
     def opened(self, connection: Connection) -> None:
         """A connection has come: where its listener has log-ins it has LOGIN_S for one."""
         session = connection.session
+        if session.known:
+            self._broker.log_ins.came_by_certificate(session)
         self._broker.log_ins.begin(session, self._broker.listeners.get(session.listener))
         if session.login is not None:
             timer = self._loop.call_later(LOGIN_S, self._late, connection)

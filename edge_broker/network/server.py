@@ -183,6 +183,8 @@ class Server:
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._dispatcher.logins.opened(connection)
+        if connection.session.known:
+            self._dispatcher.apply()
         return True
 
     def _displace(self, other: Connection, ip: str) -> None:

@@ -106,7 +106,7 @@ class Owner(Protocol):
     def step(self, transport: TlsTransport, work: Callable[[], Step]) -> None:
         """Make a step of a handshake in the worker, then call `stepped` or `refuse`."""
 
-    def end(self, transport: TlsTransport, why: str = "", principal: str = "") -> None:
+    def end(self, transport: TlsTransport, why: str = "") -> None:
         """A handshake is over, with a sentence when it has failed."""
 
     def due(self, transport: TlsTransport) -> None:
@@ -248,7 +248,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._ahead.begin(self._tls)
         came = memoryview(self._in.read())
         self._feed(came, len(came))
-        self._owner.end(self, principal=step.principal)
+        self._owner.end(self)
         self._behind = behind = self._made()
         behind.connection_made(cast(asyncio.BaseTransport, self))
         if not self.is_closing():

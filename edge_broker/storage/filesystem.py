@@ -80,6 +80,12 @@ class FileSystem(Protocol):
     def create_private(self, path: str) -> File:
         """Make a file, in place of one that is there, that nobody but its directory's owner may read."""
 
+    def append(self, path: str) -> File:
+        """Open a file whose writes all go to its end; where it is missing it is made, with mode 0640.
+
+        It belongs to its directory's owner, whoever makes it, and is never opened through a link.
+        """
+
     def identity(self, path: str) -> str:
         """A word that is another one whenever the file of this name was replaced or written to."""
 
@@ -263,6 +269,15 @@ class Disk:
         file.give_to_owner()
         return file
 
+    def append(self, path: str) -> File:
+        """Open a file of lines, or make it for the owner of its directory."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
+        with suppress(FileNotFoundError):
+            return DiskFile(path, flags)
+        file = DiskFile(path, flags | os.O_CREAT, 0o640)
+        file.give_to_owner()
+        return file
+
     def identity(self, path: str) -> str:
         """Inode number, size, and times of the last changes."""
         found = os.stat(path)
@@ -355,6 +370,10 @@ class ReadOnlyDisk(Disk):
         raise _refused(path)
 
     def create_private(self, path: str) -> File:
+        """Refuse."""
+        raise _refused(path)
+
+    def append(self, path: str) -> File:
         """Refuse."""
         raise _refused(path)
 

@@ -7,6 +7,7 @@
 
 Both belong to the owner of the directory and are read by nobody else, whoever made them. A change is on the disk before
 it is shown. Several processes may change it (a running broker, `edge-broker user`): each reads it anew under the lock.
+The security log (security_log.py) names each right and user of a change, synced, before the change is on the disk.
 
 | found | state |
 |---|---|
@@ -27,8 +28,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edge_broker.errors import StorageFault
+from edge_broker.errors import Refusal, StorageFault
 from edge_broker.runs_in import runs_in
+from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author, Event, change_events
 from edge_broker.security.state import OWN, SECRET_BYTES, SecurityState, Wanted, decode, difference, encode
 from edge_broker.storage.state_files import (
     STATE_BYTES_MAX,
@@ -42,6 +44,7 @@ from edge_broker.storage.state_files import (
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import File, FileSystem
+    from edge_broker.storage.security_log import SecurityLog
 
 NAME = "security"
 LOCK_NAME = "security.lock"
@@ -60,9 +63,17 @@ class SecurityStore:
     """The file; `state` is what it said when this process last read or changed it, one value at a time."""
 
     def __init__(
-        self, fs: FileSystem, data_dir: str, new_bytes: Callable[[int], bytes], pause: Callable[[], None]
+        self,
+        fs: FileSystem,
+        data_dir: str,
+        new_bytes: Callable[[int], bytes],
+        pause: Callable[[], None],
+        log: SecurityLog | None = None,
     ) -> None:
         self.state = SecurityState()
+        self._sound = self.state  # the last one without damage
+        self._log = log
+        self._logged_generation = OWN
         self._fs = fs
         self._data_dir = data_dir
         self._path = f"{data_dir}/{NAME}"
@@ -79,31 +90,48 @@ class SecurityStore:
         data_dir: str,
         new_bytes: Callable[[int], bytes],
         pause: Callable[[], None] = lambda: None,
+        log: SecurityLog | None = None,
     ) -> SecurityStore:
         """Read the file of a data directory that is there; what is wrong with it is in `state.damage`.
 
-        `new_bytes` gives random bytes; `pause` is called between two tries to get the lock, LOCK_TRIES at most.
+        `new_bytes` gives random bytes; `pause` is called between two tries to get the lock, LOCK_TRIES at most. Without
+        a `log` no change is logged.
         """
-        store = cls(fs, data_dir, new_bytes, pause)
+        store = cls(fs, data_dir, new_bytes, pause, log)
         store._seen, store.state = store._read()
+        store._sound = SecurityState() if store.state.damage else store.state
         return store
+
+    @property
+    def log_problem(self) -> str:
+        """What the security log lacks, in one sentence; empty: nothing."""
+        return "" if self._log is None else self._log.problem
 
     @runs_in("files")
     def reread(self) -> bool:
-        """Read the file again if another process has replaced it; True when `state` is another one."""
+        """Read the file again if another process has replaced it; True when `state` is another one.
+
+        The security log gets the difference, and the lines that it could not write before.
+        """
+        if self._log is not None and self._log.has_kept:
+            self._log.retry()
         if self._identity() == self._seen:
             return False
         before = self.state
         self._seen, self.state = self._read()
+        self._log_difference(self._sound, self.state, COMMAND)
+        if not self.state.damage:
+            self._sound = self.state
         return self.state != before
 
     @runs_in("files")
-    def change(self, edit: Callable[[SecurityState], SecurityState]) -> SecurityState:
+    def change(self, edit: Callable[[SecurityState], SecurityState], author: Author = COMMAND) -> SecurityState:
         """Replace the state by what `edit` makes of the newest one, synced; what `edit` raises changes nothing.
 
-        StorageFault: the file is damaged, the disk refuses, or another process has kept the lock.
+        The security log names `author`. StorageFault: the file is damaged, the disk refuses, or another process has
+        kept the lock.
         """
-        return self._replace_by(partial(self._changed, edit))
+        return self._replace_by(partial(self._changed, edit), author)
 
     def _changed(self, edit: Callable[[SecurityState], SecurityState], before: SecurityState) -> SecurityState:
         if before.damage:
@@ -114,7 +142,7 @@ class SecurityStore:
         after = edit(before if before.secret else before._replace(secret=self.new_secret()))
         return after.marked(before, self.new_mark)
 
-    def want_restored(self) -> SecurityState:
+    def want_restored(self, author: Author = COMMAND) -> SecurityState:
         """As a command: this copy is to be the cluster's users and ACLs again. ValueError: it is none. StorageFault."""
 
         def wanted(before: SecurityState) -> SecurityState:
@@ -122,23 +150,38 @@ class SecurityStore:
                 raise StorageFault(self._path, 0, before.damage)
             if before.generation == OWN:
                 raise ValueError(f"{self._path} is no copy of a cluster's users and ACLs")
+            self._write_log([("restore-wanted", {**author, "users": len(before.users), "acls": len(before.acls)})])
             return before._replace(wanted=before.wanted._replace(restore=True))
 
-        return self._replace_by(wanted)
+        return self._replace_by(wanted, None)
 
     @runs_in("files")
-    def keep_copy(self, agreed: SecurityState, own: SecurityState, done: Wanted) -> SecurityState:
+    def keep_copy(
+        self, agreed: SecurityState, own: SecurityState, done: Wanted, author: Author = ANOTHER_BROKER
+    ) -> SecurityState:
         """Keep a cluster's state, synced; what commands want stays wanted, but for what is `done`.
 
         `own` is what this board had for itself and is seen to: what a command has changed of it since is wanted.
-        StorageFault.
+        The security log names each generation once, also if the copy cannot be written. StorageFault.
         """
 
         def copied(before: SecurityState) -> SecurityState:
+            if not before.damage and agreed.generation not in (self._logged_generation, before.generation):
+                self._log_copy(before, agreed, author)
             wanted = before.wanted if before.damage or before.generation != OWN else difference(own, before)
             return agreed._replace(wanted=wanted.without(done))
 
-        return self._replace_by(copied)
+        return self._replace_by(copied, None)
+
+    @runs_in("files")
+    def log_intent(self, before: SecurityState, after: SecurityState, author: Author) -> None:
+        """Log who is about to have a cluster make its next generation, synced, before it is sent.
+
+        The events of the change follow with the copy of that generation, whichever board writes them.
+        """
+        changed = difference(before, after)
+        counts = {"added": len(changed.added), "removed": len(changed.removed), "users": len(changed.users)}
+        self._write_log([("change-sent", {**author, **counts, "generation": after.generation})])
 
     @runs_in("files")
     def set_aside(self) -> str:
@@ -161,13 +204,20 @@ class SecurityStore:
         """What tells a user from an earlier one of the same name."""
         return self._new_bytes(MARK_BYTES).hex()
 
-    def _replace_by(self, edit: Callable[[SecurityState], SecurityState]) -> SecurityState:
+    def _replace_by(self, edit: Callable[[SecurityState], SecurityState], author: Author | None) -> SecurityState:
+        """Replace the file by what `edit` makes of it; without an `author` the security log is the caller's."""
         self._lock = self._take_lock()
         try:
             seen, before = self._read()
             after = edit(before)
             if after != before:
-                self._write(after)
+                is_logged = author is not None and self._log_difference(_intended(before), _intended(after), author)
+                try:
+                    self._write(after)
+                except (OSError, StorageFault) as error:
+                    if is_logged:
+                        self._write_log([("change-failed", {**(author or {}), "error": error})])
+                    raise
                 after = after._replace(exposed="")
                 seen = self._identity()
         except OSError as error:
@@ -176,7 +226,32 @@ class SecurityStore:
         finally:
             self._lock = None  # here, as an error on its way holds its frames
         self._seen, self.state = seen, after
+        if not after.damage:
+            self._sound = after
         return after
+
+    def _log_difference(self, before: SecurityState, after: SecurityState, author: Author) -> bool:
+        """Log what differs; False: nothing does, or `after` is unknown."""
+        if after.damage:
+            return False
+        events = change_events(before, after, author)
+        self._write_log(events)
+        return bool(events)
+
+    def _log_copy(self, before: SecurityState, agreed: SecurityState, author: Author) -> None:
+        """Log a generation of a cluster; of the first one, which a board finds when it joins, how much it has."""
+        generation = {"generation": agreed.generation}
+        if before.generation == OWN:
+            counts = {"users": len(agreed.users), "acls": len(agreed.acls)}
+            self._write_log([("copy-adopted", {**author, **counts, **generation})])
+        else:
+            events = change_events(before, agreed, author)
+            self._write_log([(event, {**fields, **generation}) for event, fields in events])
+        self._logged_generation = agreed.generation
+
+    def _write_log(self, events: list[Event]) -> None:
+        if self._log is not None:
+            self._log.write_changes(events)
 
     def _take_lock(self) -> File:
         try:
@@ -240,3 +315,13 @@ class SecurityStore:
             return self._fs.identity(self._path)
         except OSError:
             return ""
+
+
+def _intended(state: SecurityState) -> SecurityState:
+    """Return the users and ACLs that a file asks for: of a cluster's copy with what commands want changed there."""
+    if state.damage:
+        return SecurityState()
+    try:
+        return state.wanted.made_to(state)
+    except Refusal:  # more than a cluster takes: the broker refuses it, and this board's file has it all the same
+        return state

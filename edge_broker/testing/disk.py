@@ -268,6 +268,10 @@ class SimulatedDisk:
 
     create_private = create  # nobody else is here
 
+    def append(self, path: str) -> SimulatedFile:
+        """Open a file whose writes go to its end, which the caller names; made where it is missing."""
+        return self.open(path) if self.exists(path) else self.create(path)
+
     def files_max(self) -> int:
         """As where nobody set a limit."""
         return 1024

@@ -156,3 +156,26 @@ def test_an_authorizer_that_lets_nobody_in_ends_the_start(data_dir: Path, capsys
     said = capsys.readouterr().err
     assert "super.users" in said
     assert f"edge-broker acl add --data-dir {data_dir}" in said
+
+
+def test_the_security_log_names_each_right_and_who_ran_the_command(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By uid and the user of sudo, though no broker runs."""
+    monkeypatch.setenv("SUDO_USER", "pi\nacl-removed")
+    topics = [part for number in range(30) for part in ("--topic", f"t{number}")]
+    assert acl(data_dir, "add", "--allow", "User:bob", "--operation", "all", *topics) == 0
+    assert acl(data_dir, "remove", "--all") == 0
+    lines = (data_dir / "security-changes.log").read_text().splitlines()
+    assert sum(" acl-added " in line for line in lines) == sum(" acl-removed " in line for line in lines) == 30
+    assert all(f"uid={os.getuid()} " in line and r'sudo_user="pi\nacl-removed"' in line for line in lines)
+    assert "acls_added=30 acls_removed=0" in lines[0]
+
+
+def test_a_command_whose_line_cannot_be_written_prints_it(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data_dir.mkdir()
+    (data_dir / "security-changes.log").mkdir()
+    assert acl(data_dir, "add", "--allow", "User:bob", "--operation", "all", "--cluster") == 0
+    said = capsys.readouterr().err
+    assert "edge-broker: acl-added by=command" in said
+    assert "security-log-failed file=security-changes.log" in said

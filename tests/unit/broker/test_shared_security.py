@@ -285,6 +285,21 @@ def test_what_a_command_wants_beside_a_board_holds_on_all(cluster, capsys):
     assert "credential-removed by=another broker user=b" in said or 'by="another broker"' in said
 
 
+def test_each_board_s_security_log_names_a_change_and_that_of_the_asked_one_who_made_it(cluster):
+    """Before ZooKeeper gets it: a board that dies then has it in its own log."""
+    alter(cluster, 1, upsertion("b"))
+    cluster.settle()
+    asked, other = (cluster.boards[board].site.disk.content("/data/security-changes.log").decode() for board in (1, 2))
+    sent, made = asked.splitlines()[-2:]
+    assert "change-sent principal=" in sent
+    assert "users=1 generation=" in sent
+    assert "credential-set principal=" in made
+    assert "user=b" in made
+    assert made.rpartition(" ")[2] == sent.rpartition(" ")[2]
+    assert 'credential-set by="another broker" user=b' in other
+    assert other.splitlines()[-1].endswith(made.rpartition(" ")[2])
+
+
 def test_what_a_command_wants_outlives_the_board_and_an_outage(cluster):
     cluster.boards[2].stop()
     store_on(cluster.boards[2].site.disk).change(with_user("a"))
