@@ -386,7 +386,7 @@ def test_of_one_request_few_denials_are_noted_and_all_are_counted() -> None:
         assert site.broker.rights.denials[PLAINTEXT] == denials_before
         topics = [MetadataRequestTopic(name=f"x{number}") for number in range(1000)]
         asker.ask(api.METADATA, MetadataRequest(topics=topics), 12)
-        assert max(left) == NOTED_MAX
+        assert max(left) == NOTED_MAX + 1, "one that counts the rest"
         left.clear()
 
 
