@@ -96,6 +96,7 @@ class Cluster:
         self._now_ms = now_ms
         self._carry_out = carry_out
         self.contradiction = ""  # why this broker can never be a member as it is; it is about to end then
+        self.strays: set[tuple[str, str]] = set()  # topics by name and id on this disk, no deletion of which is known
         self.images = 0  # so many times everything was read, the times before included
         self._complete = False
         self._waiters: list[_Waiter] = []

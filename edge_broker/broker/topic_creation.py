@@ -260,9 +260,24 @@ def check_more_partitions(broker: Broker, topic: AnyTopic, count: int) -> None:
         )
     if count > partitions_max:
         raise Refusal(ErrorCode.INVALID_PARTITIONS, f"{count} partitions asked for; {partitions_max} are allowed")
+    _check_unknown_to_zookeeper(broker, topic, count)
     if isinstance(topic, Topic) and not any(log.may_come_online for log in topic.partitions):
         raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} could not be opened, so nothing is added")
     broker.space.check_room(topic.name)
+
+
+def _check_unknown_to_zookeeper(broker: Broker, topic: AnyTopic, count: int) -> None:
+    """Refuse to make a partition again that this disk has with records: its new leader epochs would begin at 0."""
+    here = broker.store.topics.get(topic.name)
+    if isinstance(topic, Topic) or here is None or here.topic_id != topic.topic_id:
+        return
+    for log in here.partitions[len(topic.partitions) : count]:
+        if log.size:
+            raise Refusal(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{topic.name}-{log.partition} has records on this broker's disk, and ZooKeeper does not know it; "
+                "put a newer copy of the ensemble's data back",
+            )
 
 
 def add_partitions(

@@ -211,7 +211,7 @@ class Topics:
         known = self.cluster.described(log.topic)
         if known is None or log.partition >= len(known.partitions):
             return log.size > 0
-        return self.cluster.member.identity.broker in known.partitions[log.partition]
+        return log.size > 0 or self.cluster.member.identity.broker in known.partitions[log.partition]
 
     def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
         """Why there is no such partition for this session, or NONE; whether its storage works, and who leads it, does

@@ -128,7 +128,7 @@ class Image:
     def _have_names(self, path: str, answer: Answer) -> None:
         names = answer.names if isinstance(answer, Names) else ()
         if path == BROKERS:
-            self._have_brokers({int(name) for name in names if name.isdigit()})
+            self._have_brokers({int(name) for name in names if _is_number(name)})
         else:
             self._have_topics(set(names))
 
@@ -206,6 +206,8 @@ class Image:
     def _have_state(self, partition: PartitionId, answer: Answer) -> None:
         if not isinstance(answer, Node) or answer.stat.czxid > self._changed_at.get(partition.topic, -1):
             return  # the topic is gone, or another one by now, which its own watch tells
+        if partition.partition >= len(self.topics[partition.topic].replicas):
+            return  # a watch of when the topic had this partition
         state = decode_state(partition, answer)
         for entry in state.in_sync:
             if entry.epoch > self._newest.get(entry.broker, 0):
@@ -230,9 +232,14 @@ class Image:
             self._read_names(event.path)
             return
         root, *names = event.path.strip("/").split("/")
-        if f"/{root}" == BROKERS and names[0].isdigit():
+        if f"/{root}" == BROKERS and _is_number(names[0]):
             self._read_broker(int(names[0]))
         elif f"/{root}" == TOPICS and len(names) == 1:
             self._read_topic(names[0])
-        elif f"/{root}" == TOPICS and len(names) == 2 and names[1].isdigit():
+        elif f"/{root}" == TOPICS and len(names) == 2 and _is_number(names[1]):
             self._read_state(PartitionId(names[0], int(names[1])))
+
+
+def _is_number(name: str) -> bool:
+    """Return whether a znode's name is a broker id or a partition number, as brokers write them."""
+    return name.isascii() and name.isdigit()

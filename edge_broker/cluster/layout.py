@@ -180,6 +180,8 @@ def decode_topic(name: str, node: Node) -> Topic:
     """LayoutFault."""
     with _reading(topic_path(name), node.data) as fields:
         replicas = tuple(tuple(int(broker) for broker in brokers) for brokers in fields["replicas"])
+        if not replicas or not all(replicas) or any(len(set(brokers)) < len(brokers) for brokers in replicas):
+            raise ValueError("no partition, one without a replica, or a broker twice")
         return Topic(str(fields["topic_id"]), replicas, dict(fields["config"]))
 
 

@@ -182,6 +182,7 @@ class ClusterMember:
         self._opening: dict[PartitionId, str] = {}
         self._states: dict[PartitionId, tuple[PartitionState, int]] = {}
         self._gone: dict[tuple[PartitionId, str], None] = {}  # logs that lie here, and go with their topics
+        self._strays: dict[tuple[PartitionId, str], None] = {}  # logs that stay, as no deletion of theirs is known
         self._proof_due_ms = self._balance_due_ms = self._leave_due_ms = 0.0
         self._leave_tries = 0  # that are left
         self._hand_over_at_once = 0
@@ -445,6 +446,8 @@ class ClusterMember:
             self._look_at_protocols()
         if self.copy is not None:
             self.copy.read_again()
+        self._gone |= self._strays  # the ensemble may have other data than before
+        self._strays.clear()
         self._look_at_gone()
         self._reconcile()
 
@@ -479,25 +482,29 @@ class ClusterMember:
         topic = self.image.topics.get(name)
         for partition in [each for each in self.partitions if each.topic == name]:
             found = self.partitions[partition]
-            if topic is None or topic.topic_id != found.topic.topic_id:
+            if topic is not None and self._has_replica(topic, found.topic.topic_id, partition):
+                self._guarded(found, found.configure, topic)
+            else:  # the log stays: an older copy of the ensemble's data has fewer partitions than the disks
                 del self.partitions[partition]
                 self._guarded(found, found.stop)
                 self._held.pop(partition, None)
                 self._gone[partition, found.topic.topic_id] = None
-            else:
-                self._guarded(found, found.configure, topic)
         self._look_at_gone()
         for partition in [each for each in self._opening if each.topic == name]:
-            if topic is None or topic.topic_id != self._opening[partition]:
+            if topic is None or not self._has_replica(topic, self._opening[partition], partition):
                 del self._opening[partition]
-        if topic is None:
-            for partition in [each for each in self._states if each.topic == name]:
+        for partition in [each for each in self._states if each.topic == name]:
+            if topic is None or partition.partition >= len(topic.replicas):
                 del self._states[partition]
-        elif self.standing is not Standing.APART:
+        if topic is not None and self.standing is not Standing.APART:
             self.out(Configure(name, topic.config, len(topic.replicas)))
         for number, replicas in enumerate(topic.replicas if topic is not None else ()):
             if self.identity.broker in replicas:
                 self._open(PartitionId(name, number), topic)
+
+    def _has_replica(self, topic: Topic, topic_id: str, partition: PartitionId) -> bool:
+        """Return whether a topic is the one of this id, and gives this broker a replica of a partition."""
+        return topic.topic_id == topic_id and topic.gives(partition.partition, self.identity.broker)
 
     def has(self, partition: PartitionId, topic_id: str) -> None:
         """A log that the disk had before this life, and that the cluster may not know any more."""
@@ -518,6 +525,7 @@ class ClusterMember:
         if isinstance(answer, Stat):
             self.out(RemoveLog(partition, topic_id))
         elif answer is Failure.NO_NODE:
+            self._strays[partition, topic_id] = None
             self.out(Stray(partition.topic, topic_id))
         else:
             self._gone[partition, topic_id] = None  # asked again when everything was read again

@@ -187,8 +187,9 @@ class Partition:
         self._leaves = False
 
     def configure(self, topic: Topic) -> None:
-        """The topic has another configuration, or more partitions."""
+        """The topic has another configuration, or more partitions; it still gives this broker a replica of this one."""
         self.topic = topic
+        self.replicas = topic.replicas[self.partition.partition]
         self.needed = topic.needed(self.partition.partition)
         self._around.hurry(self.partition)
 

@@ -107,6 +107,10 @@ class Topic(NamedTuple):
         """unclean.leader.election.enable."""
         return self.config.get("unclean.leader.election.enable", "false") == "true"
 
+    def gives(self, partition: int, broker: int) -> bool:
+        """Return whether the topic has this partition, and a replica of it on this broker."""
+        return 0 <= partition < len(self.replicas) and broker in self.replicas[partition]
+
     def needed(self, partition: int) -> int:
         """Disks that the high watermark waits for: min.insync.replicas, or all where there are fewer replicas."""
         return min(self.min_in_sync, len(self.replicas[partition]))

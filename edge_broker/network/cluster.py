@@ -39,6 +39,7 @@ from edge_broker.broker.cluster import Cluster, endpoint_of
 from edge_broker.broker.cluster_ledger import JournalOf, LedgerMaking, forward, let_go
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.broker.unserved import REMEDY, unserved
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import FORMER_LIFE, ClusterMember
@@ -131,6 +132,8 @@ class ClusterShell:
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
         self._links: dict[tuple[int, int], BrokerLink] = {}  # by broker, and number of the connection
+        self._image_seen: tuple[object, ...] | None = None  # what was looked for unserved partitions by
+        self._unserved: set[PartitionId] = set()  # those that are logged
         self._unreachable: set[tuple[int, int]] = set()  # brokers by their registrations, which are said to be so
         self._gone_since: dict[int, float] = {}  # brokers with a link that are not registered
         self._fetchers = config.integer("num.replica.fetchers")
@@ -276,6 +279,7 @@ class ClusterShell:
                 self.replicas.look_at_room()
                 self._drop_links()
                 self.turn(self.member.tick)
+                self._log_unserved()
                 self.cluster.tick(self._now_ms())
                 self._making.tick(self._now_ms())
                 self._dispatcher.apply()
@@ -446,13 +450,25 @@ class ClusterShell:
         self._broker.effects.start(Do(work, kept, failed))
 
     def _stray(self, effect: effects.Stray) -> None:
-        topic, topic_id = effect
-        notes = self._broker.notes.setdefault("strays", [])
-        note = f"topic {topic} ({topic_id}) is on this disk and not in the cluster: it is kept, and not served"
-        self.replicas.stays(topic, topic_id)
-        if note not in notes:
-            notes.append(note)
-            log_line("warning", "stray-topic", topic=topic, topic_id=topic_id)
+        self.replicas.stays(*effect)
+        self.cluster.strays.add((effect.topic, effect.topic_id))
+        self._image_seen = None
+
+    def _log_unserved(self) -> None:
+        """Log each partition with records that is not served here, once, and once more when it is served again."""
+        image = self.member.image
+        seen = (self.cluster.images, image.changes, image.is_complete, self.cluster.serves)
+        if seen == self._image_seen or not (image.is_complete and self.cluster.serves):
+            return
+        self._image_seen, found = seen, unserved(self.cluster, self._broker.store)
+        for each in found:
+            if each.partition not in self._unserved:
+                log_line("error", "partition_not_served", **each.partition._asdict(), reason=each.reason, action=REMEDY)
+        now = {each.partition for each in found}
+        for partition in sorted(self._unserved - now):
+            if partition.topic in image.topics:  # else it was deleted
+                log_line("info", "partition_served_again", **partition._asdict())
+        self._unserved = now
 
     def _note_security(self, note: str) -> None:
         self._broker.notes.setdefault("security", []).append(note)

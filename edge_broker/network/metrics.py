@@ -400,9 +400,12 @@ def health_problem(broker: Broker) -> str | None:
         if (why := broker.cluster.not_serving) is not None:
             return why
         from edge_broker.broker.cluster_figures import journal_full  # noqa: PLC0415 - for members alone
+        from edge_broker.broker.unserved import unserved, unserved_problem  # noqa: PLC0415 - for members alone
 
         if (full := journal_full(broker.store.ledger_log)) is not None:
             return full
+        if (lost := unserved_problem(unserved(broker.cluster, broker.store))) is not None:
+            return lost
     if not broker.groups.loaded:
         return "committed offsets are still being loaded"
     return None

@@ -33,7 +33,7 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import follow_start
 from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.starting_anew import begin_amid, start_anew
-from edge_broker.storage.topics import OFFSETS_TOPIC, id_of
+from edge_broker.storage.topics import OFFSETS_TOPIC, id_of, id_text
 from edge_broker.storage.truncating import Entered, enter, go_on, hold, truncate
 from edge_broker.testing.client import Client
 from edge_broker.testing.disk import SimulatedDisk
@@ -90,6 +90,10 @@ class Board:
             self.broker.security.share(self.facade, self.notes.append)
         self.member.forwarding.journal = JournalOf(self.broker)
         self.making = LedgerMaking(self.broker)
+        for topic in self.site.store.topics.values():
+            for log in topic.partitions:
+                if self.site.store.is_replicated(topic.name):
+                    self.member.has(PartitionId(topic.name, log.partition), id_text(topic.topic_id))
         self.client = Client(self.site)
         dice = random.Random(100 + number)
         self.session = cluster.ensemble.client(self, SESSION_MS, GoodLinks(dice))
@@ -206,6 +210,8 @@ class Board:
         elif isinstance(effect, effects.RemoveFront):
             log = self.log(effect.partition)
             self.work(lambda: follow_start(log, min(effect.start_offset, log.high_watermark), self.broker.time.now()))
+        elif isinstance(effect, effects.Stray):
+            self.facade.strays.add((effect.topic, effect.topic_id))
         elif isinstance(effect, effects.Forward):
             self._forward(effect)
         elif isinstance(effect, effects.Forget):

@@ -75,3 +75,10 @@ def test_a_topic() -> None:
 def test_what_is_not_ours_is_said(data: bytes, said: str) -> None:
     with pytest.raises(LayoutFault, match=said):
         decode_state(PARTITION, node(data))
+
+
+@pytest.mark.parametrize("replicas", [(), ((),), ((1, 2), ()), ((1, 1),)])
+def test_a_topic_without_partitions_or_replicas_is_none_of_ours(replicas: tuple[tuple[int, ...], ...]) -> None:
+    """What goes by the first replica of each partition relies on that."""
+    with pytest.raises(LayoutFault, match="/topics/t"):
+        decode_topic("t", node(encode_topic(Topic("id", replicas, {}))))

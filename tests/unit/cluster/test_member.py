@@ -107,6 +107,42 @@ def test_a_replica_that_cannot_be_made_here_lets_others_lead_until_it_can() -> N
     assert member.partitions[P].log.online
 
 
+def three_partitions() -> Serving:
+    site = Serving()
+    site.has_topic(OLD._replace(replicas=((1, 2),) * 3))
+    for number in range(2):
+        site.member.opened(PartitionId("t", number), "old", SimLog(synced=True), 1.0)
+    site.member.state_read(PartitionId("t", 1), PartitionState(2, 0, ()), 0)
+    site.took()
+    return site
+
+
+def test_a_topic_of_fewer_partitions_stops_those_above_and_gets_them_back() -> None:
+    """As where an older copy of ZooKeeper's data was put back."""
+    site, above = three_partitions(), PartitionId("t", 1)
+    site.has_topic(OLD)
+    assert not [each for each in site.took() if isinstance(each, Broke | Ask)]
+    assert (list(site.member.partitions), site.member.state(above)) == ([P], None)
+    for late in (above, PartitionId("t", 2)):
+        site.member.opened(late, "old", SimLog(synced=True), 2.0)
+        site.member.obstructed(late, "old", 2.0)
+    assert (list(site.member.partitions), site.took()) == ([P], []), "one that was being opened is not served either"
+    site.has_topic(OLD._replace(replicas=((1, 2),) * 2))
+    assert [each for each in site.took() if isinstance(each, OpenLog)] == [OpenLog(above, "old")]
+    site.member.opened(above, "old", SimLog(synced=True), 3.0)
+    assert list(site.member.partitions) == [P, above]
+
+
+def test_a_replica_that_is_anothers_by_now_stops_and_the_replicas_of_others_are_those_of_now() -> None:
+    site = three_partitions()
+    site.has_topic(OLD._replace(replicas=((1, 2, 3), (2, 3), (2, 3))))
+    assert list(site.member.partitions) == [P]
+    assert site.member.partitions[P].replicas == (1, 2, 3)
+    assert not [each for each in site.took() if isinstance(each, OpenLog)]
+    site.has_topic(None)
+    assert {each.request for each in site.took() if isinstance(each, Ask)} == {Exists(deleted_path("old"))}
+
+
 class Ticked:
     """Partitions 0 to 2 of a topic; the first one has a bug in what it does at a tick."""
 

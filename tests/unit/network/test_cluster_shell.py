@@ -59,6 +59,7 @@ def a_shell() -> Any:
     shell._broker = SimpleNamespace(clock=SimpleNamespace(boot_ms=lambda: 7.0))
     shell._carriers = dict.fromkeys((Advance, Stray, Send), carry_out)
     shell._carrying = shell._looking = False
+    shell._log_unserved = nothing
     shell._log = LimitedLog(lambda: 0.0)
     return shell
 

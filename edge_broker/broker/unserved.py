@@ -1,0 +1,75 @@
+"""Finds records on this disk that the cluster does not serve here, as where ZooKeeper has an older copy of its data.
+
+| found on the disk, with records | reason |
+|---|---|
+| a topic that ZooKeeper does not know, and of which no deletion is known | ZooKeeper has no such topic, or another one of its name |
+| a partition above the topic's number of partitions | ZooKeeper's topic has fewer partitions |
+| a partition of which ZooKeeper names other brokers | ZooKeeper has it elsewhere |
+
+Nothing of it is ever deleted here; it is served again once ZooKeeper has it again. Empty logs are not counted: a topic
+has one on each board for each of its partitions.
+
+Contains: the question and its text. Does not contain: how replicas are stopped (cluster/member.py).
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from edge_broker.broker.cluster import Cluster
+from edge_broker.cluster.state import PartitionId
+from edge_broker.storage.store import LogStore, Topic
+from edge_broker.storage.topics import id_text
+
+REMEDY = "nothing of it is deleted; put a newer copy of the ensemble's data back, then it is served again"
+
+
+class Unserved(NamedTuple):
+    """A partition with records on this disk, and why it is not served here."""
+
+    partition: PartitionId
+    reason: str
+
+
+def unserved(cluster: Cluster, store: LogStore) -> list[Unserved]:
+    """Return what this disk has and the cluster does not serve here; nothing while the cluster is not known whole."""
+    if not (cluster.serves and cluster.member.image.is_complete):
+        return []
+    found = []
+    for topic in list(store.topics.values()):
+        if store.is_replicated(topic.name):
+            found += _of_topic(cluster, topic)
+    return found
+
+
+def unserved_problem(found: Sequence[Unserved]) -> str | None:
+    """Return one sentence for /health with the first of them and the remedy; None: there is none."""
+    if not found:
+        return None
+    (name, number), reason = found[0]
+    one = len(found) == 1
+    count = "1 partition" if one else f"{len(found)} partitions"
+    verb = "is not served:" if one else "are not served, first"
+    return f"{count} with records on this disk {verb} {name}-{number}: {reason}; {REMEDY}"
+
+
+def _of_topic(cluster: Cluster, topic: Topic) -> Iterator[Unserved]:
+    broker, topic_id = cluster.member.identity.broker, id_text(topic.topic_id)
+    known = cluster.topics.get(topic.name)
+    for log in topic.partitions:
+        number = log.partition
+        if not log.size:
+            continue
+        if known is None or known.topic_id != topic_id:
+            if (topic.name, topic_id) in cluster.strays:  # else it may have been deleted
+                what = "no topic" if known is None else "another topic of the name"
+                yield Unserved(PartitionId(topic.name, number), f"ZooKeeper has {what} {topic.name}")
+        elif number >= len(known.replicas):
+            count = len(known.replicas)
+            reason = f"ZooKeeper's topic {topic.name} has {count} partition{'' if count == 1 else 's'}"
+            yield Unserved(PartitionId(topic.name, number), reason)
+        elif not known.gives(number, broker):
+            others = ", ".join(map(str, known.replicas[number]))
+            reason = f"ZooKeeper's topic {topic.name} has it on brokers {others}, and not on this one"
+            yield Unserved(PartitionId(topic.name, number), reason)
