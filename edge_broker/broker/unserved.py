@@ -36,7 +36,7 @@ def unserved(cluster: Cluster, store: LogStore) -> list[Unserved]:
     """Return what this disk has and the cluster does not serve here; nothing while the cluster is not known whole."""
     if not (cluster.serves and cluster.member.image.is_complete):
         return []
-    found = []
+    found = list[Unserved]()
     for topic in list(store.topics.values()):
         if store.is_replicated(topic.name):
             found += _of_topic(cluster, topic)
