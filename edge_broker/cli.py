@@ -10,15 +10,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from drupelet.arguments import Parser, not_empty
+from drupelet.arguments import Parser, not_empty, whole_number
 from drupelet.command_line import run
 from drupelet.errors import CommandFailed, ConfigurationError, reason
 from edge_broker.access.arguments import add_access
 from edge_broker.access.user_arguments import add_users
 from edge_broker.compiled import walker_name, why_not_compiled
 from edge_broker.errors import StorageFault
-from edge_broker.tools.arguments import add_tools
+from edge_broker.tools.arguments import INT_MAX, add_tools
 
 EXAMPLE = """examples:
   edge-broker serve --data-dir /var/lib/edge-broker --listen 127.0.0.1:9092
@@ -53,6 +54,14 @@ CHECK_EXAMPLE = """examples:
 It gives the sentences by which serve refuses a configuration, all of them at once, and changes nothing.
 Files, secrets and addresses that this host lacks are warnings, as another host may have them; --strict refuses them.
 exit status: 0 serve would start with it, 2 bad usage or configuration
+"""
+DISK_EXAMPLE = """examples:
+  edge-broker cluster disk --data-dir data                  topics and deletions, logs with their leader epochs
+  edge-broker cluster disk --data-dir data --json >1.json   to be carried to where the cluster is rebuilt
+
+It only reads, and a broker may run meanwhile. It shows no secret: of users and ACLs the generation alone.
+epochs: leader epoch @ offset of its first record.
+exit status: 0 done, 1 failure, 2 bad usage
 """
 LEDGER_EXAMPLE = """examples:
   edge-broker ledger --data-dir data                        every loss, each once
@@ -115,7 +124,7 @@ def parser() -> Parser:
     _add_ledger(commands)
     add_users(commands)
     add_access(commands)
-    add_tools(commands)
+    _add_disk(add_tools(commands))
     return root
 
 
@@ -199,6 +208,26 @@ def _add_ledger(commands: argparse._SubParsersAction[Parser]) -> None:
     what.add_argument("--cause", metavar="CAUSE", help="this cause alone, such as evicted or damaged")
     what.add_argument("--prove", action="store_true", help="account for every offset of every partition")
     ledger.set_defaults(run=_tool, action="ledger")
+
+
+def _add_disk(actions: argparse._SubParsersAction[Any]) -> None:
+    text = "what a board's data directory has of its cluster, for a rebuild without ZooKeeper's data"
+    disk = actions.add_parser(
+        "disk",
+        help=text,
+        description=text[0].upper() + text[1:],
+        epilog=DISK_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    disk.add_argument("--data-dir", type=not_empty, required=True, metavar="DIR", help="the broker's data directory")
+    disk.add_argument(
+        "--broker-id",
+        type=whole_number(0, INT_MAX),
+        metavar="ID",
+        help="its broker.id; default: as the file cluster-copy has it, which releases before that did not write",
+    )
+    disk.add_argument("--json", action="store_true", help="one line of JSON")
+    disk.set_defaults(run=_tool, action="disk")
 
 
 def _tool(options: argparse.Namespace) -> int:

@@ -701,7 +701,7 @@ class ClusterMember:
             return
         self._tick_partitions()
         if self.copy is not None:
-            self.copy.tick(self.identity.epochs[-1], now_ms)
+            self.copy.tick(self.identity.broker, self.identity.epochs[-1], now_ms)
         self.forwarding.tick(now_ms, self.ledger_leader)
         if self.leaving:
             if now_ms >= self._leave_due_ms:

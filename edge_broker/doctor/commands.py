@@ -17,6 +17,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.action == "ledger":
             return _ledger(options)
+        if options.action == "disk":
+            return _disk(options)
         return _repair(options) if options.action == "repair" else _look(options)
     except OSError as error:  # a name of another kind, a file that may not be read
         raise fault_of(error, options.data_dir, 0) from error
@@ -53,6 +55,13 @@ def _ledger(options: argparse.Namespace) -> int:
     if options.prove:
         return prove(directory, options.topic, as_json=options.json)
     return show(directory, options.topic, options.cause, as_json=options.json)
+
+
+def _disk(options: argparse.Namespace) -> int:
+    """`cluster disk`: what a rebuild goes by."""
+    from edge_broker.doctor.disk import show  # noqa: PLC0415
+
+    return show(_open(options.data_dir), options.broker_id, as_json=options.json)
 
 
 def _open(data_dir: str) -> DataDirectory:

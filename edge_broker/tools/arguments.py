@@ -62,8 +62,8 @@ exit status: 0 well; 1 a partition lacks a replica or a leader, a broker does no
 """
 
 
-def add_tools(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the commands."""
+def add_tools(commands: argparse._SubParsersAction[Any]) -> argparse._SubParsersAction[Any]:
+    """Declare the commands; the actions of `cluster`, for those that need no running broker."""
     topics = _command(commands, "topics", "list topics, or the partitions and settings of one", TOPICS_EXAMPLE)
     topics.add_argument("topic", nargs="?", metavar="TOPIC", help="this topic's partitions and settings")
     tail = _command(commands, "tail", "print the last records of a topic, and those that come", TAIL_EXAMPLE)
@@ -83,9 +83,10 @@ def add_tools(commands: argparse._SubParsersAction[Any]) -> None:
     groups.add_argument("group", nargs="?", metavar="GROUP", help="this group's members and partitions")
     shape, text = argparse.RawDescriptionHelpFormatter, "what a cluster of brokers is like"
     cluster = commands.add_parser("cluster", help=text, description=text, epilog=CLUSTER_EXAMPLE, formatter_class=shape)
-    actions = cluster.add_subparsers(metavar="ACTION", required=True, dest="action")
+    actions: argparse._SubParsersAction[Any] = cluster.add_subparsers(metavar="ACTION", required=True, dest="action")
     text = "who is there, who leads, what lacks replicas, and what stops if a board goes"
     _command(actions, "status", text, CLUSTER_EXAMPLE)
+    return actions
 
 
 def _command(commands: argparse._SubParsersAction[Any], name: str, text: str, epilog: str) -> argparse.ArgumentParser:

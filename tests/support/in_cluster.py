@@ -29,6 +29,7 @@ from edge_broker.cluster.zookeeper import Answer, Event
 from edge_broker.protocol.message import Message as Request
 from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import Value
+from edge_broker.storage.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import follow_start
 from edge_broker.storage.replica import Replica, begins_before
@@ -89,6 +90,7 @@ class Board:
         if cluster.shares_security:
             self.broker.security.share(self.facade, self.notes.append)
         self.member.forwarding.journal = JournalOf(self.broker)
+        self.member.keep_copy(self._copy())
         self.making = LedgerMaking(self.broker)
         for topic in self.site.store.topics.values():
             for log in topic.partitions:
@@ -98,6 +100,12 @@ class Board:
         dice = random.Random(100 + number)
         self.session = cluster.ensemble.client(self, SESSION_MS, GoodLinks(dice))
         cluster.loop.call_later(TICK_MS / 1000, self._tick)
+
+    def _copy(self) -> ClusterCopy:
+        try:
+            return read_cluster_copy(self.site.store.fs, self.site.store.data_dir)
+        except FileNotFoundError:
+            return ClusterCopy()
 
     def now_ms(self) -> float:
         return self.cluster.loop.time() * 1000
@@ -161,6 +169,10 @@ class Board:
         elif isinstance(effect, effects.Record):
             self.work(lambda: self.site.store.register(effect.epoch, effect.cluster))
             member.recorded(effect.epoch, now_ms)
+        elif isinstance(effect, effects.KeepCopy):
+            store = self.site.store
+            self.work(lambda: write_cluster_copy(store.fs, store.data_dir, effect.copy))
+            member.copy_kept(now_ms, done=True)
         elif isinstance(effect, effects.Contradicts):
             self.refused = effect.sentence
         elif isinstance(effect, effects.Configure):

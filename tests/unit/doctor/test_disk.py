@@ -1,0 +1,179 @@
+"""What `cluster disk` tells of a data directory is what its broker would go by, stopped or killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge_broker.cluster.disks import (
+    NEVER_REGISTERED,
+    NO_GENERATION,
+    Disk,
+    DiskEpoch,
+    DiskFault,
+    DiskLog,
+    decode,
+    encode,
+)
+from edge_broker.doctor.directory import DataDirectory
+from edge_broker.doctor.disk import describe
+from edge_broker.output import json
+from edge_broker.storage.cluster_copy import NO_BROKER, ClusterCopy, CopiedDeletion, CopiedTopic, write_cluster_copy
+from edge_broker.storage.filesystem import Disk as RealDisk
+from edge_broker.storage.replica import Replica
+from edge_broker.storage.store import LogStore
+from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.site import make_topic
+from tests.support.storage import append, batch, cut_off, sync
+from tests.unit.doctor.conftest import fill_directory
+from tests.unit.storage.test_registrations import CLUSTER, member
+
+T = CopiedTopic("t", "id-t", 20, ((1, 2),), {"retention.ms": "5"})
+COPY = ClusterCopy(70, (T,), (), (CopiedDeletion("old", "id-old", 60),), 2)
+
+
+def described(disk: SimulatedDisk, broker: int | None = None) -> Disk:
+    return describe(DataDirectory(disk, "/data", None), broker)
+
+
+def lead(store: LogStore, epoch: int, *values: bytes, topic: str = "t") -> Replica:
+    """Records of an epoch that this board leads, a batch each, synced."""
+    replica = Replica(store.topics[topic].partitions[0])
+    replica.begin_epoch(epoch)
+    replica.keep_epoch()
+    for value in values:
+        append(replica.log, batch(value))
+    sync(replica.log)
+    return replica
+
+
+def test_a_board_is_described_as_it_would_go_on() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    store.register(17, CLUSTER)
+    store.keep_producer_ids(5000)
+    make_topic(store, "t")
+    lead(store, 3, b"a", b"b")
+    lead(store, 9, b"c")
+    lead(store, 12)
+    write_cluster_copy(disk, "/data", COPY)
+    for end in (disk.kill, disk.crash):
+        end()
+        found = described(disk)
+        assert (found.broker, found.cluster, found.epoch) == (2, CLUSTER, 17)
+        assert (found.producer_ids, found.security_generation) == (5000, NO_GENERATION)
+        assert found.copy == COPY
+        assert [each.name for each in found.topics] == ["t"]
+        (log,) = found.logs
+        assert (log.start_offset, log.end_offset, log.last_epoch) == (0, 3, 9), "epoch 12 has no record"
+        assert [(each.epoch, each.offset) for each in log.epochs] == [(3, 0), (9, 2)]
+        assert all(each.crc is not None for each in log.epochs)
+        assert not log.problem
+        assert not found.problems
+
+
+def test_two_leaders_of_one_epoch_are_told_apart_by_its_first_batch() -> None:
+    crcs = set()
+    for seed, value in ((1, b"a"), (2, b"b"), (3, b"a")):
+        disk = SimulatedDisk(seed)
+        store = member(disk)
+        make_topic(store, "t")
+        lead(store, 3, value)
+        disk.kill()
+        crcs.add(described(disk).logs[0].epochs[0].crc)
+    assert len(crcs) == 2
+
+
+def test_what_a_start_would_cut_off_does_not_count() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    make_topic(store, "t")
+    replica = lead(store, 3, b"a", b"b")
+    cut_off(disk, 1, lambda: lead(store, 4, b"c" * 20_000))
+    disk.kill()
+    path = replica.log.synced.segment.path
+    file = disk.open(path)
+    file.write(bytes(file.read(100, 0)), file.size())  # a torn batch
+    (log,) = described(disk).logs
+    assert log.end_offset == 2
+    assert [(each.epoch, each.offset) for each in log.epochs] == [(3, 0)]
+
+
+def test_an_interrupted_truncation_ends_the_log() -> None:
+    from edge_broker.storage.truncation import Truncation, encode_truncation
+
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    make_topic(store, "t")
+    lead(store, 3, b"a", b"b")
+    lead(store, 5, b"c")
+    disk.kill()
+    disk.put("/data/t-0/truncation", encode_truncation(Truncation(2, 0, 0)))
+    (log,) = described(disk).logs
+    assert (log.end_offset, log.last_epoch) == (2, 3)
+
+
+@pytest.mark.leaves("this is no")
+def test_what_cannot_be_read_is_named_and_the_rest_is_told() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    store.register(17, CLUSTER)
+    make_topic(store, "t")
+    lead(store, 3, b"a")
+    for name in ("registrations", "cluster-copy", "producer-ids", "security", "t-0/leader-epoch-checkpoint"):
+        disk.put(f"/data/{name}", b"nonsense\n")
+    disk.kill()
+    found = described(disk, 7)
+    assert (found.broker, found.directory, found.epoch, found.copy) == (7, "", NEVER_REGISTERED, None)
+    assert {problem.split(" ")[0].split(":")[0].rpartition("/")[2] for problem in found.problems} >= {"registrations"}
+    assert len(found.problems) == 4
+    assert "leader-epoch-checkpoint" in found.logs[0].problem
+
+
+def test_a_board_of_an_earlier_release_has_no_copy_and_its_id_is_asked_for() -> None:
+    disk = SimulatedDisk(1)
+    member(disk).register(17, CLUSTER)
+    disk.kill()
+    found = described(disk)
+    assert (found.broker, found.copy) == (NO_BROKER, None)
+    assert found.problems == ("no file cluster-copy: the broker was no member since it keeps one",)
+    assert described(disk, 3).broker == 3
+
+
+@pytest.mark.leaves("names topic id")
+def test_a_directory_of_another_topic_is_a_problem() -> None:
+    disk = SimulatedDisk(1)
+    store = member(disk)
+    make_topic(store, "t")
+    disk.put("/data/t-0/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n")
+    disk.kill()
+    assert described(disk).logs[0].problem == "its directory is missing, or is of another topic"
+
+
+def test_a_description_is_carried_as_json_and_nothing_else_is_taken_for_one() -> None:
+    log = DiskLog("t", "id-t", 0, 5, 9, (DiskEpoch(3, 5, 77), DiskEpoch(4, 7)), problem="x")
+    disk = Disk(2, "dir", "site", 17, "running", 5000, 3, COPY, (), (log,), ("y",))
+    assert decode(json.dumps(encode(disk))) == disk
+    bare = disk._replace(copy=None)
+    assert decode(json.dumps(encode(bare))) == bare
+    for text in ("", "[]", "{}", "{", json.dumps(encode(disk) | {"more": 1}), json.dumps(encode(disk) | {"logs": 1})):
+        with pytest.raises(DiskFault, match="is no output of `edge-broker cluster disk --json`"):
+            decode(text)
+    with pytest.raises(DiskFault, match="version 2, and this release knows cluster-disk 1"):
+        decode(json.dumps(encode(disk) | {"version": 2}))
+
+
+def test_the_command_prints_json_or_a_table(run, tmp_path: Path) -> None:
+    data = fill_directory(tmp_path / "data")
+    write_cluster_copy(RealDisk(), str(data), COPY)
+    ran = run("cluster", "disk", "--data-dir", data)
+    assert ran.status == 0
+    assert "broker 2, stopped cleanly, cluster -" in ran.out
+    assert "deleted: old (id-old), epoch 60" in ran.out
+    assert "0@0" in ran.out
+    carried = decode(run("cluster", "disk", "--data-dir", data, "--json").out)
+    assert carried.broker == 2
+    assert {log.end_offset for log in carried.logs if log.topic == "t"} == {100, 60}
+    assert decode(run("cluster", "disk", "--data-dir", data, "--broker-id", 5, "--json").out).broker == 5
+    assert run("cluster", "disk", "--data-dir", "/nowhere/at/all").status == 2
