@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from drupelet.errors import CommandFailed, ConfigurationError, reason
 from drupelet.interrupts import interruptible
+from drupelet.printable import printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -131,7 +132,7 @@ def _judged(program: str, work: Callable[[], int], extra: str) -> int:
 
 
 def _fail(program: str, sentence: str, status: int) -> _Ended:
-    sys.stderr.write(f"{program}: {sentence}\n")
+    sys.stderr.write(f"{program}: " + "\n".join(map(printable, sentence.split("\n"))) + "\n")
     return _Ended(status)
 
 

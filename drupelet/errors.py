@@ -7,6 +7,8 @@ import. Names of a library's classes stand here as text, so that no library has 
 import os
 import re
 
+from drupelet.printable import printable
+
 SENTENCE_CHARACTERS_MAX = 300
 
 
@@ -65,7 +67,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def sentence(error: BaseException) -> str:
-    """Return what an error says in one line, without class names, reprs, error numbers and memory addresses.
+    """Return what an error says in one line, without class names, reprs, error numbers, memory addresses, escape codes.
 
     | error | text |
     |---|---|
@@ -78,6 +80,7 @@ def sentence(error: BaseException) -> str:
     It raises nothing, as a library's error may fail to print itself.
     """
     text = _of_system(error) or _of_broker(error) or _of_class(error) or _cleaned(_printed(error)) or _words(error)
+    text = printable(text)
     return text if len(text) <= SENTENCE_CHARACTERS_MAX else f"{text[:SENTENCE_CHARACTERS_MAX]}…"
 
 

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from drupelet.printable import printable
+
 REQUEST_BYTES_MAX = 4096
 REQUEST_S_MAX = 5.0
 CONNECTIONS_MAX = 32  # each holds a descriptor, which the part needs for its own work
@@ -27,6 +29,7 @@ class Pages(NamedTuple):
     """What is served: `metrics` of content type `metrics_type`, and /health.
 
     `problem` says in one line what is wrong, answered with 503; None or empty: all is well, and `well` is said.
+    A character of either that is not printable is served as its escape, so that a name makes no second line.
     """
 
     metrics: Callable[[], bytes]
@@ -93,7 +96,7 @@ def _page(path: bytes, pages: Pages) -> bytes:
         return _response("404 Not Found", PLAIN_TEXT, b"try /metrics or /health\n")
     problem = pages.problem()
     status = "503 Service Unavailable" if problem else "200 OK"
-    return _response(status, PLAIN_TEXT, f"{problem or pages.well()}\n".encode())
+    return _response(status, PLAIN_TEXT, f"{printable(problem or pages.well())}\n".encode())
 
 
 def _response(status: str, content_type: str, body: bytes) -> bytes:

@@ -11,6 +11,8 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 
+from drupelet.printable import printable
+
 
 class Notifier:
     """Sends to the socket that systemd named in the environment; without one nothing happens."""
@@ -27,7 +29,7 @@ class Notifier:
         """Send one datagram of `NAME=value` lines; like libsystemd's it waits while systemd's queue is full."""
         if not self._address:
             return
-        message = "\n".join(assignment.replace("\n", " ") for assignment in assignments)
+        message = "\n".join(printable(assignment.replace("\n", " ")) for assignment in assignments)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
                 sock.sendto(message.encode(), self._address)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
+from drupelet.printable import printable
 from edge_broker.clock import SystemClock
 
 PROGRESS_EVERY_MS = 2000
@@ -45,13 +46,6 @@ def bytes_text(count: int) -> str:
     return f"{count} bytes"
 
 
-def safe_text(text: str) -> str:
-    """The text with what is not printable (controls, escape codes, directions of writing) as its escape."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
 def write_json(value: object) -> None:
     """One line of JSON; what is not printable is escaped, in ASCII."""
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -77,7 +71,7 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, non
 
 
 def _text(value: object) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else safe_text(str(value))
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else printable(str(value))
 
 
 class Progress:

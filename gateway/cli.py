@@ -14,6 +14,7 @@ from drupelet.command_line import announce, run
 from drupelet.descriptors import raise_limit
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import Log, set_up
+from drupelet.printable import printable
 from gateway import notices
 from gateway.config import GatewayConfig, MqttConfig, default_client_id, load_config
 from gateway.open_files import limit_notices, open_files_max
@@ -159,7 +160,7 @@ def _example(_options: argparse.Namespace) -> int:
 
 def _warn(sentences: list[str]) -> None:
     for sentence in sentences:
-        print(f"WARNING: {sentence}", file=sys.stderr)
+        print(f"WARNING: {printable(sentence)}", file=sys.stderr)
 
 
 _COMMANDS = {"run": _run, "check": _check, "mosquitto-conf": _mosquitto_conf, "example": _example}

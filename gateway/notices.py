@@ -14,6 +14,7 @@ from pathlib import Path
 
 from drupelet.addresses import host_and_port, is_loopback
 from drupelet.errors import reason
+from drupelet.printable import name_text
 from gateway.config import FileConfig, GatewayConfig, JournalConfig, MosquittoConfig
 from gateway.sources.matches import CANDIDATES_MAX, find_matches, kind_of
 from gateway.systemd_journal.directory import PERSISTENT, VOLATILE
@@ -66,7 +67,7 @@ def left_out(config: GatewayConfig) -> Iterator[str]:
             continue
         named = sorted(matches.left_out.items())
         for path, why in named[:LEFT_OUT_MAX]:
-            yield f"files.path {file.path} leaves {path} out: {why}."
+            yield f"files.path {file.path} leaves {name_text(path)} out: {why}."
         if len(named) > LEFT_OUT_MAX:
             yield f"files.path {file.path} leaves {len(named) - LEFT_OUT_MAX} more files out."
         if matches.beyond_bound:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from drupelet.boot_clock import BootMoment
 from drupelet.ledger import LEDGER_TOPIC, encode
+from drupelet.printable import printable
 from gateway.timestamps import RECEIVED
 
 CAUSE_TOO_LARGE = "record_too_large"
@@ -106,7 +107,7 @@ class Loss:
             topic=LEDGER_TOPIC,
             key=key,
             value=value,
-            headers=((REASON_HEADER, reason.encode()),) if reason else (),
+            headers=((REASON_HEADER, printable(reason).encode()),) if reason else (),
             timestamp_ms=self.time_ms,
             received_ms=self.time_ms,
             origin=self.topic,
@@ -124,4 +125,5 @@ def new_loss_id() -> str:
 
 def loss_id_for(*parts: object) -> str:
     """Return the id that the same parts always give: a loss found again after a restart keeps its id."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, "drupelet:" + "|".join(map(str, parts))))
+    text = "|".join(map(str, parts)).encode("utf-8", "backslashreplace").decode()  # a file's name may be no UTF-8
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"drupelet:{text}"))

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from drupelet.printable import quoted
+
 REFUSED_MIN = 5
 QUIET_S = 60.0
 LOG_EVERY_S = 10.0
@@ -79,8 +81,8 @@ class OverlookedTimes:
     def seen(self, route: str, timestamp_field: str, name: str, now_s: float) -> str | None:
         """Note such a reading; what to say of it in the log, the first time for each route, else None."""
         said = (
-            f'{route}: readings have no {timestamp_field} but "{_short(name)}", so the time of receipt counts: set '
-            "timestamp_field to it, or have the devices rename it"
+            f"{route}: readings have no {timestamp_field} but {quoted(_short(name))}, so the time of receipt counts: "
+            "set timestamp_field to it, or have the devices rename it"
         )
         return self._note(route, "name", said, now_s)
 

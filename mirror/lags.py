@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from drupelet.printable import label_text
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import SourceError
 from mirror.lane import Lane, Memory
@@ -83,7 +84,7 @@ class Lags:
             if lag != lane.lag_shown:
                 lane.lag_shown = lag
                 watched.progress.behind(lane, lag, now)
-                watched.metrics.lag.labels(partition.topic, str(partition.partition)).set(lag)
+                watched.metrics.lag.labels(label_text(partition.topic), str(partition.partition)).set(lag)
             stands_s = self._stalls.note(partition, lane.offsets.acked, lag, now)
             if stands_s >= self._stalls.timeout_s and self._note_stall(lane, lag, stands_s, waiting_bytes, now):
                 stalled.add(_name(lane))

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 
 from drupelet.backoff import Backoff
 from drupelet.log_tree import Log
+from drupelet.printable import label_text
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import Topic
@@ -580,7 +581,7 @@ class Replicator:
             lane.put(found, asyncio.get_running_loop().time())
             return
         if isinstance(found, Piece):
-            labels = lane.partition.topic, str(lane.partition.partition)
+            labels = label_text(lane.partition.topic), str(lane.partition.partition)
             self.metrics.passed_over.labels(*labels).inc(found.end_offset - found.first_offset)
         lane.read_offset = found.end_offset
 
@@ -642,7 +643,7 @@ class Replicator:
 
     def acked(self, lane: Lane, batch: Batch) -> None:
         """Count a batch that is safe at the target."""
-        labels = (lane.partition.topic, str(lane.partition.partition))
+        labels = (label_text(lane.partition.topic), str(lane.partition.partition))
         self.metrics.records.labels(*labels).inc(batch.packed.records)
         self.metrics.bytes.labels(*labels).inc(batch.packed.payload_bytes)
         self._progress.acked(lane, batch.packed.records, batch.packed.payload_bytes)

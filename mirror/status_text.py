@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from drupelet.printable import printable
 from mirror.report import LinkStatus, Report, SideStatus, TopicStatus
 from mirror.tables import bytes_text, count_text, duration_text, table
 
@@ -70,14 +71,9 @@ def _link(link: LinkStatus, buffered_bytes: int) -> Iterator[str]:
 
 def _troubles(report: Report) -> Iterator[str]:
     for one in report.troubles[:TROUBLES_MAX]:
-        yield f"TROUBLE {_safe(one)}"
+        yield f"TROUBLE {printable(one)}"
     if len(report.troubles) > TROUBLES_MAX:
         yield f"        and {len(report.troubles) - TROUBLES_MAX} more"
-
-
-def _safe(said: str) -> str:
-    """What a broker said, without control codes."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in said)
 
 
 def _table(topics: list[TopicStatus]) -> str:

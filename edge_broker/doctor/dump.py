@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from drupelet.printable import printable
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, facts_of, pieces
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
-from edge_broker.output import safe_text, time_text, write_json
+from edge_broker.output import time_text, write_json
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CODEC_NAMES, BatchHeader, records_of
 from edge_broker.storage.segment import Segment
@@ -142,5 +143,5 @@ def _batch_line(row: dict[str, Any]) -> str:
 def _short(text: str | None) -> str:
     if text is None:
         return "null"
-    shown = safe_text(text[:TEXT_BYTES_MAX])
+    shown = printable(text[:TEXT_BYTES_MAX])
     return shown if len(text) <= TEXT_BYTES_MAX else f"{shown}… ({len(text)} characters)"

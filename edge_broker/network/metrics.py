@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from drupelet.printable import label_text
 from edge_broker.broker.broker import Broker
 from edge_broker.compiled import walker_name
 from edge_broker.network.disk_writes import device_bytes, process_bytes
@@ -373,7 +374,7 @@ def family(name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, st
 def _labels(labels: dict[str, str]) -> str:
     if not labels:
         return ""
-    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    pairs = ",".join(f'{name}="{_escaped(label_text(value))}"' for name, value in labels.items())
     return "{" + pairs + "}"
 
 

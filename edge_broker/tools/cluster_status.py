@@ -20,9 +20,10 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from drupelet.addresses import endpoint_text
+from drupelet.printable import printable
 from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name
-from edge_broker.output import duration_text, safe_text, write_json, write_table
+from edge_broker.output import duration_text, write_json, write_table
 from edge_broker.wire_client.cluster import LATEST, Cluster, Node, Partition, Place, Topic
 from edge_broker.wire_client.connection import WireFailure
 from edge_broker.wire_client.reading import first_record
@@ -272,7 +273,7 @@ def _write(cluster: Cluster, seen: Seen, standings: list[Standing], boards: list
             columns, rows = columns[:at] + columns[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
     write_table(columns, rows)
     for broker, why in seen.silent.items():
-        print(safe_text(f"broker {broker}: {why}"))
+        print(printable(f"broker {broker}: {why}"))
     bad = [each for each in standings if each.problem]
     if bad:
         print()

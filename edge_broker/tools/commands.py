@@ -10,7 +10,7 @@ import argparse
 from drupelet.addresses import host_and_port
 from drupelet.errors import CommandFailed, ConfigurationError
 from drupelet.kafka_security import Security
-from edge_broker.output import safe_text
+from drupelet.printable import printable
 from edge_broker.wire_client.cluster import Cluster
 from edge_broker.wire_client.connection import NotThere, WireFailure
 
@@ -24,10 +24,10 @@ def run(options: argparse.Namespace) -> int:
         finally:
             cluster.close()
     except NotThere as mistake:
-        raise ConfigurationError(safe_text(str(mistake))) from mistake
+        raise ConfigurationError(printable(str(mistake))) from mistake
     except WireFailure as failure:
         hint = f"; is it running, and is --bootstrap {options.bootstrap} right?" if failure.unreachable else ""
-        raise CommandFailed(f"{safe_text(str(failure))}{hint}") from failure
+        raise CommandFailed(f"{printable(str(failure))}{hint}") from failure
 
 
 def _cluster(options: argparse.Namespace) -> Cluster:

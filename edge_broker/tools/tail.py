@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from drupelet.backoff import Backoff
 from drupelet.boot_clock import BOOT_ID_HEADER, BOOT_TIME_HEADER, BOOT_TIMES_TOPIC, decode_boot
 from drupelet.errors import ConfigurationError
+from drupelet.printable import printable
 from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name
-from edge_broker.output import safe_text, time_text, write_json
+from edge_broker.output import time_text, write_json
 from edge_broker.protocol.record_batch import Record
 from edge_broker.tools.arguments import LAST
 from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, Topic
@@ -255,7 +256,7 @@ class Tail:
 
     def _warn(self, text: str) -> None:
         sys.stdout.flush()
-        print(f"edge-broker: {safe_text(text)}", file=sys.stderr)
+        print(f"edge-broker: {printable(text)}", file=sys.stderr)
 
     def _read_boot_times(self, topic: str) -> dict[str, int]:
         """The epoch of each boot in the first topic of boot times that exists; none where it cannot be read."""
@@ -320,7 +321,7 @@ def shown(content: bytes | None) -> str:
     """Bytes as text that does no harm to a terminal, cut where they are long; `null` in brackets is none."""
     if content is None:
         return "(null)"
-    text = safe_text(content[:SHOWN_BYTES_MAX].decode(errors="backslashreplace"))
+    text = printable(content[:SHOWN_BYTES_MAX].decode(errors="backslashreplace"))
     return text if len(content) <= SHOWN_BYTES_MAX else f"{text}… ({len(content):,} bytes)"
 
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from drupelet.printable import name_text
 from gateway.sources.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start, opened
 from gateway.sources.decompressed_file import DecodersBusyError
 from gateway.sources.denied_files import MISSED_LOOKS_MIN, DeniedFiles
@@ -531,7 +532,7 @@ class Family:
                 vanished.pop()
                 continue
             place = Place(entry.inode, 0, 0, 0, entry.modified_ns)
-            self.lost.append(Lost(place, None, f"{entry.path} is compressed in a format that is not read"))
+            self.lost.append(Lost(place, None, f"{name_text(entry.path)} is compressed in a format that is not read"))
 
     def _was_read_before(self, entry: Entry, at: int) -> bool:
         """Whether an earlier run, whose state does not name the file, has read it: it is older than those it names."""

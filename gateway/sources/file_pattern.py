@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from drupelet.log_tree import Log
+from drupelet.printable import label_text
 from gateway import state
 from gateway.config import FileConfig
 from gateway.metrics import Metrics
@@ -225,7 +226,7 @@ class PatternSource:
         task = self._followed[path].task
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        self._metrics.file_unread_bytes.remove(str(path))
+        self._metrics.file_unread_bytes.remove(label_text(path))
         if forget:
             await asyncio.to_thread(state_path(self._state_dir, path).unlink, missing_ok=True)
         del self._followed[path]

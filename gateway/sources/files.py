@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import os
 import platform
 import threading
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drupelet.log_tree import Log
+from drupelet.printable import label_text, name_text
 from gateway.config import FileConfig
 from gateway.dead_letters import REASON_LINE_TOO_LONG
 from gateway.metrics import Metrics
@@ -41,7 +43,7 @@ _log = Log("gateway.files")
 
 def state_path(state_dir: Path, path: Path) -> Path:
     """Return where the position of a followed file is kept."""
-    return state_dir / "files" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
+    return state_dir / "files" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
 
 
 def load_family(path: Path) -> FamilyState | None:
@@ -90,11 +92,11 @@ class FileSource:
         self._config = config
         self._publisher = publisher
         self._metrics = metrics
-        name = f"the position in {config.path}"
+        name = f"the position in {name_text(config.path)}"
         self._safe = SafePlace[FamilyState](
             state_path(state_dir, config.path), name, self._content, config.save_interval_ms
         )
-        self._unread = metrics.file_unread_bytes.labels(str(config.path))
+        self._unread = metrics.file_unread_bytes.labels(label_text(config.path))
         self._tail = Tail(
             config.path,
             saved_family(state_dir, config.path),
@@ -255,27 +257,29 @@ class FileSource:
             self._tell(str(error))
             return
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            self._tell(f"{self._config.path} cannot be read ({error.strerror}): raise LimitNOFILE, or lower files_max")
+            name = name_text(self._config.path)
+            self._tell(f"{name} cannot be read ({error.strerror}): raise LimitNOFILE, or lower files_max")
             return
-        name = error.filename or self._config.path
+        name = name_text(error.filename or self._config.path)
         self._tell(f"{name} cannot be read ({error.strerror or error}): let the gateway's user read it")
 
     def _note_nuls(self) -> None:
         nul_bytes, self._tail.nul_bytes = self._tail.nul_bytes, 0
         if nul_bytes:
-            self._metrics.file_nul_bytes.labels(str(self._config.path)).inc(nul_bytes)
+            self._metrics.file_nul_bytes.labels(label_text(self._config.path)).inc(nul_bytes)
             _log.info("file_nuls_skipped", path=self._config.path, bytes=nul_bytes)
 
     def _missing_directory(self) -> str | None:
         path = self._config.path
         if path.parent.is_dir():
             return None
-        return f"{path.parent}, where {path.name} is looked for, is not there: make it, or mend the path"
+        directory, name = name_text(path.parent), name_text(path.name)
+        return f"{directory}, where {name} is looked for, is not there: make it, or mend the path"
 
     def _note_absent(self, absent: bool) -> None:
         """A program may yet write its first line, so a file that is not there is told, and no trouble."""
         if absent and self._absent is None:
-            self._absent = f"{self._config.path} is not there yet"
+            self._absent = f"{name_text(self._config.path)} is not there yet"
             _log.warning("file_missing", path=self._config.path)
         elif not absent:
             self._absent = None

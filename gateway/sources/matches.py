@@ -25,6 +25,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path, PurePath
 
+from drupelet.printable import name_text
 from gateway.sources.rotation import is_compressed, source_of
 
 CANDIDATES_MAX = 10_000
@@ -88,7 +89,7 @@ def _leave_out_rotated(regular: dict[Path, os.stat_result], followed: Collection
     for path, status in regular.items():
         source = None if path in followed else source_of(path.name, names[path.parent])
         if source is not None:
-            matches.left_out[path] = f"its name says that it was rotated or copied from {source}"
+            matches.left_out[path] = f"its name says that it was rotated or copied from {name_text(source)}"
         elif is_compressed(path.name):
             matches.left_out[path] = "it is compressed"
         else:
@@ -101,4 +102,4 @@ def _leave_out_second_names(matches: Matches) -> None:
         name = first.setdefault((status.st_dev, status.st_ino), path)
         if name != path:
             del matches.files[path]
-            matches.left_out[path] = f"it is the same file as {name}"
+            matches.left_out[path] = f"it is the same file as {name_text(name)}"

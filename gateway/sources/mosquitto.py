@@ -14,7 +14,7 @@ record with the same id.
 | our session has another name than before | unknown: its queue stays in mosquitto |
 
 A packet above `max_packet_size` was answered to nobody, so it is no loss; mosquitto closes its connection and says so
-in its log, which `edge-gateway mosquitto-conf` has it publish. It is counted, and the device named.
+in its log, which `edge-gateway mosquitto-conf` has it publish. It is counted, and the device named (`oversize`).
 Whether all of this can be heard at all is the business of `sys_signals`.
 
 Source: mosquitto(8), broker status; mosquitto.conf(5), log_dest topic.
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
@@ -37,12 +36,11 @@ from gateway import state
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
 from gateway.records import CAUSE_QUEUE_DROPPED, Loss, loss_id_for, new_loss_id
+from gateway.sources.oversize import OversizeClients, oversize_packet
 from gateway.sources.sys_signals import CONNECTIONS_TOPIC, DROPPED_TOPIC, LOG_TOPIC, UPTIME_TOPIC, SysSignals
 
 SYS_TOPICS = (UPTIME_TOPIC, DROPPED_TOPIC, LOG_TOPIC, CONNECTIONS_TOPIC)
-OVERSIZE_TOLD_EVERY_S = 10.0
-OVERSIZE_SHOWN_S = 300.0
-_OVERSIZE = re.compile(rb"Client (.{1,200}?) disconnected.{0,40} oversize packet", re.DOTALL)
+LINE_BYTES_MAX = 300  # of mosquitto's log, in ours
 RESTART_SLACK_MS = 30_000  # clocks drift and `$SYS` is late; a restart within it is still seen by a smaller counter
 MISSED_MS = 60_000  # a reboot of the board; in that time no queue fills
 MISSED_SHOWN_S = 3_600.0
@@ -144,9 +142,7 @@ class MosquittoWatch:
         self._missed = ""
         self._missed_s = 0.0
         self._oversize = metrics.mqtt_oversize
-        self._oversize_told_s = -OVERSIZE_TOLD_EVERY_S
-        self._oversize_client = ""
-        self._oversize_s: float | None = None
+        self._oversize_clients = OversizeClients()
         if left_behind is not None:
             self._leave(*left_behind)
 
@@ -193,21 +189,19 @@ class MosquittoWatch:
         """Say in one line what mosquitto may have dropped, or which device sends too much, while that is recent."""
         if self._missed and time.monotonic() - self._missed_s < MISSED_SHOWN_S:
             return self._missed
-        if self._oversize_s is None or time.monotonic() - self._oversize_s > OVERSIZE_SHOWN_S:
-            return None
-        return f'device "{self._oversize_client}" sends packets that are larger than mosquitto\'s max_packet_size'
+        return self._oversize_clients.note(time.monotonic())
 
     def _logged(self, line: bytes) -> None:
-        found = _OVERSIZE.search(line)
+        found = oversize_packet(line)
         if found is None:
             return
         self._oversize.inc()
-        self._oversize_client = found[1].decode("utf-8", "backslashreplace")
-        now_s = self._oversize_s = time.monotonic()
-        if now_s - self._oversize_told_s >= OVERSIZE_TOLD_EVERY_S:
-            self._oversize_told_s = now_s
-            remedy = "send less at once, or raise mosquitto.packet_bytes_max and write mosquitto.conf anew"
-            _log.warning("packet_too_large", client_id=self._oversize_client, remedy=remedy)
+        if not self._oversize_clients.seen(found.client_id, time.monotonic()):
+            return
+        remedy = "send less at once, or raise mosquitto.packet_bytes_max and write mosquitto.conf again"
+        said = line[:LINE_BYTES_MAX].decode("utf-8", "backslashreplace") if found.client_id is None else None
+        reason = found.reason or None
+        _log.warning("packet_too_large", client_id=found.client_id, line=said, reason=reason, remedy=remedy)
 
     def _leave(self, client_id: str, change: int) -> None:
         """Note that the session of another name stays behind; `change` tells one such change from the next."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from drupelet.printable import name_text
 from gateway.sources.decompressed_file import (
     READING,
     DecodersBusyError,
@@ -64,7 +65,8 @@ class OpenFile:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise NotRegularError(f"{path} is {kind_of(status.st_mode)}: name a regular file in the configuration")
+            kind = kind_of(status.st_mode)
+            raise NotRegularError(f"{name_text(path)} is {kind}: name a regular file in the configuration")
         self._file: BinaryIO = os.fdopen(descriptor, "rb", buffering=0)
         self.path = path
         self.device, self.inode = status.st_dev, status.st_ino
@@ -92,7 +94,7 @@ class OpenFile:
             self.forget_decoder()  # it has no slot
             raise
         except (EOFError, OSError) as error:
-            raise UnreadableError(f"{self.path} cannot be decompressed ({error})") from error
+            raise UnreadableError(f"{name_text(self.path)} cannot be decompressed ({error})") from error
 
     def holds(self, size: int) -> bool:
         """Whether the content has at least `size` bytes. Raises OSError and UnreadableError."""
@@ -136,5 +138,5 @@ class OpenFile:
     def _decompress(self) -> DecompressedFile:
         opener = _READERS.get(self.path.suffix)
         if opener is None:
-            raise UnreadableError(f"{self.path} is compressed in a format that the gateway does not read")
+            raise UnreadableError(f"{name_text(self.path)} is compressed in a format that the gateway does not read")
         return opener(self._file, self._slots)

@@ -157,6 +157,19 @@ def test_a_packet_too_large_for_mosquitto_is_counted_and_its_device_named(edge, 
     assert f"packet_too_large client_id={device.name}" in site.log()
 
 
+def test_a_device_cannot_have_mosquitto_s_log_name_another_one(edge, site):
+    """Nothing checks who a client says it is: its id is the only text of mosquitto's line that it chooses."""
+    forger = f"x Client pump-7 disconnected due to oversize packet. {site.topic}"
+    with Device(site.mosquitto.port, forger) as device:
+        device.publish_raw(b"x" * 1_000_000)
+        wait_until(lambda: site.metric("mqtt_oversize_total") >= 1, 20, "counted")
+        _, text = site.health()
+    ambiguous = "a device that mosquitto's log does not name for sure"
+    assert text == f"ok; {ambiguous} sends packets that are larger than mosquitto's max_packet_size\n"
+    assert "packet_too_large line=" in site.log()
+    assert "client_id=pump-7" not in site.log()
+
+
 def test_a_byte_order_mark_in_a_property_stops_nobody(edge, site):
     """paho calls U+FEFF malformed, mosquitto and MQTT 5 (1.5.4) do not; a message like that comes again and again."""
     with socket.create_connection(("127.0.0.1", site.mosquitto.port), timeout=CALL_S) as device:

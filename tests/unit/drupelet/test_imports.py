@@ -37,4 +37,5 @@ def test_the_brokers_command_brings_only_what_parses_and_answers() -> None:
         "drupelet.command_line",
         "drupelet.errors",
         "drupelet.interrupts",
+        "drupelet.printable",
     }

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from drupelet.log_lines import log_line, value_text
+from drupelet.log_lines import log_line
 from drupelet.log_tree import LineFormatter, Log, NoRepeats
+from drupelet.printable import name_text
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ from drupelet.log_tree import LineFormatter, Log, NoRepeats
     ],
 )
 def test_a_value(value: object, shown: str) -> None:
-    assert value_text(value) == shown
+    assert name_text(value) == shown
 
 
 def test_a_line_has_its_time_and_no_empty_fields() -> None:

@@ -1,0 +1,47 @@
+"""Text from outside made safe to show: names of devices, files and topics, and what a peer says.
+
+| where it is shown | function |
+|---|---|
+| a value of a log line, a name within a sentence | `name_text` |
+| a name that a sentence always shows in quotes | `quoted` |
+| a value of a metric's label | `label_text` |
+| a whole sentence or page whose names are not marked | `printable` |
+
+`name_text`, `quoted` and `label_text` give no two texts the same result, so that no name can pass for another.
+A control character, an escape code or a direction of writing never reaches a terminal, a line or a page raw.
+Does not contain: the wording of any message.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    r"""Return the text with the escape of each character that is not printable: `\x1b` for ESC, `\n` for a new line."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def name_text(name: object) -> str:
+    """Return a name for a sentence or a log line: bare where nothing is ambiguous, else a printable JSON string."""
+    text = str(name)
+    if text and text.isprintable() and not any(mark in text for mark in ' ="'):
+        return text
+    return quoted(text)
+
+
+def label_text(value: object) -> str:
+    """Return the value of a metric's label, before the exposition format's own escapes.
+
+    A printable value stays as it is, unless it begins with a double quote. Any other is a printable JSON string.
+    """
+    text = str(value)
+    return text if text.isprintable() and not text.startswith('"') else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """Return a name in double quotes, as a JSON string without a character that is not printable."""
+    import json  # noqa: PLC0415 - every command imports this module, and few quote a name
+
+    whole = json.dumps(text, ensure_ascii=False)
+    return whole if whole.isprintable() else json.dumps(text)
