@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 
 from drupelet.errors import CommandFailed, ConfigurationError, reason
-from drupelet.log_lines import value_text
+from drupelet.printable import name_text
 from edge_broker.clock import SystemClock
 from edge_broker.security.changes import COMMAND, Author
 from edge_broker.security.state import Wanted
@@ -43,7 +43,7 @@ class _Unlogged:
         self._lines: list[str] = []
 
     def __call__(self, _level: str, event: str, fields: Mapping[str, object]) -> None:
-        pairs = " ".join(f"{name}={value_text(value)}" for name, value in fields.items())
+        pairs = " ".join(f"{name}={name_text(value)}" for name, value in fields.items())
         self._lines.append(f"edge-broker: {event} {pairs}")
         if event == FAILED_EVENT:
             print(*self._lines, sep="\n", file=sys.stderr)
