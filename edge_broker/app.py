@@ -26,6 +26,7 @@ from drupelet.systemd import Notifier
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.disk_space import ROLL_MS_MAX
 from edge_broker.broker.group_loading import load_groups
+from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.broker.offset_retention import OffsetRetention
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, WorkerName
 from edge_broker.broker.security import check_somebody_gets_in
@@ -43,7 +44,7 @@ from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.measuring import measure_card
-from edge_broker.network.metrics import health_notes, health_problem, health_text, metrics_text, refused_codecs
+from edge_broker.network.metrics import health_text, metrics_text, refused_codecs
 from edge_broker.network.notify import keep_alive
 from edge_broker.network.scrubbing import keep_scrubbing
 from edge_broker.network.server import Server

@@ -63,6 +63,7 @@ class DiskSpace:
         self.full_topics: frozenset[str] = frozenset()
         self.refusing = False
         self.tight = False  # other boards should lead what is led here
+        self._full_at_age_ms: int | None = None
         self.looking = False
         self._look_again = False
         self._store = store
@@ -139,6 +140,7 @@ class DiskSpace:
             now = "refused" if found.refusing else "taken again"
             self._effects.note(f"writes are {now}: {found.free} of {found.total} bytes are free")
         self.tight = found.tight
+        self._note_full(found.refusing or found.tight)
         self.refusing, self.room_bytes, self.full_topics = found.refusing, found.room_bytes, found.full_topics
         self._effects.note(*found.notes)
         rolls = [log for log in found.rolls if log.writer.begin_roll()]
@@ -156,6 +158,17 @@ class DiskSpace:
             return self._over()
 
         return Wait(rolls, closed, ROLL_MS_MAX, again)
+
+    def _note_full(self, is_full: bool) -> None:
+        if not is_full:
+            self._full_at_age_ms = None
+        elif self._full_at_age_ms is None:
+            self._full_at_age_ms = self._now().age_ms
+
+    @property
+    def full_for_ms(self) -> int | None:
+        """How long this process has found the disk full or nearly full; None while it has room."""
+        return None if self._full_at_age_ms is None else self._now().elapsed_ms(self._full_at_age_ms)
 
     def _over(self) -> Outcome:
         self.looking = False

@@ -8,6 +8,7 @@ out, as is a board's journal of the ledger, which is nobody's to ask for.
 | partition_size | bytes of all segments |
 | offset_lag | how far a replica's log ends below what it knows to be replicated: 0, as none does |
 | total_bytes, usable_bytes | of the disk, at the last look, which is a second old at most; -1 before the first |
+| problems, a tag of ours | what is wrong with this broker (broker/health.py), at most PROBLEMS_MAX |
 
 Source: Kafka protocol, DescribeLogDirs 1 to 4; KIP-113, KIP-827.
 """
@@ -19,10 +20,12 @@ from collections.abc import Iterator
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
+from edge_broker.broker.health import Problem, cluster_problems
 from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_LOG_DIRS
 from edge_broker.protocol.messages.describe_log_dirs import (
+    BrokerProblem,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -31,6 +34,9 @@ from edge_broker.protocol.messages.describe_log_dirs import (
 )
 from edge_broker.security.acls import Operation
 from edge_broker.storage.log import PartitionLog
+
+PROBLEMS_MAX = 100
+"""Named in one answer; one more says how many there are."""
 
 
 @Served(
@@ -72,7 +78,16 @@ def describe_log_dirs(broker: Broker, context: RequestContext, request: Describe
         topic.partitions.append(DescribeLogDirsPartition(partition_index=log.partition, partition_size=log.size))
         yield topic.partitions[-1]
     result.topics = list(topics.values())
-    return Reply(DescribeLogDirsResponse(results=[result]))
+    return Reply(DescribeLogDirsResponse(results=[result], problems=_problems(cluster_problems(broker))))
+
+
+def _problems(found: list[Problem]) -> list[BrokerProblem]:
+    rest = len(found) - PROBLEMS_MAX
+    more = [Problem(found[-1].kind, f"and {rest} problems more, which /health names")] if rest > 0 else []
+    return [
+        BrokerProblem(kind=kind, text=text, for_ms=-1 if for_ms is None else for_ms)
+        for kind, text, for_ms in (*found[:PROBLEMS_MAX], *more)
+    ]
 
 
 def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[PartitionLog | None]:

@@ -51,6 +51,7 @@ from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.listeners import inter_broker_listener
 from edge_broker.network.asking_link import AskingLink
 from edge_broker.network.broker_link import BrokerLink, Owner
+from edge_broker.network.ensemble_watch import EnsembleWatch
 from edge_broker.network.former_session import (
     Session,
     end_session,
@@ -160,6 +161,7 @@ class ClusterShell:
             loop.call_soon_threadsafe,
             self._credentials,
         )
+        self._ensemble = EnsembleWatch(config.text("zookeeper.connect"), loop, broker.notes)
         self._kept_session, self._place = 0, place_of(store.data_dir, broker.time.now().boot_id)
         self._end_former_session()
         self.replicas.found()
@@ -276,6 +278,7 @@ class ClusterShell:
             await asyncio.sleep(TICK_S)
             try:
                 self._zookeeper.replace_dead_client()
+                self._ensemble.tick()
                 self.replicas.look_at_room()
                 self._drop_links()
                 self.turn(self.member.tick)
@@ -303,6 +306,7 @@ class ClusterShell:
         """As Listener."""
         if type(event).__name__ != "Watched":
             log_line("info", "zookeeper", what=type(event).__name__)
+            self._ensemble.look_soon()
         if isinstance(event, Connected):
             self._keep_session()
         self.turn(lambda at_ms: self.member.happened(event, at_ms))

@@ -6,8 +6,7 @@ Lives here: names, types and help of every metric. Must never come in: counters 
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 
 from drupelet.printable import label_text
 from edge_broker.broker.broker import Broker
@@ -380,53 +379,6 @@ def _labels(labels: dict[str, str]) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def health_problem(broker: Broker) -> str | None:
-    """One line about what is wrong, None when nothing is."""
-    offline = [log for topic in broker.store.topics.values() for log in topic.partitions if log.fault is not None]
-    if offline:
-        return f"{len(offline)} partitions offline, first {offline[0].topic}-{offline[0].partition}: {offline[0].fault}"
-    if broker.space.refusing and broker.space.status is not None:
-        kept_out = ", and replicas here are not in sync until there is room" if broker.cluster is not None else ""
-        return f"the disk is full, writes are refused: {broker.space.status.free} bytes are free{kept_out}"
-    if broker.space.tight and broker.space.status is not None:
-        free = broker.space.status.free
-        return f"the disk is nearly full, so other boards lead and replicas here are not in sync: {free} bytes are free"
-    if broker.security.state.damage:
-        return f"nobody can log in or has any right: {broker.security.state.damage}"
-    if broker.groups.fault is not None:
-        return broker.groups.fault
-    if broker.cluster is not None:
-        if (why := broker.cluster.not_serving) is not None:
-            return why
-        from edge_broker.broker.cluster_figures import journal_full  # noqa: PLC0415 - for members alone
-        from edge_broker.broker.unserved import unserved, unserved_problem  # noqa: PLC0415 - for members alone
-
-        if (full := journal_full(broker.store.ledger_log)) is not None:
-            return full
-        if (lost := unserved_problem(unserved(broker.cluster, broker.store))) is not None:
-            return lost
-    if not broker.groups.loaded:
-        return "committed offsets are still being loaded"
-    return None
-
-
-def health_notes(broker: Broker) -> Iterator[str]:
-    """What a person should know of a broker that is well, a sentence each."""
-    yield from chain.from_iterable(broker.notes.values())
-    if (note := broker.time.note()) is not None:
-        yield note
-    yield from broker.security.notes
-    if broker.cluster is not None:
-        from edge_broker.broker.cluster_figures import entries_wait, health  # noqa: PLC0415 - for members alone
-
-        few = health(broker.cluster)
-        if few is not None:
-            yield few
-        waits = entries_wait(broker.cluster, broker.store.ledger_log)
-        if waits is not None:
-            yield waits
 
 
 def health_text(notes: Iterable[str] = ()) -> str:

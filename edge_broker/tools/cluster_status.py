@@ -8,8 +8,11 @@ Everything is asked by the Kafka protocol, of any Kafka cluster:
 | min.insync.replicas | DescribeConfigs |
 | how much each replica has | ListOffsets with replica id -2, of every broker, leaders first |
 | how old the first record is that a follower lacks | Fetch, where it may be read yet |
+| full disks, and what else is wrong with a broker of ours | DescribeLogDirs, of every broker |
+| ZooKeeper servers that do not answer | DescribeConfigs (`zookeeper.connect`), then each server itself |
 
-Followers are asked behind leaders, so a lag is never larger than it was.
+Followers are asked behind leaders, so a lag is never larger than it was. If no ZooKeeper server answers this machine
+while the cluster has a controller, this machine cannot reach them: then the brokers' own findings count.
 
 Lives here: what that comes to, and its text. Must never come in: requests (wire_client).
 """
@@ -22,14 +25,17 @@ from typing import Any, NamedTuple
 from drupelet.addresses import endpoint_text
 from drupelet.printable import printable
 from edge_broker.clock import SystemClock
-from edge_broker.errors import error_name
+from edge_broker.ensemble_servers import Server, servers_of, silent_servers
+from edge_broker.errors import ErrorCode, error_name
 from edge_broker.output import duration_text, write_json, write_table
-from edge_broker.wire_client.cluster import LATEST, Cluster, Node, Partition, Place, Topic
+from edge_broker.wire_client.cluster import LATEST, BoardProblem, BrokerDisk, Cluster, Node, Partition, Place, Topic
 from edge_broker.wire_client.connection import WireFailure
 from edge_broker.wire_client.reading import first_record
 
 WELL, NOT_WELL = 0, 1
-NEEDED_KEY = "min.insync.replicas"
+NEEDED_KEY, ENSEMBLE_KEY = "min.insync.replicas", "zookeeper.connect"
+DISK, ZOOKEEPER = "disk", "zookeeper"
+"""Kinds of a broker's problems that have a text of their own (broker/health.py)."""
 ROWS_MAX = 30
 
 
@@ -43,6 +49,14 @@ class Seen(NamedTuple):
     needed: Mapping[str, int]
     ends: Mapping[tuple[int, Place], int]
     silent: Mapping[int, str]  # brokers that are registered and do not answer, and why
+    disks: Mapping[int, BrokerDisk] = {}
+    servers: tuple[Server, ...] = ()  # of ZooKeeper, as the brokers name them
+    silent_servers: Mapping[Server, str] = {}
+
+    @property
+    def reaches_servers(self) -> bool:
+        """Whether this machine's own look at ZooKeeper's servers counts."""
+        return self.controller < 0 or len(self.silent_servers) < len(self.servers)
 
 
 class Standing(NamedTuple):
@@ -91,6 +105,18 @@ class Board(NamedTuple):
     behind_ms: int | None
     unled: list[Place]
     refusing: list[Place]
+    disk: BrokerDisk | None = None
+
+    @property
+    def full(self) -> BoardProblem | None:
+        """What this broker says of its disk; None if that has room."""
+        return next((each for each in self.problems if each.kind == DISK), None)
+
+    @property
+    def problems(self) -> tuple[BoardProblem, ...]:
+        """What this broker says of itself, ZooKeeper's servers aside."""
+        found = self.disk.problems if self.disk is not None else ()
+        return tuple(each for each in found if each.kind != ZOOKEEPER)
 
 
 def show(cluster: Cluster, *, as_json: bool) -> int:
@@ -121,6 +147,8 @@ def look(cluster: Cluster) -> Seen:
     }
     ends: dict[tuple[int, Place], int] = {}
     silent: dict[int, str] = {}
+    disks: dict[int, BrokerDisk] = {}
+    connects: dict[str, None] = {}
     for of_leaders in (True, False):
         for node in cluster.nodes():
             places = [
@@ -137,7 +165,28 @@ def look(cluster: Cluster) -> Seen:
                     silent[node] = str(failure).removeprefix(f"broker {node} ")
                 else:
                     ends |= {(node, place): one.offset for place, one in found.items() if not one.error_code}
-    return Seen(cluster.cluster_id, cluster.controller, cluster.brokers, topics, needed, ends, silent)
+    for node in cluster.nodes():
+        if node not in silent:
+            try:
+                disk, connect = cluster.disk(node), cluster.broker_setting(node, ENSEMBLE_KEY)
+            except WireFailure as failure:
+                silent[node] = str(failure).removeprefix(f"broker {node} ")
+            else:
+                disks |= {node: disk} if disk is not None else {}
+                connects[connect] = None
+    servers = tuple(dict.fromkeys(server for connect in connects for server in servers_of(connect)))
+    return Seen(
+        cluster.cluster_id,
+        cluster.controller,
+        cluster.brokers,
+        topics,
+        needed,
+        ends,
+        silent,
+        disks,
+        servers,
+        silent_servers(servers),
+    )
 
 
 def _behind_ms(cluster: Cluster, seen: Seen, standing: Standing, broker: int) -> int | None:
@@ -216,6 +265,7 @@ def _board(cluster: Cluster, seen: Seen, standings: list[Standing], broker: int)
         _behind_ms(cluster, seen, most, broker) if most is not None and lags else None,
         unled,
         refusing,
+        seen.disks.get(broker),
     )
 
 
@@ -238,6 +288,34 @@ def _faults(seen: Seen, standings: list[Standing], boards: list[Board]) -> Itera
     for board in boards:
         if board.problem:
             yield f"broker {board.broker} {'is not there' if board.node is None else 'does not answer'}"
+        if (full := board.full) is not None:
+            yield f"the disk of broker {board.broker} is full{_since(full)}"
+        if code := _refusal(board):
+            yield f"broker {board.broker} does not tell of its disk: {code}"
+        for problem in board.problems:
+            if problem.kind != DISK:
+                yield f"broker {board.broker}: {problem.text}"
+    yield from _silent_servers(seen)
+
+
+def _silent_servers(seen: Seen) -> Iterator[str]:
+    """Yield a sentence for each ZooKeeper server that does not answer."""
+    if seen.servers and seen.reaches_servers:
+        for server, why in seen.silent_servers.items():
+            yield f"ZooKeeper server {server.text} does not answer: {why}"
+    else:
+        told = (each.text for disk in seen.disks.values() for each in disk.problems if each.kind == ZOOKEEPER)
+        yield from dict.fromkeys(told)
+
+
+def _refusal(board: Board) -> str:
+    """Return why a broker does not tell of its disk; empty: it does, or this user may not ask."""
+    code = board.disk.error_code if board.disk is not None else 0
+    return "" if code in (ErrorCode.NONE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED) else error_name(code)
+
+
+def _since(full: BoardProblem) -> str:
+    return f" for {duration_text(full.for_ms)}" if full.for_ms >= 0 else ""
 
 
 def _partitions(count: int) -> str:
@@ -274,6 +352,13 @@ def _write(cluster: Cluster, seen: Seen, standings: list[Standing], boards: list
     write_table(columns, rows)
     for broker, why in seen.silent.items():
         print(printable(f"broker {broker}: {why}"))
+    for board in boards:
+        for problem in board.problems:
+            print(printable(f"broker {board.broker}: {problem.text}"))
+        if board.disk is not None and board.disk.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            print(f"broker {board.broker}: whether its disk is full is not known; DESCRIBE on the cluster is needed")
+    if not seen.reaches_servers and seen.servers:
+        print("ZooKeeper: this machine reaches no server, but the cluster has a controller; what brokers say counts")
     bad = [each for each in standings if each.problem]
     if bad:
         print()
@@ -296,7 +381,7 @@ def _write(cluster: Cluster, seen: Seen, standings: list[Standing], boards: list
             print(f"and {len(bad) - ROWS_MAX:,} more, which --json tells")
     print()
     well = f"well: {_count(len(seen.brokers), 'broker')}, {_partitions(len(standings))}, every replica in sync"
-    print(f"not well: {'; '.join(faults)}" if faults else well)
+    print(printable(f"not well: {'; '.join(faults)}" if faults else well))
 
 
 def _ids(brokers: tuple[int, ...]) -> str:
@@ -315,8 +400,16 @@ def _row(board: Board) -> list[object]:
         board.lag,
         None if board.behind_ms is None else duration_text(board.behind_ms),
         "-" if node is None else _if_it_goes(board),
-        "does not answer" if board.problem and node is not None else board.problem,
+        _problem_text(board),
     ]
+
+
+def _problem_text(board: Board) -> str:
+    if board.problem and board.node is not None:
+        return "does not answer"
+    if (full := board.full) is not None:
+        return f"its disk is full{_since(full)}"
+    return board.problem or ("see below" if board.problems else "")
 
 
 def _if_it_goes(board: Board) -> str:
@@ -342,6 +435,9 @@ def _write_json(seen: Seen, standings: list[Standing], boards: list[Board], faul
             "problems": faults,
         }
     )
+    for server in seen.servers:
+        why = seen.silent_servers.get(server)
+        write_json({"kind": "zookeeper", "server": server.text, "answers": why is None, "problem": why or ""})
     for board in boards:
         write_json(_board_facts(board))
     for each in standings:
@@ -361,7 +457,7 @@ def _write_json(seen: Seen, standings: list[Standing], boards: list[Board], faul
 
 
 def _board_facts(board: Board) -> dict[str, Any]:
-    node = board.node
+    node, disk, full = board.node, board.disk, board.full
     return {
         "kind": "broker",
         "broker": board.broker,
@@ -376,4 +472,9 @@ def _board_facts(board: Board) -> dict[str, Any]:
         "without_it_no_leader": [f"{name}-{number}" for name, number in board.unled],
         "without_it_acks_all_refused": [f"{name}-{number}" for name, number in board.refusing],
         "problem": board.problem,
+        "disk_total_bytes": None if disk is None or disk.total_bytes < 0 else disk.total_bytes,
+        "disk_free_bytes": None if disk is None or disk.free_bytes < 0 else disk.free_bytes,
+        "disk_is_full": None if disk is None or disk.error_code else full is not None,
+        "disk_full_for_ms": None if full is None or full.for_ms < 0 else full.for_ms,
+        "problems": [each.text for each in board.problems],
     }

@@ -22,7 +22,7 @@ from edge_broker.wire_client.connection import Connection, NotThere, WireFailure
 
 LATEST, EARLIEST = -1, -2
 CONSUMER, ANY_REPLICA = -1, -2  # replica ids that ListOffsets is asked with; Kafka calls the latter a debugger's
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 SET_FOR = {1: "topic", 5: ""}  # by the source of a setting; the others are brokers' (KIP-226)
 PARTITIONS_AT_ONCE = 1000
 TOPICS_AT_ONCE = 200
@@ -72,6 +72,23 @@ class Setting(NamedTuple):
     key: str
     value: str | None
     set_for: str
+
+
+class BoardProblem(NamedTuple):
+    """One thing that is wrong with a broker of ours, in its words; `for_ms` is how long, -1 if unknown."""
+
+    kind: str
+    text: str
+    for_ms: int
+
+
+class BrokerDisk(NamedTuple):
+    """Bytes of a broker's disks, -1 if unknown, and what is wrong with the broker."""
+
+    total_bytes: int
+    free_bytes: int
+    problems: tuple[BoardProblem, ...]
+    error_code: int
 
 
 class Cluster:
@@ -194,6 +211,29 @@ class Cluster:
                         for entry in one.configs
                     ]
         return found
+
+    def broker_setting(self, node: int, key: str) -> str:
+        """Return a broker's own value of one key; empty if it has none, or does not tell."""
+        resource = DescribeConfigsResource(
+            resource_type=BROKER_RESOURCE, resource_name=str(node), configuration_keys=[key]
+        )
+        answer = self.at(node).ask(apis.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource]))
+        values = [entry.value for one in answer.results for entry in one.configs if entry.name == key]
+        return values[0] or "" if values else ""
+
+    def disk(self, node: int) -> BrokerDisk | None:
+        """Return the size of a broker's disks and its problems; None if it does not serve the request."""
+        connection = self.at(node)
+        if not connection.serves(apis.DESCRIBE_LOG_DIRS):
+            return None
+        answer = connection.ask(apis.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=[]))
+        codes = [answer.error_code, *(one.error_code for one in answer.results)]
+        problems = tuple(BoardProblem(one.kind, one.text, one.for_ms) for one in answer.problems)
+        total = [one.total_bytes for one in answer.results]
+        free = [one.usable_bytes for one in answer.results]
+        known = bool(total) and min(*total, *free) >= 0
+        code = next(filter(None, codes), 0)
+        return BrokerDisk(sum(total) if known else -1, sum(free) if known else -1, problems, code)
 
     def sizes(self, topic: Topic | None = None) -> dict[Place, int] | None:
         """Bytes of the partitions of one topic or of all, replicas counted each; None where a broker does not tell."""

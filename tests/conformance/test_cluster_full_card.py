@@ -6,11 +6,14 @@ Does not contain: a board that stands alone (test_disk_full.py), cards that fail
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -18,7 +21,7 @@ from tests.fault.full_disk import MIB, small_device
 from tests.support.board_cluster import BoardCluster
 from tests.support.kafka_reading import read_topic
 from tests.support.waiting import CALL_S, wait_until
-from tests.support.zookeeper import ZooKeeperEnsemble
+from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 pytestmark = pytest.mark.root("mount")
 SMALL, CARD_BYTES, WRITTEN_BYTES, VALUE_BYTES = 3, 48 * MIB, 60 * MIB, 8192
@@ -72,6 +75,32 @@ def test_a_small_card_costs_no_acked_record_and_refuses_none(cluster: BoardClust
     wait_until(small_board_steps_back, CALL_S, "the small board leads nothing, and is in no in-sync set")
     assert health(cluster, SMALL).startswith("503 the disk is")
     assert health(cluster, 1).startswith("ok, but")
+    status, text = cluster_status(cluster)
+    assert status == 1
+    assert f"the disk of broker {SMALL} is full for " in text.splitlines()[-1]
+    assert f"broker {SMALL}: the disk is" in text
+    dead = server_of(cluster, 1)
+    dead.kill()
+    silent = f"ZooKeeper server {dead.bootstrap} does not answer: connection refused"
+    status, text = cluster_status(cluster)
+    assert (status, silent in text.splitlines()[-1]) == (1, True), text
+    wait_until(lambda: silent in health(cluster, 1), CALL_S, "the board that was connected to it names it, too")
+
+
+def server_of(cluster: BoardCluster, number: int) -> ZooKeeperServer:
+    """Return the server of the ensemble that a board is connected to."""
+    connections = psutil.Process(cluster.board(number).pid).net_connections("tcp")
+    ports = {each.raddr.port for each in connections if each.raddr}
+    return next(server for server in cluster.ensemble.servers if server.port in ports)
+
+
+def cluster_status(cluster: BoardCluster) -> tuple[int, str]:
+    """Return what `edge-broker cluster status` ends with, and prints."""
+    place = cluster.bootstrap.partition(",")[0]
+    command = [sys.executable, "-m", "edge_broker", "cluster", "status", "--bootstrap-server", place]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
+    assert not ran.stderr, ran.stderr
+    return ran.returncode, ran.stdout
 
 
 def health(cluster: BoardCluster, number: int) -> str:

@@ -5,7 +5,7 @@ Declarations only. Source: Kafka's schemas, KIP-113, KIP-827 for the sizes of vo
 
 from __future__ import annotations
 
-from edge_broker.protocol.message import Message, array, nullable_array
+from edge_broker.protocol.message import OWN_TAGS, Message, array, nullable_array
 from edge_broker.protocol.scalars import boolean, int16, int32, int64, string
 
 
@@ -48,9 +48,18 @@ class DescribeLogDirsResult(Message):
     usable_bytes: int = int64("4+", default=-1)
 
 
+class BrokerProblem(Message):
+    """Of a broker of ours: one thing that is wrong with it; `for_ms` is how long, -1 if unknown."""
+
+    kind: str = string()
+    text: str = string()
+    for_ms: int = int64(default=-1)
+
+
 class DescribeLogDirsResponse(Message, flexible_from=2):
     """One answer per directory."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16("3+")
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+    problems: list[BrokerProblem] = array(BrokerProblem, "2+", tag=OWN_TAGS)

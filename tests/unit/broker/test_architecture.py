@@ -90,6 +90,7 @@ def test_the_clock_and_chance_are_read_in_one_place() -> None:
     durations = {  # and stamps of lines
         *("network/syncer.py", "network/cleaning.py", "network/log_lines.py"),
         "network/zookeeper.py",  # between two clients
+        "ensemble_servers.py",  # how long servers have to answer
     }
     assert importing("time") == {"clock.py", "tools/tail.py", *durations}  # which waits for a broker to come back
 
@@ -98,7 +99,7 @@ def test_sockets_and_loops_stay_in_the_shell() -> None:
     shell = {name(path) for path in (ROOT / "network").rglob("*.py")} | {"app.py"}
     for module in ("asyncio", "uvloop", "signal"):
         assert importing(module) <= shell, module
-    assert importing("socket") <= shell | {"wire_client/connection.py"}
+    assert importing("socket") <= shell | {"wire_client/connection.py", "ensemble_servers.py"}
 
 
 def test_handlers_holds_one_file_per_api_and_nothing_else() -> None:

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from edge_broker.broker.health import health_notes
 from edge_broker.network.audit_log import HOSTS_MAX, OTHERS
 from edge_broker.network.log_lines import LINES_MAX, WINDOW_S
-from edge_broker.network.metrics import health_notes
 from edge_broker.protocol import api
 from edge_broker.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.broker.cluster_figures import figures
+from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.cluster.member import Standing
-from edge_broker.network.metrics import health_notes, health_problem, metrics_text
+from edge_broker.network.metrics import metrics_text
 from edge_broker.storage.ledger import Loss
 from edge_broker.testing.site import Site
 from tests.support.in_cluster import InCluster

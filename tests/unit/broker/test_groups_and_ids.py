@@ -10,12 +10,12 @@ import pytest
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.groups import Groups
+from edge_broker.broker.health import health_problem
 from edge_broker.broker.outcome import Steps
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import APIS, HANDLERS
-from edge_broker.network.metrics import health_problem
 from edge_broker.protocol.api import (
     DELETE_TOPICS,
     FIND_COORDINATOR,

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
+from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.broker.shared_security import TRIES_MAX
 from edge_broker.cluster.layout import FORMAT, SECURITY, SECURITY_STATE
 from edge_broker.cluster.zookeeper import Create, Delete, Get, Node, SetData
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
-from edge_broker.network.metrics import health_notes, health_problem
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from edge_broker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from edge_broker.protocol.messages.create_acls import CreateAclsRequest

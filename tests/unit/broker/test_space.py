@@ -9,11 +9,21 @@ import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.app import delete_expired
-from edge_broker.errors import ErrorCode
-from edge_broker.network.metrics import health_problem, metrics_text
-from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
+from edge_broker.broker.health import health_problem
+from edge_broker.errors import ErrorCode, StorageFault
+from edge_broker.network.metrics import metrics_text
+from edge_broker.protocol.api import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_LOG_DIRS,
+    FETCH,
+    METADATA,
+    OFFSET_COMMIT,
+    PRODUCE,
+)
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from edge_broker.protocol.messages.describe_log_dirs import BrokerProblem, DescribeLogDirsRequest
 from edge_broker.storage.filesystem import Space
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site
@@ -206,3 +216,42 @@ def test_segments_are_small_on_a_small_disk_whatever_the_topic_says() -> None:
 def test_keys_of_eviction_have_bounds(key: str, value: str) -> None:
     (made,) = Site().client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[new("x", config={key: value})])).topics
     assert made.error_code == ErrorCode.INVALID_CONFIG
+
+
+def problems(site: Site, version: int = 4) -> list[BrokerProblem]:
+    """What the broker says of itself to `edge-broker cluster status`."""
+    return list(site.client().ask(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=[]), version).problems)
+
+
+def test_a_full_disk_is_told_with_how_long_it_has_been_full() -> None:
+    site = site_with()
+    assert problems(site) == []
+    look_at(site, MIN - 1)
+    site.loop.advance(90_000)
+    look_at(site, MIN - 1)
+    (said,) = problems(site)
+    assert (said.kind, said.text) == ("disk", health_problem(site.broker))
+    assert 90_000 <= said.for_ms < 95_000, "since it was full first"
+    look_at(site, LOW * 2)
+    assert problems(site) == []
+    look_at(site, MIN - 1)
+    assert problems(site)[0].for_ms < 5_000, "another time"
+
+
+def test_every_problem_is_told_and_not_the_first_alone() -> None:
+    site = site_with()
+    look_at(site, MIN - 1)
+    site.store.topics["t"].partitions[0].fail(StorageFault("t-0/1.log", 7, "input/output error"))
+    site.broker.notes["strays"] = ["topic x is on this disk and not in the cluster"]
+    site.broker.notes["zookeeper"] = ["ZooKeeper server a:1 does not answer: connection refused"]
+    site.broker.notes["certificates"] = ["a certificate ends soon"]  # of one board, and no trouble of the cluster
+    assert [said.kind for said in problems(site)] == ["broker", "disk", "stray", "zookeeper"]
+    assert problems(site, 1) == [], "there are no tags"
+
+
+def test_an_answer_stays_small_whatever_is_wrong() -> None:
+    site = site_with()
+    site.broker.notes["strays"] = [f"topic {number} is on this disk" for number in range(5000)]
+    said = problems(site)
+    assert len(said) == 101
+    assert said[-1].text == "and 4900 problems more, which /health names"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from edge_broker.broker.health import health_problem
 from edge_broker.broker.unserved import unserved
 from edge_broker.cluster.layout import (
     decode_topic,
@@ -21,9 +22,9 @@ from edge_broker.cluster.state import PartitionId, Topic
 from edge_broker.cluster.zookeeper import Node
 from edge_broker.errors import ErrorCode
 from edge_broker.network.cluster import ClusterShell
-from edge_broker.network.metrics import health_problem
-from edge_broker.protocol.api import CREATE_PARTITIONS, PRODUCE
+from edge_broker.protocol.api import CREATE_PARTITIONS, DESCRIBE_LOG_DIRS, PRODUCE
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest
+from edge_broker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from edge_broker.testing.zookeeper import Gone, Put, Step
 from tests.support.in_cluster import InCluster
 from tests.support.storage import batch
@@ -105,6 +106,8 @@ def test_a_partition_that_the_topic_has_no_more_stops_stays_and_is_served_once_i
         assert problem.startswith("1 partition with records on this disk is not served: t-2: ZooKeeper's topic t has 2")
         assert "put a newer copy of the ensemble's data back" in problem
         assert log_dirs(site.cluster, board)["t"][2] > 0
+        told = site.cluster.ask(board, DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=[]), 4).problems
+        assert [(each.kind, each.text) for each in told] == [("unserved", problem)], "`cluster status` names it, too"
     assert len(topic(site.cluster, 1).partitions) == 2
     assert (site.write(0), site.write(2)) == (NONE, NOT_THERE)
     site.commit(kept)

@@ -49,6 +49,7 @@ def a_shell() -> Any:
     nothing = lambda *_: None  # noqa: E731
     shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing, registrations={})
     shell._links, shell._gone_since = {}, {}
+    shell._ensemble = SimpleNamespace(tick=nothing)
     shell._loop = SimpleNamespace(time=lambda: 0.0)
     shell._zookeeper = SimpleNamespace(replace_dead_client=nothing, client_died=False)
     shell.cluster = SimpleNamespace(fetches=FollowerFetches(), changed=nothing, tick=nothing)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
-from edge_broker.protocol.api import DESCRIBE_CONFIGS, FETCH, LIST_OFFSETS, METADATA
+from edge_broker.protocol.api import DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, FETCH, LIST_OFFSETS, METADATA
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+)
+from edge_broker.protocol.messages.describe_log_dirs import (
+    BrokerProblem,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
 )
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.messages.list_offsets import (
@@ -34,7 +41,7 @@ from tests.unit.tools.test_lies import Spoiler
 from tests.unit.tools.test_tail import batch
 
 Shape = tuple[int, Sequence[int], Sequence[int]]  # leader, replicas, in-sync replicas
-ANY_REPLICA, NOT_LED = -2, 6
+ANY_REPLICA, NOT_LED, BROKER = -2, 6, 4
 
 
 class Boards:
@@ -51,6 +58,9 @@ class Boards:
         self.ends = ends or {}
         self.controller, self.there = 2, [1, 2, 3]
         self.ports: dict[int, int] = {}
+        self.problems: dict[int, list[BrokerProblem]] = {}
+        self.connect: str | None = None
+        self.log_dirs_code = 0
         self.asked: list[tuple[int, int]] = []  # broker and the replica id that it was asked with
 
     @contextmanager
@@ -68,6 +78,7 @@ class Boards:
         return {
             METADATA: self._metadata,
             DESCRIBE_CONFIGS: self._configs,
+            DESCRIBE_LOG_DIRS: lambda _: self._log_dirs(number),
             LIST_OFFSETS: lambda request: self._offsets(number, request),
             FETCH: self._fetch,
         }
@@ -87,11 +98,29 @@ class Boards:
         return MetadataResponse(brokers=brokers, cluster_id="c1", controller_id=self.controller, topics=topics)
 
     def _configs(self, request: Any) -> DescribeConfigsResponse:
+        if request.resources[0].resource_type == BROKER:
+            return self._broker_config(request.resources[0])
         entry = DescribeConfigsResourceResult(name="min.insync.replicas", value=str(self.needed), config_source=1)
         names = [one.resource_name for one in request.resources]
         assert names == ["t"]
         found = [DescribeConfigsResult(resource_type=2, resource_name=name, configs=[entry]) for name in names]
         return DescribeConfigsResponse(results=found)
+
+    def _broker_config(self, resource: Any) -> DescribeConfigsResponse:
+        assert resource.configuration_keys == ["zookeeper.connect"]
+        entry = DescribeConfigsResourceResult(name="zookeeper.connect", value=self.connect, config_source=4)
+        found = DescribeConfigsResult(
+            resource_type=BROKER, resource_name=resource.resource_name, configs=[entry] if self.connect else []
+        )
+        return DescribeConfigsResponse(results=[found])
+
+    def _log_dirs(self, number: int) -> DescribeLogDirsResponse:
+        disk = DescribeLogDirsResult(log_dir="/d", topics=[], total_bytes=1000, usable_bytes=100 * number)
+        return DescribeLogDirsResponse(
+            results=[] if self.log_dirs_code else [disk],
+            error_code=self.log_dirs_code,
+            problems=self.problems.get(number, []),
+        )
 
     def _offsets(self, number: int, request: Any) -> ListOffsetsResponse:
         self.asked.append((number, request.replica_id))
@@ -232,3 +261,83 @@ def test_trouble_is_told_from_a_cluster_that_is_not_well(run) -> None:
     assert ran.err.startswith(f"edge-broker: no broker answers at {place}: connection refused")
     for words in (["cluster"], ["cluster", "state"], ["cluster", "status", "--bootstrap-server", "here"]):
         assert run(*words).status == 2
+
+
+FULL = "the disk is nearly full, so other boards lead and replicas here are not in sync: 9 bytes are free"
+
+
+def test_a_full_disk_is_named_with_its_board_and_how_long(run) -> None:
+    boards = Boards(ALL, ends={1: 7, 2: 7, 3: 7})
+    boards.problems = {3: [BrokerProblem(kind="disk", text=FULL, for_ms=300_000)]}
+    with boards.up() as bootstrap:
+        ran = run("cluster", "status", "--bootstrap-server", bootstrap)
+        facts = run("cluster", "status", "--bootstrap-server", bootstrap, "--json")
+    assert ran.status == facts.status == 1
+    assert ran.out.splitlines()[-1] == "not well: the disk of broker 3 is full for 5 min"
+    assert f"broker 3: {FULL}" in ran.out
+    assert ran.out.splitlines()[4].endswith("its disk is full for 5 min")
+    one, _, three = by_kind(facts, "broker")
+    assert (one["disk_is_full"], one["disk_free_bytes"], one["disk_total_bytes"]) == (False, 100, 1000)
+    assert (three["disk_is_full"], three["disk_full_for_ms"], three["problems"]) == (True, 300_000, [FULL])
+
+
+def test_what_a_board_says_of_itself_and_of_strays_is_named(run) -> None:
+    stray = "topic old (abc) is on this disk and not in the cluster: it is kept, and not served"
+    boards = Boards(ALL, ends={1: 7, 2: 7, 3: 7})
+    boards.problems = {
+        1: [BrokerProblem(kind="broker", text="2 partitions offline, first t-0: x\x1b[2J", for_ms=-1)],
+        2: [BrokerProblem(kind="stray", text=stray, for_ms=-1)],
+    }
+    with boards.up() as bootstrap:
+        ran = run("cluster", "status", "--bootstrap-server", bootstrap)
+    assert ran.status == 1
+    assert "\x1b" not in ran.out, "no broker writes on this terminal"
+    offline = "2 partitions offline, first t-0: x\\x1b[2J"
+    assert ran.out.splitlines()[-1] == f"not well: broker 1: {offline}; broker 2: {stray}"
+
+
+def test_a_zookeeper_server_that_does_not_answer_is_named(run) -> None:
+    gone = f"127.0.0.1:{free_port()}"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        well = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def accept_one() -> None:
+            listening.accept()[0].close()
+
+        threading.Thread(target=accept_one, daemon=True).start()
+        boards = Boards(ALL, ends={1: 7, 2: 7, 3: 7})
+        boards.connect = f"{well},{gone}/site"
+        with boards.up() as bootstrap:
+            ran = run("cluster", "status", "--bootstrap-server", bootstrap, "--json")
+    assert ran.status == 1
+    assert by_kind(ran, "cluster")[0]["problems"] == [f"ZooKeeper server {gone} does not answer: connection refused"]
+    assert [(row["server"], row["answers"]) for row in by_kind(ran, "zookeeper")] == [(well, True), (gone, False)]
+
+
+def test_servers_that_this_machine_cannot_reach_are_the_brokers_to_name(run) -> None:
+    said = "ZooKeeper server 10.0.0.2:2181 does not answer: no route to host"
+    boards = Boards(ALL, ends={1: 7, 2: 7, 3: 7})
+    boards.connect = f"127.0.0.1:{free_port()}"
+    with boards.up() as bootstrap:
+        well = run("cluster", "status", "--bootstrap-server", bootstrap)
+        boards.problems = {n: [BrokerProblem(kind="zookeeper", text=said, for_ms=-1)] for n in (1, 3)}
+        ran = run("cluster", "status", "--bootstrap-server", bootstrap)
+        boards.controller = -1
+        none = run("cluster", "status", "--bootstrap-server", bootstrap)
+    assert (well.status, ran.status) == (0, 1)
+    assert "this machine reaches no server" in well.out
+    assert ran.out.splitlines()[-1] == f"not well: {said}", "once"
+    assert f"ZooKeeper server {boards.connect} does not answer" in none.out, "nothing says that they are well"
+
+
+def test_a_user_who_may_not_ask_for_disks_is_told_so(run) -> None:
+    boards = Boards(ALL, ends={1: 7, 2: 7, 3: 7})
+    boards.log_dirs_code = 31
+    with boards.up() as bootstrap:
+        ran = run("cluster", "status", "--bootstrap-server", bootstrap)
+        boards.log_dirs_code = 56
+        broken = run("cluster", "status", "--bootstrap-server", bootstrap)
+    assert ran.status == 0
+    assert "broker 2: whether its disk is full is not known; DESCRIBE on the cluster is needed" in ran.out
+    assert broken.status == 1
+    assert "broker 2 does not tell of its disk: KAFKA_STORAGE_ERROR" in broken.out
