@@ -7,15 +7,16 @@ Lives here: what connects a session's log-in with the users that hold now. Must 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.broker.effects import Audited
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.security.changes import Event
+from edge_broker.security.false_users import FalseUsers
 from edge_broker.security.principals import USER
 from edge_broker.security.sasl import Login, Trial
-from edge_broker.security.scram import ITERATIONS_MIN, MECHANISMS, Find, Found, LogInFailed, false_credential
+from edge_broker.security.scram import ITERATIONS_MIN, MECHANISMS, Find, Found, LogInFailed
 from edge_broker.security.state import SECRET_BYTES, Credentials, SecurityState
 from edge_broker.security_keys import MECHANISMS as SASL_MECHANISMS
 from edge_broker.security_keys import REAUTH
@@ -34,10 +35,10 @@ NAME_CHARACTERS_LOGGED = 256
 OTHER = "other"
 
 
-class _Iterations(NamedTuple):
-    """The iterations that most users have, by mechanism; the most that any has, of the mechanisms that PLAIN needs."""
+class _Derived(NamedTuple):
+    """What follows from a state: credentials of names that are none; the most iterations of what PLAIN needs."""
 
-    commonest: dict[str, int]
+    false_users: FalseUsers
     most: dict[str, int]
 
 
@@ -70,8 +71,8 @@ class LogIns:
         self._admins: list[Event] = []
         self._is_writing = False
         self._secret = clock.new_bytes(SECRET_BYTES)  # until the store has one; it has no users then
-        self._iterations_of: SecurityState | None = None
-        self._iterations = _iterations([])
+        self._derived_of: SecurityState | None = None
+        self._derived = _derived([])
 
     def begin(self, session: Session, listener: Listener | None) -> None:
         """A connection of this listener is there; where clients log in, it may do nothing else yet."""
@@ -87,23 +88,24 @@ class LogIns:
     def finder(self, mechanism: str) -> Find:
         """How to find the credentials for a mechanism: those of users that are not there are false, and stay the same.
 
-        False ones have as many iterations as most have, and are made for everybody: the time that it takes, 14 µs on a
+        False ones are of the kinds that users have, and are made for everybody: the time that it takes, 14 µs on a
         desktop, would tell who is there.
         """
 
         def find(user: str) -> Found:
             state = self._security.state
-            secret, iterations = state.secret or self._secret, self._of(state).commonest[mechanism]
-            false = false_credential(MECHANISMS[mechanism], user, secret, iterations)
-            credential = state.users.get(user, {}).get(mechanism)
+            held = state.users.get(user, {})
+            false_users, secret = self._of(state).false_users, state.secret or self._secret
+            false = false_users.credential(MECHANISMS[mechanism], user, secret, held)
+            credential = held.get(mechanism)
             return Found(false, known=False) if credential is None else Found(credential, known=True)
 
         return find
 
-    def _of(self, state: SecurityState) -> _Iterations:
-        if self._iterations_of is not state:
-            self._iterations_of, self._iterations = state, _iterations(list(state.users.values()))
-        return self._iterations
+    def _of(self, state: SecurityState) -> _Derived:
+        if self._derived_of is not state:
+            self._derived_of, self._derived = state, _derived(list(state.users.values()))
+        return self._derived
 
     def plain_trials(self, user: str) -> list[Trial]:
         """What a user's password is verified against: the same work for everybody, also for who is not there."""
@@ -183,15 +185,9 @@ class LogIns:
         self._effects.audited(Audited("log-in-failed", fields, source))
 
 
-def _iterations(held: Sequence[Credentials]) -> _Iterations:
+def _derived(held: Sequence[Credentials]) -> _Derived:
     by_name = {name: [one[name].iterations for one in held if name in one] for name in MECHANISMS}
-    commonest = {name: _commonest(found) for name, found in by_name.items()}
     # one mechanism is enough where every user has it; else each that somebody has
     everybodys = next((name for name, found in by_name.items() if len(found) == len(held)), "")
     needed = [everybodys] if everybodys else [name for name, found in by_name.items() if found]
-    return _Iterations(commonest, {name: max(by_name[name], default=ITERATIONS_MIN) for name in needed})
-
-
-def _commonest(iterations: Iterable[int]) -> int:
-    counts = Counter(iterations)
-    return min(counts, key=lambda number: (-counts[number], number), default=ITERATIONS_MIN)
+    return _Derived(FalseUsers(held), {name: max(by_name[name], default=ITERATIONS_MIN) for name in needed})

@@ -108,14 +108,6 @@ def new_credential(mechanism: Mechanism, password: str, salt: bytes, iterations:
     return credential_of(mechanism, salted(mechanism, password.encode(), salt, iterations), salt, iterations)
 
 
-def false_credential(mechanism: Mechanism, user: str, secret: bytes, iterations: int) -> ScramCredential:
-    """A credential that nobody can log in with, the same each time: it must not tell that there is no such user."""
-    seed = hmac.digest(secret, f"{mechanism.name} {user}".encode(errors="replace"), "sha512")
-    return ScramCredential(
-        seed[:SALT_BYTES], iterations, seed[: mechanism.key_bytes], hmac.digest(secret, seed, mechanism.hash_name)
-    )
-
-
 def is_password(mechanism: Mechanism, password: bytes, credential: ScramCredential) -> bool:
     """Whether a password is the one that a credential was made of; as slow as `salted`."""
     made = credential_of(

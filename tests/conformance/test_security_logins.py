@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import subprocess
 import uuid
@@ -22,6 +23,9 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
+from edge_broker.security.false_users import KAFKA_SALT, salt_kind
+from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.security_store import SecurityStore
 from tests.conformance.conftest import COMMON
 from tests.conformance.test_java import CONFIGS, CONSUMER, PRODUCER, QUICK_START, QUIET, TOPICS
 from tests.support import runtimes
@@ -271,6 +275,9 @@ def test_kafka_configs_makes_describes_and_removes_a_user(
         "ann": {"SCRAM-SHA-512=iterations=8192"},
         USER: {"SCRAM-SHA-256=iterations=4096", "SCRAM-SHA-512=iterations=4096"},
     }
+    if isinstance(broker, SecuredLikeKafka):  # so names that do not exist are shown salts of this form too
+        made = SecurityStore.open(Disk(), str(broker.data_dir), os.urandom).state.users["ann"]["SCRAM-SHA-512"]
+        assert salt_kind(made.salt) == KAFKA_SALT
     ann = at("SCRAM-SHA-512", user="ann", password="annas")
     create_topic(broker.bootstrap, "of-ann")
     assert by_confluent_kafka(ann, "of-ann", group) == VALUES

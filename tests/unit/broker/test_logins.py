@@ -1,11 +1,11 @@
 """Log-ins on a SASL listener: who gets in and who does not, when a connection ends, and what the log says of it."""
 
+import base64
 import random
 from collections import Counter
 
 import pytest
 
-from edge_broker.broker import log_ins
 from edge_broker.broker.outcome import Reply
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode
@@ -19,6 +19,7 @@ from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from edge_broker.security import scram
+from edge_broker.security.false_users import KAFKA_SALT, FalseUsers, salt_kind
 from edge_broker.security.scram import MECHANISMS, new_credential
 from edge_broker.storage.security_store import SecurityStore
 from edge_broker.testing.site import Site
@@ -246,8 +247,8 @@ def test_tokens_without_a_request_around_them_are_refused():
 def test_a_false_salt_is_made_whoever_the_user_is(user, monkeypatch):
     """Else an answer that comes sooner would tell that he is there."""
     made = []
-    false_credential = log_ins.false_credential
-    monkeypatch.setattr(log_ins, "false_credential", lambda *given: made.append(given) or false_credential(*given))
+    real = FalseUsers.credential
+    monkeypatch.setattr(FalseUsers, "credential", lambda *given: made.append(given) or real(*given))
     site = secured()
     client = site.client(NAME)
     handshake(client, "SCRAM-SHA-256")
@@ -514,3 +515,21 @@ def test_a_password_of_who_has_gone_is_not_verified():
     assert site.workers["logins"].submitted == 2, "the one under way, and the one that is still there"
     assert late.connection.session.principal == "User:alice"
     assert site.dispatcher.unanswered == 0
+
+
+def test_the_first_answer_shows_a_user_of_kafkas_tools_and_one_that_is_not_there_alike():
+    """Their salts are text of 130 bits in base 36; of a user of two mechanisms both are."""
+    site = secured(users=())
+    salts = {"ann": b"2jk4h5k3jh45kjh34k5jh3k45", "bob": b"1ax9c8v7b6n5m4q3w2e1r0t9yu"}
+    for user, salt in salts.items():
+        held = {name: new_credential(one, "secret", salt, 8192) for name, one in MECHANISMS.items()}
+        edited(site, lambda state, user=user, held=held: state.with_user(user, held))
+    shown = {}
+    for user in ("ann", "bob", "mallory", "ops", "root"):
+        for mechanism in MECHANISMS:
+            client = site.client(NAME)
+            handshake(client, mechanism)
+            answer = authenticate(client, ScramClient(mechanism, user, "x").first).auth_bytes.decode()
+            parts = dict(part.split("=", 1) for part in answer.split(","))
+            shown[user, mechanism] = salt_kind(base64.b64decode(parts["s"])), parts["i"]
+    assert set(shown.values()) == {(KAFKA_SALT, "8192")}

@@ -12,7 +12,6 @@ from edge_broker.security.scram import (
     LogInFailed,
     ScramExchange,
     Success,
-    false_credential,
     is_password,
     new_credential,
     user_of,
@@ -170,21 +169,6 @@ def test_a_message_after_the_last_one_fails():
     log_in(client, exchange, find)
     with pytest.raises(LogInFailed):
         exchange.step(client.first, find)
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
-def test_a_false_credential_stays_the_same_and_depends_on_user_and_mechanism(mechanism):
-    one = false_credential(mechanism, "a", b"secret", 4096)
-    assert one == false_credential(mechanism, "a", b"secret", 4096)
-    assert one.salt != false_credential(mechanism, "b", b"secret", 4096).salt
-    assert one.salt != false_credential(mechanism, "a", b"another", 4096).salt
-    assert len({false_credential(other, "a", b"secret", 4096).salt for other in MECHANISMS.values()}) == 2
-    assert (len(one.salt), len(one.stored_key), len(one.server_key)) == (
-        20,
-        mechanism.key_bytes,
-        mechanism.key_bytes,
-    )
-    assert not is_password(mechanism, b"", one)
 
 
 def test_passwords_are_bytes_of_utf_8():
