@@ -274,7 +274,16 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
     begin_ms, config = clock.steady_ms(), options.config
     where, node, in_cluster = options.data_dir, config.text("broker.id"), bool(config.text(ZOOKEEPER))
     when = clock.look()
-    store = LogStore.open(Disk(), where, log_settings(config), when, clock.new_uuid, node, in_cluster=in_cluster)
+    store = LogStore.open(
+        Disk(),
+        where,
+        log_settings(config),
+        when,
+        clock.new_uuid,
+        node,
+        in_cluster=in_cluster,
+        broker_id=config.integer("broker.id"),
+    )
     for note in store.recovery_notes:
         log_line("warning", "recovery", note=note)
     log_line(

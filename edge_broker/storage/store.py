@@ -37,6 +37,8 @@ from edge_broker.runs_in import runs_in
 from edge_broker.settings import LogSettings
 from edge_broker.storage.age import KIND, Age, Now, age_of
 from edge_broker.storage.batched_files import BatchedFiles
+from edge_broker.storage.broker_id import FILE as BROKER_ID
+from edge_broker.storage.broker_id import another_broker, read_broker_id, write_broker_id
 from edge_broker.storage.card import Card, read_card, write_card
 from edge_broker.storage.cuts import Cut
 from edge_broker.storage.deletion import Deletions, id_in
@@ -176,30 +178,42 @@ class LogStore:
         node: str = "",
         *,
         in_cluster: bool = False,
+        broker_id: int | None = None,
     ) -> LogStore:
         """Open a data directory, making it first if it is not there; recovers what a crash left.
 
         `node` is the broker's id, for the ledger. `in_cluster`: logs are replicas (replica.py), but for the journal's;
         the directory gets an identity, and is never opened without this again. StorageFault for the store's own files,
         and where a start finds no space for what it has to write; any other partition that cannot be opened is offline
-        and noted.
+        and noted. With a `broker_id` the directory is that broker's alone (broker_id.py); ConfigurationError.
         """
         store = cls(fs, data_dir.rstrip("/") or "/", settings)
         try:
-            store._open(reading, new_uuid, node, in_cluster=in_cluster)
+            store._open(reading, new_uuid, node, in_cluster=in_cluster, broker_id=broker_id)
         except OSError as error:
             raise fault_of(error, data_dir, 0) from error
         return store
 
     # opening
 
-    def _open(self, reading: Reading, new_uuid: Callable[[], uuid.UUID], node: str, *, in_cluster: bool) -> None:
+    def _open(
+        self,
+        reading: Reading,
+        new_uuid: Callable[[], uuid.UUID],
+        node: str,
+        *,
+        in_cluster: bool,
+        broker_id: int | None,
+    ) -> None:
         names = self._take_directory()
         if "store" not in names:
             self._initialise(names, new_uuid)
             names = self.fs.names(self.data_dir)
+        if broker_id is not None:
+            self._take_broker_id(broker_id, names, in_cluster=in_cluster)
         if in_cluster or REGISTRATIONS in names:
             self._open_registrations(names, new_uuid, in_cluster=in_cluster)
+        names = self.fs.names(self.data_dir)  # what a crash left of these files is gone by now
         self.cluster_id = (self.registrations and self.registrations.cluster) or self._one("store", "store")
         self.leader_epoch = int(self._one("leader-epoch", "leader-epoch"))
         self._producer_id = int(self._one("producer-ids", "producer-ids"))
@@ -226,6 +240,27 @@ class LogStore:
         self._forget_truncations(opening)
         self._put_unknown_files_aside(self.fs.names(self.data_dir))
         self._write_first_files(opening)
+
+    def _take_broker_id(self, broker_id: int, names: list[str], *, in_cluster: bool) -> None:
+        """Keep the id of the broker that is served from here, or refuse another one.
+
+        OSError, StorageFault, ConfigurationError.
+        """
+        kept = read_broker_id(self.fs, self.data_dir) if BROKER_ID in names else None
+        if kept == broker_id:
+            return
+        if kept is not None:
+            journal = f"{JOURNAL_TOPIC}{TOPIC_SUFFIX}"
+            has_replicas = REGISTRATIONS in names or journal in self.fs.names(self._path("topics"))
+            if has_replicas or not in_cluster:
+                raise another_broker(self.data_dir, kept, broker_id)
+            self._check_stood_alone()  # before anything is changed
+        try:
+            write_broker_id(self.fs, self.data_dir, broker_id)
+        except OSError as error:
+            if kept is not None or error.errno not in OUT_OF_SPACE:
+                raise
+            self.recovery_notes.append(f"{self._path(BROKER_ID)}: no space to write it; the next start does")
 
     def _open_registrations(self, names: list[str], new_uuid: Callable[[], uuid.UUID], *, in_cluster: bool) -> None:
         """Learn which disk this is, or decide it. OSError, StorageFault."""

@@ -120,6 +120,7 @@ def test_a_cloned_card_with_a_node_id_of_its_own_is_refused(tmp_path):
     with EdgeBroker(tmp_path, name="one") as first:
         create_topic(first.bootstrap, "t", 1)
     shutil.copytree(first.data_dir, tmp_path / "clone")
+    (tmp_path / "clone" / "broker-id").unlink()  # as the refusal of the other id advises
     clone = EdgeBroker(tmp_path, name="two", data_dir=tmp_path / "clone", settings={"broker.id": 2})
     with first, clone as second:
         sides = first.bootstrap, second.bootstrap

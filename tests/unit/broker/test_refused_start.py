@@ -60,3 +60,12 @@ def test_metrics_whose_port_is_taken(serve: Callable[..., str], taken: int) -> N
 
 def test_a_key_that_does_not_exist(serve: Callable[..., str]) -> None:
     assert "nowhere.pem" in serve(f"TLS://{ONE}:{free_port()}", "--set", "ssl.keystore.location=/nowhere.pem")
+
+
+def test_a_data_directory_of_another_broker_id(serve: Callable[..., str], taken: int) -> None:
+    listeners = f"TLS://{ONE}:{taken}"
+    assert "address already in use" in serve(listeners, "--set", "broker.id=4")
+    said = serve(listeners, "--set", "broker.id=5")
+    assert said.startswith("edge-broker: broker.id is 5, and the data directory /")
+    assert "/data is of broker 4; set broker.id=4, give this broker its own card" in said
+    assert "address already in use" in serve(listeners, "--set", "broker.id=4")
