@@ -6,7 +6,7 @@
 | `broker` | anything else that this broker itself does not do | 503 |
 | `unserved` | records on this disk that the cluster does not serve (unserved.py) | 503 |
 | `stray` | a topic of the cluster that has no replica here, as another of its name is on this disk | `ok, but` |
-| `zookeeper` | a server of the ensemble that does not answer this broker | `ok, but` |
+| `zookeeper` | a silent server of the ensemble; znodes that are not the brokers' alone | `ok, but` |
 
 Does not contain: the text of an answer (network/metrics.py), what a member counts (cluster_figures.py).
 """
@@ -42,7 +42,7 @@ def cluster_problems(broker: Broker) -> list[Problem]:
     """Return what a cluster's status names of this broker; empty if nothing is wrong."""
     notes = broker.notes
     named = (Problem(kind, text) for key, kind in NOTES_OF_CLUSTER.items() for text in notes.get(key, ()))
-    return [*_own_problems(broker), *named]
+    return [*_own_problems(broker), *named, *(Problem(ZOOKEEPER, text) for text in _znode_notes(broker))]
 
 
 def health_notes(broker: Broker) -> Iterator[str]:
@@ -54,12 +54,18 @@ def health_notes(broker: Broker) -> Iterator[str]:
     if broker.cluster is not None:
         from edge_broker.broker.cluster_figures import entries_wait, health  # noqa: PLC0415 - for members alone
 
+        yield from _znode_notes(broker)
         few = health(broker.cluster)
         if few is not None:
             yield few
         waits = entries_wait(broker.cluster, broker.store.ledger_log)
         if waits is not None:
             yield waits
+
+
+def _znode_notes(broker: Broker) -> list[str]:
+    protection = broker.cluster.member.protection if broker.cluster is not None else None
+    return protection.notes if protection is not None else []
 
 
 def _own_problems(broker: Broker) -> Iterator[Problem]:

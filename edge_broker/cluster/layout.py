@@ -23,7 +23,10 @@ TOPICS = "/topics"
 DELETED = "/deleted"
 SECURITY = "/security"
 SECURITY_STATE = "/security/state"
+OWNERSHIP = "/format/ownership"
+GUARD = "guard"
 ROOTS = (BROKERS, TOPICS, DELETED)
+TOP = (FORMAT, BROKERS, TOPICS, DELETED, SECURITY, PRODUCER_IDS, CONTROLLER)
 
 
 class LayoutFault(Exception):

@@ -2,7 +2,7 @@
 
 | standing | event | next |
 |---|---|---|
-| apart | Connected | registering: whose ensemble it is, then the ephemeral node of its id |
+| apart | Connected | registering: protection.py, whose ensemble it is, then the ephemeral node of its id |
 | registering | the ensemble has another cluster than the disk, or none | Contradicts |
 | registering | Stat | recording: the data directory keeps the epoch |
 | registering | NODE_EXISTS, another session's | waiting: somebody with this id is there, or was a moment ago |
@@ -80,7 +80,9 @@ from edge_broker.cluster.messages import (
     ReplicaFetched,
     TellEnd,
 )
+from edge_broker.cluster.ownership import Users
 from edge_broker.cluster.partition import LEADS, Partition, Role, Settings
+from edge_broker.cluster.protection import Protection
 from edge_broker.cluster.security_node import Found, SecurityNode
 from edge_broker.cluster.state import (
     PROTOCOLS,
@@ -111,6 +113,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.storage.cluster_copy import ClusterCopy
 
 FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
+PROTECT_AGAIN_MS = 1000.0
 UNRECORDED_LIFE = 5.0  # the same of what is most likely a copy, or a life that ended before its epoch was recorded
 LEDGER = PartitionId(LEDGER_TOPIC, 0)
 ORPHANS_NAMED = 5
@@ -146,8 +149,13 @@ class ClusterMember:
         endpoints: tuple[tuple[str, str], ...] = (),
         new_cluster: str = "",
         orphans: tuple[str, ...] = (),
+        users: Users | None = None,
+        chroot: str = "",
     ) -> None:
         """`new_cluster` is the id of the cluster that this broker begins, where it is the first of all.
+
+        `users` are the brokers' in ZooKeeper, to whom all znodes belong; None: to everybody. `chroot` is the path of
+        zookeeper.connect.
 
         `orphans` are topics that the disk has replicas of, though it does not know its cluster: a broker that has
         some begins no cluster.
@@ -174,6 +182,8 @@ class ClusterMember:
         self.controller = Controller(identity.broker, self.ask)
         self.security: SecurityNode | None = None
         self.copy: CopyKeeper | None = None
+        self.protection = Protection(self.ask, users, chroot) if users is not None else None
+        self._protect_due_ms = 0.0
         self.forwarding = Forwarding(self.out)
         self._lease = Lease()
         self._timeout_ms = 0
@@ -262,6 +272,7 @@ class ClusterMember:
             self.image.end()
             self.controller.end()
             self._end_security()
+            self._end_protection()
         elif isinstance(event, Expired):
             self._expired()
         elif event.path == CONTROLLER:
@@ -299,12 +310,17 @@ class ClusterMember:
         if self.security is not None:
             self.security.end()
 
+    def _end_protection(self) -> None:
+        if self.protection is not None:
+            self.protection.end()
+
     def _expired(self) -> None:
         self.connected, self.standing, self.session_id, self.hindrance = False, Standing.APART, 0, ""
         self._lease.end()
         self.image.end()
         self.controller.end()
         self._end_security()
+        self._end_protection()
         self._states.clear()
         for partition in list(self.partitions.values()):
             self._guarded(partition, partition.stop)
@@ -337,6 +353,19 @@ class ClusterMember:
         self.standing = Standing.REGISTERING
         if not (self.identity.cluster or self._orphans):
             self.ask(Create(FORMAT, encode_format(self._new_cluster)), lambda answer: None)
+        if self.protection is None:
+            self.ask(Get(FORMAT), self._have_format)
+        else:
+            self.protection.begin(self.identity.cluster, self.identity.broker, self._protected)
+
+    def _protected(self, problem: str) -> None:
+        if self.standing is not Standing.REGISTERING:
+            return
+        if problem:
+            self._hinder(problem)
+            self._protect_due_ms = self.now_ms + PROTECT_AGAIN_MS
+            return
+        self.hindrance = ""
         self.ask(Get(FORMAT), self._have_format)
 
     def _have_format(self, answer: Answer) -> None:
@@ -460,11 +489,14 @@ class ClusterMember:
         self._reconcile()
 
     def _is_hindered(self) -> bool:
-        mine, before = self.registrations.get(self.identity.broker), self.hindrance
-        self.hindrance = contradiction(mine, self.registrations.values()) if mine is not None else ""
-        if self.hindrance and not before:
-            self._hindered_since_ms = self.now_ms
+        mine = self.registrations.get(self.identity.broker)
+        self._hinder(contradiction(mine, self.registrations.values()) if mine is not None else "")
         return bool(self.hindrance)
+
+    def _hinder(self, sentence: str) -> None:
+        before, self.hindrance = self.hindrance, sentence
+        if sentence and not before:
+            self._hindered_since_ms = self.now_ms
 
     def _look_at_protocols(self) -> None:
         """Whoever comes and cannot talk to one that is there leaves it to that one."""
@@ -695,6 +727,9 @@ class ClusterMember:
             self._wait_for_former_life()
         if self.hindrance and self.now_ms > self._hindered_since_ms + self._timeout_ms * FORMER_LIFE:
             self._contradict(self.hindrance)
+        elif self.hindrance and self.standing is Standing.REGISTERING and now_ms >= self._protect_due_ms:
+            self._protect_due_ms = now_ms + PROTECT_AGAIN_MS
+            self._register()
         if self.leaving and not self.connected and now_ms >= self._leave_began_ms + self.settings.hand_over_ms_max:
             self.out(Left())  # without ZooKeeper nobody else can lead
         if self.standing is not Standing.SERVING:

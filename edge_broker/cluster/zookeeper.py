@@ -24,7 +24,7 @@ Programmer's Guide ("Consistency Guarantees", "ZooKeeper Sessions", "ZooKeeper W
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import Enum, IntFlag, auto
 from typing import NamedTuple, Protocol, TypeAlias
 
 ANY_VERSION = -1
@@ -37,6 +37,32 @@ class Stat(NamedTuple):
     czxid: int  # the change that made it
     mzxid: int  # the change that wrote it last
     ephemeral_owner: int  # the session that it ends with; 0: none
+    acl_version: int = 0  # how often its ACL was replaced
+
+
+class Permission(IntFlag):
+    """Permissions of ZooKeeper; CREATE and DELETE are about a node's children, the others about the node."""
+
+    READ = 1
+    WRITE = 2
+    CREATE = 4
+    DELETE = 8
+    ADMIN = 16
+
+
+ALL = Permission.READ | Permission.WRITE | Permission.CREATE | Permission.DELETE | Permission.ADMIN
+
+
+class AclEntry(NamedTuple):
+    """The permissions of one identity, as `world` and `anyone`, or `digest` and `USER:HASH`."""
+
+    scheme: str
+    identity: str
+    permissions: Permission = ALL
+
+
+AclEntries: TypeAlias = tuple[AclEntry, ...]
+EVERYBODY: AclEntries = (AclEntry("world", "anyone"),)
 
 
 class Node(NamedTuple):
@@ -50,6 +76,13 @@ class Names(NamedTuple):
     """What Children answers: names without the path, in order."""
 
     names: tuple[str, ...]
+
+
+class Acl(NamedTuple):
+    """The answer to GetAcl. A caller without ADMIN gets the identities of digests without their hashes."""
+
+    entries: AclEntries
+    stat: Stat
 
 
 class Done(NamedTuple):
@@ -76,7 +109,7 @@ class MultiFailed(NamedTuple):
     failure: Failure
 
 
-Answer: TypeAlias = Stat | Node | Names | Done | Failure | MultiFailed
+Answer: TypeAlias = Stat | Node | Names | Acl | Done | Failure | MultiFailed
 
 
 class Create(NamedTuple):
@@ -139,13 +172,27 @@ class Exists(NamedTuple):
     watch: bool = False
 
 
+class GetAcl(NamedTuple):
+    """Read a node's ACL: Acl, NO_NODE, NO_AUTH (neither READ nor ADMIN)."""
+
+    path: str
+
+
+class SetAcl(NamedTuple):
+    """Replace a node's ACL if that has this version: Stat, NO_NODE, NO_AUTH (no ADMIN), BAD_VERSION."""
+
+    path: str
+    entries: AclEntries
+    acl_version: int
+
+
 class Sync(NamedTuple):
     """Let this session's server catch up: Done."""
 
     path: str = "/"
 
 
-Request: TypeAlias = Create | Get | SetData | Delete | Multi | Children | Exists | Sync
+Request: TypeAlias = Create | Get | SetData | Delete | Multi | Children | Exists | GetAcl | SetAcl | Sync
 
 
 class Change(Enum):

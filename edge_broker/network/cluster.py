@@ -44,6 +44,7 @@ from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import FORMER_LIFE, ClusterMember
 from edge_broker.cluster.messages import EntriesTaken, Message, ReplicaFetch
+from edge_broker.cluster.ownership import Users, digest_identity
 from edge_broker.cluster.partition import LEADS, Settings
 from edge_broker.cluster.state import Identity, PartitionId, Registration
 from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired
@@ -129,7 +130,18 @@ class ClusterShell:
         identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster)
         endpoints = tuple((each.name, endpoint_text(*each.advertised)) for each in broker.listeners.values())
         rack = config.text("broker.rack") or None
-        self.member = ClusterMember(identity, member_settings(config), rack, endpoints, store.cluster_id, store.orphans)
+        self._credentials = credentials(config)
+        connect = config.text("zookeeper.connect")
+        self.member = ClusterMember(
+            identity,
+            member_settings(config),
+            rack,
+            endpoints,
+            store.cluster_id,
+            store.orphans,
+            None if self._credentials is None else Users(digest_identity(*self._credentials)),
+            "".join(connect.partition("/")[1:]),
+        )
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
         self._links: dict[tuple[int, int], BrokerLink] = {}  # by broker, and number of the connection
@@ -149,13 +161,12 @@ class ClusterShell:
         self.member.forwarding.journal = JournalOf(broker)
         self.member.keep_copy(self._read_copy())
         broker.join(self.cluster)
-        self._credentials = credentials(config)
         if self._credentials is not None:
             broker.security.share(self.cluster, self._note_security)
         else:
             check_nothing_is_secured(config, broker.listeners.values())
         self._zookeeper = KazooSession(
-            config.text("zookeeper.connect"),
+            connect,
             self._session_ms,
             self,
             loop.call_soon_threadsafe,
@@ -272,6 +283,10 @@ class ClusterShell:
         faults, self.member.faults = self.member.faults, []
         for fault in faults:
             self._log.line("error", "znode-not-read", error=fault)
+        if (protection := self.member.protection) is not None:
+            lines, protection.lines = protection.lines, []
+            for line in lines:
+                log_line(line.level, line.event, **line.fields)
 
     async def _tick(self) -> None:
         while True:

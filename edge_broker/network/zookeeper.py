@@ -25,6 +25,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_broker.cluster.zookeeper import (
+    Acl,
+    AclEntry,
     Answer,
     Change,
     Check,
@@ -37,13 +39,16 @@ from edge_broker.cluster.zookeeper import (
     Expired,
     Failure,
     Get,
+    GetAcl,
     Listener,
     Multi,
     MultiFailed,
     Names,
     Node,
     Operation,
+    Permission,
     Request,
+    SetAcl,
     SetData,
     Stat,
     Suspended,
@@ -169,6 +174,10 @@ class KazooSession:
             return client.get_children_async(request.path, watch=watch if request.watch else None)
         if isinstance(request, Exists):
             return client.exists_async(request.path, watch=watch if request.watch else None)
+        if isinstance(request, GetAcl):
+            return client.get_acls_async(request.path)
+        if isinstance(request, SetAcl):
+            return client.set_acls_async(request.path, _kazoo_acl(request), version=request.acl_version)
         if isinstance(request, Multi):
             transaction = client.transaction()
             for operation in request.operations:
@@ -274,8 +283,10 @@ def _answer(request: Request, result: Any) -> Answer:
         return _stat(result[1])
     if isinstance(request, Get):
         return Node(result[0], _stat(result[1]))
-    if isinstance(request, SetData):
+    if isinstance(request, SetData | SetAcl):
         return _stat(result)
+    if isinstance(request, GetAcl):
+        return Acl(tuple(map(_acl_entry, result[0])), _stat(result[1]))
     if isinstance(request, Exists):
         return Failure.NO_NODE if result is None else _stat(result)
     if isinstance(request, Children):
@@ -284,7 +295,17 @@ def _answer(request: Request, result: Any) -> Answer:
 
 
 def _stat(stat: Any) -> Stat:
-    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.aversion)
+
+
+def _acl_entry(entry: Any) -> AclEntry:
+    return AclEntry(entry.id.scheme, entry.id.id, Permission(entry.perms))
+
+
+def _kazoo_acl(request: SetAcl) -> list[Any]:
+    from kazoo.security import ACL, Id  # noqa: PLC0415 - as the client
+
+    return [ACL(int(entry.permissions), Id(entry.scheme, entry.identity)) for entry in request.entries]
 
 
 def _multi_answer(results: list[Any]) -> Answer:

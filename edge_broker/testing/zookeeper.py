@@ -11,6 +11,7 @@ some time later. A session is bound to one server: it reads what that server has
 | a server that lost its leader | `Server.cut`: it serves old reads, holds writes, tells no leader that sessions live |
 | expiry | the leader heard nothing of a session for its timeout: its ephemerals go by one change |
 | one-way loss | `Links.up`, `Links.down`: what a connection carries that way is gone, and all behind it |
+| ACLs | of `world` and `digest`; identities are those of `client`, without a log-in |
 
 Lives here: that. Must never come in: what is decided. Source: ZooKeeper's Programmer's Guide and Internals.
 """
@@ -25,6 +26,10 @@ from typing import NamedTuple, Protocol
 
 from edge_broker.cluster.zookeeper import (
     ANY_VERSION,
+    EVERYBODY,
+    Acl,
+    AclEntries,
+    AclEntry,
     Answer,
     Change,
     Check,
@@ -38,13 +43,16 @@ from edge_broker.cluster.zookeeper import (
     Expired,
     Failure,
     Get,
+    GetAcl,
     Listener,
     Multi,
     MultiFailed,
     Names,
     Node,
     Operation,
+    Permission,
     Request,
+    SetAcl,
     SetData,
     Stat,
     Suspended,
@@ -53,7 +61,9 @@ from edge_broker.cluster.zookeeper import (
 )
 from edge_broker.testing.loop import Loop
 
-Write = Create | SetData | Delete | Multi
+Write = Create | SetData | Delete | SetAcl | Multi
+Read = Get | Children | Exists | GetAcl
+Identities = tuple[str, ...]  # of digests; nodes that a session makes belong to the first one
 Run = Callable[[Callable[[], None]], None]
 EXPIRY_LOOK_MS = 100.0
 RECONNECT_MS = 60.0
@@ -62,15 +72,15 @@ RECONNECT_MS = 60.0
 class Znode:
     """One node of a tree."""
 
-    __slots__ = ("children", "data", "stat")
+    __slots__ = ("acl", "children", "data", "stat")
 
-    def __init__(self, data: bytes, stat: Stat) -> None:
-        self.data, self.stat = data, stat
+    def __init__(self, data: bytes, stat: Stat, acl: AclEntries) -> None:
+        self.data, self.stat, self.acl = data, stat, acl
         self.children: set[str] = set()
 
     def copy(self) -> Znode:
         """The same node for another tree."""
-        other = Znode(self.data, self.stat)
+        other = Znode(self.data, self.stat, self.acl)
         other.children = set(self.children)
         return other
 
@@ -81,6 +91,7 @@ class Put(NamedTuple):
     path: str
     data: bytes
     stat: Stat
+    acl: AclEntries = EVERYBODY
 
 
 class Gone(NamedTuple):
@@ -107,36 +118,72 @@ def name_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
+_NEEDED: dict[type[Operation | SetAcl | Read], Permission] = {
+    SetData: Permission.WRITE,
+    Check: Permission.READ,
+    Delete: Permission.DELETE,  # of the parent
+    SetAcl: Permission.ADMIN,
+    Get: Permission.READ,
+    Exists: Permission.READ,  # as of ZooKeeper 3.8
+    Children: Permission.READ,
+    GetAcl: Permission.READ | Permission.ADMIN,
+}
+
+
+def may(acl: AclEntries, identities: Identities, permission: Permission) -> bool:
+    """Return whether a session with these identities has any of these permissions."""
+    return any(
+        entry.permissions & permission
+        for entry in acl
+        if entry.scheme == "world" or (entry.scheme == "digest" and entry.identity in identities)
+    )
+
+
 class Tree:
     """Nodes by their path."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Znode] = {"/": Znode(b"", Stat(0, 0, 0, 0))}
+        self.nodes: dict[str, Znode] = {"/": Znode(b"", Stat(0, 0, 0, 0), EVERYBODY)}
 
-    def plan(self, operation: Operation, zxid: int, session_id: int) -> Step | Failure | None:
+    def plan(
+        self, operation: Operation | SetAcl, zxid: int, session_id: int, identities: Identities = ()
+    ) -> Step | Failure | None:
         """What an operation changes; None: nothing. It is not changed yet."""
         node = self.nodes.get(operation.path)
         if isinstance(operation, Create):
-            return self._create(operation, zxid, session_id)
+            return self._create(operation, zxid, session_id, identities)
         if node is None:
             return Failure.NO_NODE
+        at = self.nodes[parent_of(operation.path)] if isinstance(operation, Delete) else node
+        if not may(at.acl, identities, _NEEDED[type(operation)]):
+            return Failure.NO_AUTH
+        if isinstance(operation, SetAcl):
+            if operation.acl_version not in (ANY_VERSION, node.stat.acl_version):
+                return Failure.BAD_VERSION
+            stat = node.stat._replace(acl_version=node.stat.acl_version + 1)
+            return Put(operation.path, node.data, stat, operation.entries)
         if operation.version not in (ANY_VERSION, node.stat.version):
             return Failure.BAD_VERSION
         if isinstance(operation, SetData):
-            return Put(operation.path, operation.data, node.stat._replace(version=node.stat.version + 1, mzxid=zxid))
+            stat = node.stat._replace(version=node.stat.version + 1, mzxid=zxid)
+            return Put(operation.path, operation.data, stat, node.acl)
         if isinstance(operation, Check):
             return None
         return Failure.NOT_EMPTY if node.children else Gone(operation.path)
 
-    def _create(self, operation: Create, zxid: int, session_id: int) -> Step | Failure:
-        if operation.path in self.nodes:
-            return Failure.NODE_EXISTS
+    def _create(self, operation: Create, zxid: int, session_id: int, identities: Identities) -> Step | Failure:
         parent = self.nodes.get(parent_of(operation.path))
         if parent is None:
             return Failure.NO_NODE
+        if not may(parent.acl, identities, Permission.CREATE):
+            return Failure.NO_AUTH
+        if operation.path in self.nodes:
+            return Failure.NODE_EXISTS
         if parent.stat.ephemeral_owner:
             return Failure.REFUSED  # no children below ephemeral nodes
-        return Put(operation.path, operation.data, Stat(0, zxid, zxid, session_id if operation.ephemeral else 0))
+        stat = Stat(0, zxid, zxid, session_id if operation.ephemeral else 0)
+        acl = (AclEntry("digest", identities[0]),) if identities else EVERYBODY
+        return Put(operation.path, operation.data, stat, acl)
 
     def apply(self, step: Step) -> Znode | None:
         """Change; the node that was there before."""
@@ -145,18 +192,22 @@ class Tree:
             del self.nodes[step.path]
             self.nodes[parent_of(step.path)].children.discard(name_of(step.path))
         elif before is None:
-            self.nodes[step.path] = Znode(step.data, step.stat)
+            self.nodes[step.path] = Znode(step.data, step.stat, step.acl)
             self.nodes[parent_of(step.path)].children.add(name_of(step.path))
         else:
-            self.nodes[step.path] = node = Znode(step.data, step.stat)
+            self.nodes[step.path] = node = Znode(step.data, step.stat, step.acl)
             node.children = before.children
         return before
 
-    def read(self, request: Get | Children | Exists) -> Answer:
+    def read(self, request: Read, identities: Identities = ()) -> Answer:
         """What is there."""
         node = self.nodes.get(request.path)
         if node is None:
             return Failure.NO_NODE
+        if not may(node.acl, identities, _NEEDED[type(request)]):
+            return Failure.NO_AUTH
+        if isinstance(request, GetAcl):
+            return Acl(node.acl, node.stat)
         if isinstance(request, Get):
             return Node(node.data, node.stat)
         if isinstance(request, Children):
@@ -220,7 +271,7 @@ class Server:
         if isinstance(step, Gone):
             self._tell(self.data_watches, step.path, Change.DELETED)
             self._tell(self.child_watches, step.path, Change.DELETED)
-        else:
+        elif before is None or before.stat.acl_version == step.stat.acl_version:  # an ACL alone fires no watch
             self._tell(self.data_watches, step.path, Change.CREATED if before is None else Change.CHANGED)
         if isinstance(step, Gone) or before is None:
             self._tell(self.child_watches, parent_of(step.path), Change.CHILDREN)
@@ -229,8 +280,10 @@ class Server:
         for connection in sorted(watches.pop(path, ()), key=lambda each: each.number):
             connection.send_down(partial(Client.watched, event=Watched(path, change)))
 
-    def watch(self, request: Get | Children | Exists, answer: Answer, connection: Connection) -> None:
+    def watch(self, request: Read, answer: Answer, connection: Connection) -> None:
         """Note a watch that a read has asked for."""
+        if isinstance(request, GetAcl):
+            return
         if request.watch and (isinstance(request, Exists) or not isinstance(answer, Failure)):
             watches = self.child_watches if isinstance(request, Children) else self.data_watches
             watches.setdefault(request.path, set()).add(connection)
@@ -359,8 +412,8 @@ class Connection:
         while self._queue and not self._busy:
             token, request = self._queue.popleft()
             self._busy = True
-            if isinstance(request, Get | Children | Exists):
-                answer = self.server.tree.read(request)
+            if isinstance(request, Get | Children | Exists | GetAcl):
+                answer = self.server.tree.read(request, self.client.identities)
                 self.server.watch(request, answer, self)
                 self._answer(token, answer)
             else:
@@ -435,31 +488,31 @@ class Ensemble:
             if session is None or session.connection is not connection or session.session_id not in self.sessions:
                 connection.close()  # it was moved or has expired: not done
                 return
-            answer = self.decide(request, session.session_id)
+            answer = self.decide(request, session.session_id, connection.client.identities)
             connection.committed(token, answer, len(self.changes))
 
         self.later(self.dice.random() * self.forward_ms, decide)
 
-    def decide(self, request: Write | Sync, session_id: int) -> Answer:
+    def decide(self, request: Write | Sync, session_id: int, identities: Identities = ()) -> Answer:
         """Do a write or nothing of it."""
         if isinstance(request, Sync):
             return Done()
         zxid = len(self.changes) + 1
         if isinstance(request, Multi):
-            return self._multi(request, zxid, session_id)
-        step = self.tree.plan(request, zxid, session_id)
+            return self._multi(request, zxid, session_id, identities)
+        step = self.tree.plan(request, zxid, session_id, identities)
         if isinstance(step, Failure):
             return step
         assert step is not None
         self.commit((step,))
         return step.stat if isinstance(step, Put) else Done()
 
-    def _multi(self, request: Multi, zxid: int, session_id: int) -> Answer:
+    def _multi(self, request: Multi, zxid: int, session_id: int, identities: Identities) -> Answer:
         trial = Tree()
         trial.nodes = {path: node.copy() for path, node in self.tree.nodes.items()}
         steps: list[Step] = []
         for index, operation in enumerate(request.operations):
-            step = trial.plan(operation, zxid, session_id)
+            step = trial.plan(operation, zxid, session_id, identities)
             if isinstance(step, Failure):
                 return MultiFailed(index, step)
             if step is not None:
@@ -518,9 +571,10 @@ class Ensemble:
         timeout_ms: int,
         links: Links,
         run: Run | None = None,
+        identities: Identities = (),
     ) -> Client:
         """Begin a session. `run` is where the client's own work is done: now, later, or never (its process is dead)."""
-        return Client(self, listener, timeout_ms, links, run or at_once)
+        return Client(self, listener, timeout_ms, links, run or at_once, identities)
 
 
 class Client:
@@ -533,7 +587,9 @@ class Client:
         timeout_ms: int,
         links: Links,
         run: Run,
+        identities: Identities = (),
     ) -> None:
+        self.identities = identities
         self.ensemble, self.listener, self.timeout_ms = ensemble, listener, timeout_ms
         self.links, self.run = links, run
         self.number = ensemble.number()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol, TypeVar
 
+from edge_broker.cluster.ownership import digest_identity
 from edge_broker.cluster.zookeeper import Answer, Connected, Event, Request, ZooKeeper
 from edge_broker.network.zookeeper import Credentials, KazooSession
 from edge_broker.testing.loop import Loop
@@ -77,7 +78,7 @@ class Peer:
 class World(Protocol):
     """Where sessions are begun."""
 
-    def peer(self) -> Peer: ...
+    def peer(self, credentials: Credentials | None = None) -> Peer: ...
 
     def cut(self, peer: Peer) -> None:
         """The peer's connection is lost; it connects again."""
@@ -108,9 +109,10 @@ class ModelWorld:
     def _pump(self) -> None:
         self.loop.advance(10)
 
-    def peer(self) -> Peer:
+    def peer(self, credentials: Credentials | None = None) -> Peer:
         peer = Peer(self._pump)
-        peer.session = self.ensemble.client(peer, TIMEOUT_MS, _ModelLinks(self.dice))
+        identities = () if credentials is None else (digest_identity(*credentials),)
+        peer.session = self.ensemble.client(peer, TIMEOUT_MS, _ModelLinks(self.dice), identities=identities)
         return peer
 
     def _client(self, peer: Peer) -> Client:
@@ -174,7 +176,7 @@ class RealWorld:
         self._peers: list[tuple[Peer, KazooSession, TcpProxy]] = []
         self._thieves: dict[int, _Thief] = {}
 
-    def peer(self) -> Peer:
+    def peer(self, credentials: Credentials | None = None) -> Peer:
         arrived: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
         def pump() -> None:
@@ -189,7 +191,7 @@ class RealWorld:
         peer = Peer(pump)
         self._thieves[id(peer)] = thief
         session = KazooSession(
-            f"{proxy.bootstrap}{self._chroot}", self._timeout_ms, peer, arrived.put, self._credentials
+            f"{proxy.bootstrap}{self._chroot}", self._timeout_ms, peer, arrived.put, credentials or self._credentials
         )
         peer.session = session
         self._peers.append((peer, session, proxy))

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from edge_broker.cluster.ownership import digest_identity
 from edge_broker.cluster.zookeeper import (
+    EVERYBODY,
+    Acl,
+    AclEntry,
     Change,
     Check,
     Children,
@@ -20,10 +24,12 @@ from edge_broker.cluster.zookeeper import (
     Expired,
     Failure,
     Get,
+    GetAcl,
     Multi,
     MultiFailed,
     Names,
     Node,
+    SetAcl,
     SetData,
     Stat,
     Suspended,
@@ -335,6 +341,58 @@ def test_nodes_that_are_protected_are_changed_by_who_knows_the_password(
     assert other.ask(Get("/a")) is Failure.NO_AUTH
     for world in worlds:
         world.close()
+
+
+OWNER = Credentials("edge", "right")
+OWNERS = (AclEntry("digest", digest_identity(*OWNER)),)
+
+
+def test_an_acl_is_read_and_replaced_by_its_version(world: World) -> None:
+    owner, stranger = world.peer(OWNER), world.peer()
+    owner.connected(), stranger.connected()
+    assert isinstance(stranger.ask(Create("/a", b"open")), Stat)
+    owner.ask(Sync())
+    found = owner.ask(GetAcl("/a"))
+    assert isinstance(found, Acl)
+    assert (found.entries, found.stat.acl_version, found.stat.version) == (EVERYBODY, 0, 0)
+    changed = stat_of(owner.ask(SetAcl("/a", OWNERS, 0)))
+    assert (changed.acl_version, changed.version, changed.mzxid) == (1, 0, found.stat.mzxid)
+    assert owner.ask(GetAcl("/a")) == Acl(OWNERS, changed)
+    assert owner.ask(SetAcl("/a", OWNERS, 0)) is Failure.BAD_VERSION
+    assert owner.ask(GetAcl("/b")) is Failure.NO_NODE
+    assert owner.ask(SetAcl("/b", OWNERS, 0)) is Failure.NO_NODE
+    stranger.ask(Sync())
+    assert stranger.ask(GetAcl("/a")) is Failure.NO_AUTH
+    assert stranger.ask(SetAcl("/a", EVERYBODY, 1)) is Failure.NO_AUTH
+
+
+def test_the_children_of_a_protected_node_are_its_owner_s(world: World) -> None:
+    owner, stranger = world.peer(OWNER), world.peer()
+    owner.connected(), stranger.connected()
+    for path in ("/a", "/a/leaf"):
+        owner.ask(Create(path))
+    assert owner.ask(GetAcl("/a/leaf")) == Acl(OWNERS, stat_of(owner.ask(Exists("/a/leaf"))))
+    stranger.ask(Sync())
+    requests = (Create("/a/b"), Delete("/a/leaf"), SetData("/a", b"", 0), Get("/a"), Exists("/a"), Children("/a"))
+    for request in requests:
+        assert stranger.ask(request) is Failure.NO_AUTH, request
+    assert stranger.ask(Multi((Create("/c"), Check("/a", 0)))) == MultiFailed(1, Failure.NO_AUTH)
+    assert stranger.ask(Delete("/a")) is Failure.NOT_EMPTY, "its parent is everybody's, and it has a child"
+    assert owner.ask(Delete("/a/leaf")) == Done()
+    stranger.ask(Sync())
+    assert stranger.ask(Delete("/a")) == Done()
+
+
+def test_an_acl_fires_no_watch(world: World) -> None:
+    owner, other = world.peer(OWNER), world.peer(OWNER)
+    owner.connected(), other.connected()
+    owner.ask(Create("/a"))
+    other.ask(Sync())
+    other.ask(Get("/a", watch=True))
+    other.ask(Children("/", watch=True))
+    owner.ask(SetAcl("/a", OWNERS, 0))
+    other.ask(Sync())
+    assert not [event for event in other.events if isinstance(event, Watched)]
 
 
 def test_the_timeout_is_the_one_that_the_ensemble_agreed_to(ensemble: ZooKeeperEnsemble) -> None:

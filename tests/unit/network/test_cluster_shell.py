@@ -47,7 +47,7 @@ def a_shell() -> Any:
         shell.done.append(effect)
 
     nothing = lambda *_: None  # noqa: E731
-    shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing, registrations={})
+    shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing, registrations={}, protection=None)
     shell._links, shell._gone_since = {}, {}
     shell._ensemble = SimpleNamespace(tick=nothing)
     shell._loop = SimpleNamespace(time=lambda: 0.0)

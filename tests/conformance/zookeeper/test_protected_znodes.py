@@ -1,0 +1,178 @@
+"""With a user in ZooKeeper the znodes of a cluster are the brokers' alone: a stranger changes none, and reads none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NotEmptyError
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+
+from edge_broker.cluster.layout import (
+    CONTROLLER,
+    DELETED,
+    FORMAT,
+    OWNERSHIP,
+    PRODUCER_IDS,
+    encode_controller,
+    encode_producer_ids,
+)
+from tests.support.kafka_reading import create_topic
+from tests.support.processes import EdgeBroker
+from tests.support.waiting import CALL_S, wait_until
+from tests.support.zookeeper import ZooKeeperEnsemble
+
+PASSWORD = "what only the boards know"
+OURS = make_digest_acl("boards", PASSWORD, all=True)
+SESSION_MS = 2_000
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as ensemble:
+        yield ensemble
+
+
+@contextmanager
+def client(ensemble: ZooKeeperEnsemble, chroot: str, password: str = "") -> Iterator[KazooClient]:
+    """A client without the boards' user, or with it."""
+    found = KazooClient(ensemble.connect, timeout=10, auth_data=[("digest", f"boards:{password}")] if password else [])
+    found.start(CALL_S)
+    try:
+        if chroot and not found.exists(chroot):
+            found.create(chroot)
+        found.chroot = chroot
+        yield found
+    finally:
+        found.stop()
+        found.close()
+
+
+def digest_file(directory: Path, *passwords: str) -> str:
+    path = directory / "zookeeper.digest"
+    path.touch(0o600)
+    path.write_text("".join(f"boards:{password}\n" for password in passwords or (PASSWORD,)))
+    return str(path)
+
+
+def board(directory: Path, ensemble: ZooKeeperEnsemble, chroot: str, digest: str, number: int = 1) -> EdgeBroker:
+    settings: dict[str, str | int] = {
+        "zookeeper.connect": ensemble.connect + chroot,
+        "broker.id": number,
+        "zookeeper.session.timeout.ms": SESSION_MS,
+    }
+    if digest:
+        settings["edge.zookeeper.digest.file"] = digest
+    return EdgeBroker(directory, name=f"board-{number}", settings=settings)
+
+
+def tree(zookeeper: KazooClient, path: str = "/") -> list[str]:
+    if path == "/":
+        zookeeper.sync(path)
+    names = zookeeper.get_children(path)
+    below = [each for name in names for each in tree(zookeeper, f"{path.rstrip('/')}/{name}")]
+    return [path, *below]
+
+
+def foreign(zookeeper: KazooClient) -> list[str]:
+    """The znodes whose ACL is not exactly the brokers'."""
+    return [path for path in tree(zookeeper) if zookeeper.get_acls(path)[0] != [OURS]]
+
+
+def refused(call: object, *arguments: object) -> type[KazooException] | None:
+    try:
+        call(*arguments)  # type: ignore[operator]
+    except KazooException as error:
+        return type(error)
+    return None
+
+
+def check_a_stranger_changes_nothing(owner: KazooClient, stranger: KazooClient) -> None:
+    paths = tree(owner)
+    stranger.sync("/")
+    assert {FORMAT, OWNERSHIP, PRODUCER_IDS, CONTROLLER, DELETED, "/brokers/1", "/topics/t/0"} <= set(paths)
+    for path in paths:
+        below = f"{path.rstrip('/')}/forged"
+        assert refused(stranger.create, below, b"x") is NoAuthError, path
+        assert refused(stranger.set, path, b"x") is NoAuthError, path
+        assert refused(stranger.get, path) is NoAuthError, path
+        assert refused(stranger.get_children, path) is NoAuthError, path
+        assert refused(stranger.set_acls, path, OPEN_ACL_UNSAFE) is NoAuthError, path
+        if path != "/":
+            assert refused(stranger.delete, path) is NoAuthError, path
+
+
+@pytest.mark.timeout(120)
+def test_a_stranger_removes_and_forges_nothing(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    """Also the chroot: its own parent is everybody's, and it has children."""
+    chroot = "/site"
+    broker = board(tmp_path, ensemble, chroot, digest_file(tmp_path))
+    with client(ensemble, chroot) as stranger, client(ensemble, chroot, PASSWORD) as owner, broker:
+        create_topic(broker.bootstrap, "t")
+        take_a_producer_id(broker, owner)
+        check_a_stranger_changes_nothing(owner, stranger)
+        assert foreign(owner) == []
+        stranger.chroot = ""
+        assert refused(stranger.delete, chroot) is NotEmptyError
+        assert refused(stranger.create, chroot, b"") is NodeExistsError
+
+
+def take_a_producer_id(broker: EdgeBroker, owner: KazooClient) -> None:
+    from edge_broker.protocol.api import INIT_PRODUCER_ID
+    from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
+    from tests.support.raw_client import connected
+
+    def taken() -> bool:
+        with connected(broker.bootstrap, 30) as asking:
+            asking.ask(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
+        return owner.exists(PRODUCER_IDS) is not None
+
+    wait_until(taken, 30, "a producer id is given")
+
+
+@pytest.mark.timeout(120)
+def test_an_upgrade_takes_over_what_is_open_and_names_it(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    """As the earlier release leaves it: the parent is everybody's, and a stranger has forged two znodes."""
+    chroot = "/upgraded"
+    broker = board(tmp_path, ensemble, chroot, digest_file(tmp_path))
+    with client(ensemble, chroot) as stranger, client(ensemble, chroot, PASSWORD) as owner, broker:
+        create_topic(broker.bootstrap, "t")
+        take_a_producer_id(broker, owner)
+        broker.stop()
+        owner.delete(OWNERSHIP)
+        owner.set_acls("/", OPEN_ACL_UNSAFE)
+        stranger.sync("/")
+        stranger.delete(PRODUCER_IDS)
+        stranger.create(PRODUCER_IDS, encode_producer_ids(0))
+        stranger.create(CONTROLLER, encode_controller(9))
+        broker.start()
+        assert foreign(owner) == []
+        log = broker.log_path.read_text()
+        assert 'znodes_taken_over count=2 names="/controller, /producer-ids"' in log
+        assert "parent_znode_protected path=/upgraded" in log
+        check_a_stranger_changes_nothing(owner, stranger)
+
+
+@pytest.mark.timeout(120)
+def test_a_cluster_without_a_user_gets_one(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    """Not while another broker runs without: that one could not go on."""
+    chroot = "/open"
+    with client(ensemble, chroot), client(ensemble, chroot, PASSWORD) as owner:
+        one, two = (board(tmp_path, ensemble, chroot, "", number) for number in (1, 2))
+        with one, two:
+            create_topic(one.bootstrap, "t")
+            one.stop()
+            one.command += ["--set", f"edge.zookeeper.digest.file={digest_file(tmp_path)}"]
+            one.spawn()
+            assert one.wait(30) != 0
+            sentence = "broker 2 is registered without the user of edge.zookeeper.digest.file"
+            assert sentence in one.log_path.read_text()
+            assert len(foreign(owner)) == len(tree(owner))
+            two.stop()
+            one.start()
+            two.command += ["--set", f"edge.zookeeper.digest.file={digest_file(tmp_path)}"]
+            two.start()
+            assert foreign(owner) == []
