@@ -43,7 +43,7 @@ def wait_for_all(bootstrap, topic, partition, count):
     wait_until(are_there, ON_AGAIN_S, "all mirrored", poll_s=0.5)
 
 
-@pytest.mark.parametrize("transactions", [False, True])
+@pytest.mark.parametrize("transactions", [pytest.param(False, marks=pytest.mark.night), True])
 def test_a_target_short_of_replicas_doubles_nothing(cluster, tmp_path, transactions):
     topic, other = f"readings-{transactions}", f"others-{transactions}"
     with EdgeBroker(tmp_path, name="source") as source:
@@ -87,7 +87,7 @@ def test_a_target_short_of_replicas_doubles_nothing(cluster, tmp_path, transacti
         assert found.proven, found.text
 
 
-@pytest.mark.parametrize("is_leader", [True, False])
+@pytest.mark.parametrize("is_leader", [True, pytest.param(False, marks=pytest.mark.night)])
 def test_a_quiet_topic_that_falls_short_holds_up_no_other_in_transactions(cluster, tmp_path, is_leader):
     """A transaction with its partitions would have no end before the brokers are back."""
     topic, other = f"quiet-{is_leader}", f"busy-{is_leader}"
@@ -124,7 +124,7 @@ def test_a_quiet_topic_that_falls_short_holds_up_no_other_in_transactions(cluste
         assert found.proven, found.text
 
 
-@pytest.mark.parametrize("then", [True, False])
+@pytest.mark.parametrize("then", [True, pytest.param(False, marks=pytest.mark.night)])
 def test_a_mirror_that_starts_while_a_transaction_has_no_end_goes_on_once_the_broker_is_back(cluster, tmp_path, then):
     """It runs transactions (`then`), or none; what the one before has sent under a spare id is not sent again."""
     topic, other = f"steady-{then}", f"beside-{then}"
