@@ -7,6 +7,8 @@
 | asking | NODE_EXISTS | waiting: Get, watched, which tells who holds it |
 | asking, waiting | CONNECTION_LOSS | not asked |
 | waiting | it is gone | asking |
+| waiting | it is not the brokers' | barred |
+| barred | `claim_again`, which the member calls now and then | asking |
 | any | the session ended | not asked |
 
 It needs no epoch: making and deleting a topic is one Multi that holds as a whole or not at all, whoever else tries; a
@@ -68,6 +70,7 @@ class Office(Enum):
     ASKING = auto()
     WAITING = auto()
     HOLDING = auto()
+    BARRED = auto()  # somebody else's znode is in the way
 
 
 class Controller:
@@ -113,7 +116,10 @@ class Controller:
     def _looked(self, answer: Answer) -> None:
         if not isinstance(answer, Node):
             self.holder = NO_CONTROLLER
-            self._claim()
+            if answer is Failure.NO_NODE:
+                self._claim()
+            else:
+                self.office = Office.BARRED
             return
         self.holder = decode_controller(answer)
         if answer.stat.ephemeral_owner == self._session_id:
@@ -121,7 +127,12 @@ class Controller:
 
     def watched(self) -> None:
         """Something happened to the office."""
-        if self.office in (Office.WAITING, Office.HOLDING):
+        if self.office in (Office.WAITING, Office.HOLDING, Office.BARRED):
+            self._claim()
+
+    def claim_again(self) -> None:
+        """Time has passed: a foreign znode may be gone, without a watch."""
+        if self.office is Office.BARRED:
             self._claim()
 
     def _next(self, request: Create | Get, then: Callable[[Answer], None]) -> None:

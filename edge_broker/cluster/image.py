@@ -126,6 +126,8 @@ class Image:
         self._read(Children(path, watch=True), lambda answer: self._have_names(path, answer))
 
     def _have_names(self, path: str, answer: Answer) -> None:
+        if not isinstance(answer, Names) and answer is not Failure.NO_NODE:
+            return  # foreign: what was known before stays
         names = answer.names if isinstance(answer, Names) else ()
         if path == BROKERS:
             self._have_brokers({int(name) for name in names if _is_number(name)})
@@ -174,6 +176,8 @@ class Image:
         self._read(Get(topic_path(name), watch=True), lambda answer: self._have_topic(name, answer))
 
     def _have_topic(self, name: str, answer: Answer) -> None:
+        if answer is Failure.NO_AUTH and name in self.topics:
+            return  # foreign: it was not deleted, and nothing of it is believed
         if not isinstance(answer, Node):
             self._remove_topic(name)
             return

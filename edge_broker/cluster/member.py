@@ -37,7 +37,7 @@ from typing import Any
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.cluster.contradiction import contradiction
-from edge_broker.cluster.controller import Controller, out_of_balance
+from edge_broker.cluster.controller import Controller, Office, out_of_balance
 from edge_broker.cluster.copy_keeper import CopyKeeper
 from edge_broker.cluster.effects import (
     Ask,
@@ -93,8 +93,10 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
+from edge_broker.cluster.trusted_reads import TrustedReads
 from edge_broker.cluster.zookeeper import (
     Answer,
+    Children,
     Connected,
     Create,
     Done,
@@ -114,6 +116,7 @@ from edge_broker.storage.cluster_copy import ClusterCopy
 
 FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
 PROTECT_AGAIN_MS = 1000.0
+CLAIM_AGAIN_MS = 5000.0
 UNRECORDED_LIFE = 5.0  # the same of what is most likely a copy, or a life that ended before its epoch was recorded
 LEDGER = PartitionId(LEDGER_TOPIC, 0)
 ORPHANS_NAMED = 5
@@ -182,7 +185,12 @@ class ClusterMember:
         self.controller = Controller(identity.broker, self.ask)
         self.security: SecurityNode | None = None
         self.copy: CopyKeeper | None = None
-        self.protection = Protection(self.ask, users, chroot) if users is not None else None
+        self.protection: Protection | None = None
+        self._trusted: TrustedReads | None = None
+        if users is not None:
+            self.protection = Protection(self._ask, users, chroot)
+            self._trusted = TrustedReads(self._ask, users, self.protection.refuse, self.protection.accept)
+        self._believes_all = True  # until the first protection is done
         self._protect_due_ms = 0.0
         self.forwarding = Forwarding(self.out)
         self._lease = Lease()
@@ -248,7 +256,21 @@ class ClusterMember:
             self.copy.kept(now_ms, done=done)
 
     def ask(self, request: Request, then: Callable[[Answer], None]) -> None:
-        """Ask ZooKeeper."""
+        """Ask ZooKeeper; a foreign znode is answered NO_AUTH."""
+        if self._trusted is not None and not self._believes_all and isinstance(request, Get | Exists | Children):
+            self._trusted.read(request, then)
+        elif self.protection is not None and isinstance(request, Create) and request.path in self.protection.refused:
+            self._ask(request, partial(self._created, request.path, then))
+        else:
+            self._ask(request, then)
+
+    def _created(self, path: str, then: Callable[[Answer], None], answer: Answer) -> None:
+        """A znode that was foreign is this broker's, if it could be created."""
+        if isinstance(answer, Stat) and self.protection is not None:
+            self.protection.accept(path)
+        then(answer)
+
+    def _ask(self, request: Request, then: Callable[[Answer], None]) -> None:
         token = self.token()
         self._waiting[token] = then
         self.out(Ask(token, request))
@@ -366,7 +388,11 @@ class ClusterMember:
             self._protect_due_ms = self.now_ms + PROTECT_AGAIN_MS
             return
         self.hindrance = ""
-        self.ask(Get(FORMAT), self._have_format)
+        if self.protection is not None and self.protection.is_done:
+            self._believes_all = False
+            self.ask(Get(FORMAT), self._have_format)
+        else:
+            self._ask(Get(FORMAT), self._have_format)  # it says why this broker cannot join
 
     def _have_format(self, answer: Answer) -> None:
         if self.standing is not Standing.REGISTERING or not isinstance(answer, Node | Failure):
@@ -404,6 +430,11 @@ class ClusterMember:
                 "of one whose id went with the file registrations: a new cluster would serve none of them; correct "
                 "zookeeper.connect, restore the ensemble's data and that file, or use another data directory: nothing "
                 "here was touched"
+            )
+        elif answer is Failure.NO_AUTH and self.protection is not None and FORMAT in self.protection.refused:
+            self._contradict(
+                f"znode {FORMAT} of the ensemble at zookeeper.connect is not the brokers' alone, so it is not "
+                "believed; correct edge.zookeeper.digest.file or zookeeper.connect, or restore the ensemble's data"
             )
         elif answer in (Failure.NO_AUTH, Failure.REFUSED, Failure.NO_NODE):
             self._contradict(
@@ -741,6 +772,9 @@ class ClusterMember:
         if self.leaving:
             if now_ms >= self._leave_due_ms:
                 self._go_on_leaving()
+        elif self.controller.office is Office.BARRED and now_ms >= self._protect_due_ms:
+            self._protect_due_ms = now_ms + CLAIM_AGAIN_MS
+            self.controller.claim_again()
         elif self.controller.holds and now_ms >= self._balance_due_ms:
             self._balance_due_ms = now_ms + self.settings.balance_ms
             self._balance()

@@ -7,6 +7,7 @@
 | registered | only where `/format` is open: Children of `/brokers`, GetAcl of each | a broker runs without a user: blocked |
 | parent | GetAcl, SetAcl of `/`, which is the chroot or the root | protected, or a warning |
 | take over | GetAcl, SetAcl, Children of each znode, the parent first | what is open is taken over and named; what is foreign is refused and named |
+| check | with the record, in place of `take over`: GetAcl of the topmost znodes | `/brokers`, `/topics` or `/deleted` is foreign: blocked |
 | record | Create of `/format/ownership` | |
 | guards | only where the parent is not protected: Create of a child | a znode with a child cannot be removed |
 
@@ -32,6 +33,7 @@ from edge_broker.cluster.layout import (
     GUARD,
     OWNERSHIP,
     PRODUCER_IDS,
+    ROOTS,
     TOP,
     LayoutFault,
     broker_path,
@@ -58,6 +60,7 @@ from edge_broker.cluster.zookeeper import (
 PARENT = "/"
 IN_FLIGHT = 32  # requests of the step `take over` at once
 NAMED = 10
+REMEDY = "look at it as the brokers' user, then remove it"
 LOST = (Failure.CONNECTION_LOSS, Failure.SESSION_EXPIRED)
 GUARDED = (FORMAT, BROKERS, DELETED, PRODUCER_IDS)  # not /topics, whose children are topics
 
@@ -83,11 +86,13 @@ class Protection:
         self._cluster, self._broker = "", 0
         self._format_owner = Owner.BROKERS
         self.is_recorded = False
+        self.is_done = False  # in this session
         self.lines: list[Line] = []
         self._unprotected = ""
         self.refused: dict[str, None] = {}
         self._paths: deque[str] = deque()
         self._in_flight = 0
+        self._descends = True
         self._taken: list[str] = []
         self._replaced = 0
 
@@ -96,7 +101,7 @@ class Protection:
         """What a person should know, a sentence each."""
         found = [self._unprotected] if self._unprotected else []
         if self.refused:
-            found.append(f"{_named(list(self.refused))} of ZooKeeper not the brokers' alone, so they are not believed")
+            found.append(f"{_named(sorted(self.refused))} not the brokers' alone, and not believed")
         return found
 
     def begin(self, cluster: str, broker: int, then: Then) -> None:
@@ -106,7 +111,7 @@ class Protection:
         """
         self._turn += 1
         self._cluster, self._broker, self._then = cluster, broker, then
-        self.refused = {}
+        self.refused, self.is_done = {}, False
         self._ask(GetAcl(FORMAT), self._have_format_acl)
 
     def end(self) -> None:
@@ -133,9 +138,10 @@ class Protection:
 
     def _have_format(self, answer: Answer) -> None:
         try:
-            found = decode_format(answer).cluster if isinstance(answer, Node) else ""
+            format_ = decode_format(answer) if isinstance(answer, Node) else None
         except LayoutFault:
-            found = ""
+            format_ = None
+        found = format_.cluster if format_ is not None and not format_.rebuilding else ""
         if not found or (self._cluster and self._cluster != found):
             self._then("")
         elif not self._cluster and not is_trusted(self._format_owner):
@@ -147,8 +153,7 @@ class Protection:
             self._ask(GetAcl(OWNERSHIP), self._have_record)
 
     def _have_record(self, answer: Answer) -> None:
-        record = isinstance(answer, Acl) and is_trusted(owner_of(answer.entries, self._users))
-        self.is_recorded = record and is_trusted(self._format_owner)
+        self.is_recorded = isinstance(answer, Acl) and is_trusted(owner_of(answer.entries, self._users))
         if self._format_owner is Owner.OPEN and not self.is_recorded:
             self._ask(Children(BROKERS), self._have_brokers)
         else:
@@ -223,7 +228,8 @@ class Protection:
 
     def _take_over(self) -> None:
         self._taken, self._replaced, self._in_flight = [], 0, 0
-        self._paths = deque() if self.is_recorded and not self._users.other else deque(TOP)
+        self._descends = not self.is_recorded or bool(self._users.other)
+        self._paths = deque(TOP)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -244,12 +250,12 @@ class Protection:
     def _have_acl(self, path: str, answer: Answer) -> None:
         if not isinstance(answer, Acl):
             if answer is not Failure.NO_NODE:
-                self.refused[path] = None
+                self.refuse(path)
             self._done_with((), path)
             return
         action = action_for(owner_of(answer.entries, self._users), is_recorded=self.is_recorded)
         if action is Action.REFUSE:
-            self.refused[path] = None
+            self.refuse(path)
             self._done_with((), path)
         elif action is Action.KEEP:
             self._read_children(path)
@@ -267,10 +273,14 @@ class Protection:
             self._check(path)
         else:
             if answer is not Failure.NO_NODE:
-                self.refused[path] = None
+                self.refuse(path)
             self._done_with((), path)
 
     def _read_children(self, path: str) -> None:
+        if not self._descends:
+            self._done_with((), path)
+            return
+
         def have(answer: Answer) -> None:
             self._done_with(answer.names if isinstance(answer, Names) else (), path)
 
@@ -281,10 +291,6 @@ class Protection:
             self._line("warning", "znodes_taken_over", count=len(self._taken), names=_shown(sorted(self._taken)))
         if self._replaced:
             self._line("info", "znode_acls_replaced", count=self._replaced)
-        if self.refused:
-            names = _shown(sorted(self.refused))
-            action = "look at each, then remove it or give it to the brokers' user with setAcl"
-            self._line("error", "znodes_refused", count=len(self.refused), names=names, action=action)
         if not self.is_recorded:
             self._ask(Create(OWNERSHIP, encode({"taken_over": len(self._taken)})), self._have_recorded)
         else:
@@ -297,7 +303,21 @@ class Protection:
     def _guard(self) -> None:
         for path in GUARDED if self._unprotected else ():
             self._ask(Create(f"{path}/{GUARD}", encode({})), _ignore)
-        self._then("")
+        foreign = [path for path in ROOTS if path in self.refused]
+        self.is_done = not foreign
+        self._then(f"{_named(foreign)} not the brokers' alone; {REMEDY}" if foreign else "")
+
+    # what later reads find
+
+    def refuse(self, path: str) -> None:
+        """Name a foreign znode."""
+        if path not in self.refused:
+            self.refused[path] = None
+            self._line("error", "znode_refused", path=path, reason="its ACL is not the brokers' alone", action=REMEDY)
+
+    def accept(self, path: str) -> None:
+        """Take back a name: the znode is the brokers', or is gone."""
+        self.refused.pop(path, None)
 
     def _line(self, level: str, event: str, **fields: object) -> None:
         self.lines.append(Line(level, event, fields))
@@ -312,4 +332,4 @@ def _shown(names: list[str]) -> str:
 
 
 def _named(paths: list[str]) -> str:
-    return f"{len(paths)} znodes ({_shown(sorted(paths))})" if len(paths) > 1 else f"znode {paths[0]}"
+    return f"{len(paths)} znodes ({_shown(paths)}) are" if len(paths) > 1 else f"znode {paths[0]} is"

@@ -286,7 +286,7 @@ class ClusterShell:
         if (protection := self.member.protection) is not None:
             lines, protection.lines = protection.lines, []
             for line in lines:
-                log_line(line.level, line.event, **line.fields)
+                self._log.line(line.level, line.event, **line.fields)
 
     async def _tick(self) -> None:
         while True:

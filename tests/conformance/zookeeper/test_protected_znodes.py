@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +22,13 @@ from edge_broker.cluster.layout import (
     encode_controller,
     encode_producer_ids,
 )
+from edge_broker.errors import ErrorCode
+from edge_broker.protocol.api import INIT_PRODUCER_ID
+from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
+from edge_broker.protocol.record_batch import build_batch
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import EdgeBroker
+from tests.support.raw_client import connected
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
 
@@ -121,10 +128,6 @@ def test_a_stranger_removes_and_forges_nothing(ensemble: ZooKeeperEnsemble, tmp_
 
 
 def take_a_producer_id(broker: EdgeBroker, owner: KazooClient) -> None:
-    from edge_broker.protocol.api import INIT_PRODUCER_ID
-    from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
-    from tests.support.raw_client import connected
-
     def taken() -> bool:
         with connected(broker.bootstrap, 30) as asking:
             asking.ask(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
@@ -156,6 +159,7 @@ def test_an_upgrade_takes_over_what_is_open_and_names_it(ensemble: ZooKeeperEnse
         check_a_stranger_changes_nothing(owner, stranger)
 
 
+@pytest.mark.night
 @pytest.mark.timeout(120)
 def test_a_cluster_without_a_user_gets_one(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
     """Not while another broker runs without: that one could not go on."""
@@ -176,3 +180,68 @@ def test_a_cluster_without_a_user_gets_one(ensemble: ZooKeeperEnsemble, tmp_path
             two.command += ["--set", f"edge.zookeeper.digest.file={digest_file(tmp_path)}"]
             two.start()
             assert foreign(owner) == []
+
+
+def health_of(broker: EdgeBroker) -> str:
+    """The text of /health, also where it is a problem."""
+    try:
+        with urllib.request.urlopen(broker.metrics_url.replace("/metrics", "/health"), timeout=CALL_S) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+
+
+def producer_id(broker: EdgeBroker) -> int:
+    with connected(broker.bootstrap, 30) as asking:
+        return asking.ask(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None)).producer_id
+
+
+def is_written(broker: EdgeBroker) -> bool:
+    batch = build_batch([(None, b"value")], timestamp_ms=1)
+    with connected(broker.bootstrap, 30) as writing:
+        return writing.produce("t", batch).error_code == ErrorCode.NONE
+
+
+@pytest.mark.timeout(120)
+def test_a_foreign_znode_is_refused_and_named_until_it_is_removed(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    """Only the brokers' user can create one by now: here it does so, and leaves it open."""
+    chroot = "/foreign"
+    broker = board(tmp_path, ensemble, chroot, digest_file(tmp_path))
+    with client(ensemble, chroot, PASSWORD) as owner, broker:
+        create_topic(broker.bootstrap, "t")
+        take_a_producer_id(broker, owner)
+        broker.stop()
+        owner.delete(PRODUCER_IDS)
+        owner.create(PRODUCER_IDS, encode_producer_ids(7), acl=OPEN_ACL_UNSAFE)
+        owner.create(CONTROLLER, encode_controller(9), acl=OPEN_ACL_UNSAFE)
+        broker.start()
+        text = "2 znodes (/controller, /producer-ids) are not the brokers' alone, and not believed"
+        wait_until(lambda: text in health_of(broker), 30, "health names them", seen=broker.log_tail)
+        assert set(foreign(owner)) == {PRODUCER_IDS, CONTROLLER}, "none is taken over again"
+        assert f"znode_refused path={PRODUCER_IDS} " in broker.log_path.read_text()
+        assert producer_id(broker) == -1
+        assert is_written(broker), "the broker goes on with the rest"
+        owner.delete(PRODUCER_IDS)
+        owner.delete(CONTROLLER)
+        wait_until(lambda: producer_id(broker) >= 0, 30, "producers get ids again")
+        wait_until(lambda: "not believed" not in health_of(broker), 30, "health names none")
+        assert owner.exists(CONTROLLER) is not None
+
+
+@pytest.mark.timeout(120)
+def test_a_topic_that_is_foreign_is_not_served_and_not_deleted(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    chroot = "/foreign-topic"
+    broker = board(tmp_path, ensemble, chroot, digest_file(tmp_path))
+    with client(ensemble, chroot, PASSWORD) as owner, broker:
+        create_topic(broker.bootstrap, "t")
+        wait_until(lambda: is_written(broker), 30, "a record is written")
+        owner.set_acls("/topics/t/0", OPEN_ACL_UNSAFE)
+        broker.stop()
+        broker.start()
+        wait_until(lambda: "znode_refused path=/topics/t/0 " in broker.log_path.read_text(), 30, "it is named")
+        assert not is_written(broker), "nobody knows who leads it"
+        owner.set_acls("/topics/t/0", [OURS])
+        owner.set("/topics/t/0", owner.get("/topics/t/0")[0])
+        wait_until(lambda: is_written(broker), 30, "it is served again")
+        with connected(broker.bootstrap, 30) as reading:
+            assert reading.end_offset("t") == 2

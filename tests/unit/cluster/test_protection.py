@@ -14,9 +14,11 @@ from edge_broker.cluster.layout import (
     OWNERSHIP,
     PRODUCER_IDS,
     ROOTS,
+    Format,
     broker_path,
     encode,
     encode_format,
+    encode_rebuilt_format,
     topic_path,
 )
 from edge_broker.cluster.ownership import (
@@ -188,13 +190,13 @@ def test_a_foreign_znode_is_refused_and_named_and_the_rest_taken_over() -> None:
     assert any(PRODUCER_IDS in note for note in protection.notes)
 
 
-def test_each_further_start_takes_four_requests() -> None:
+def test_each_further_start_takes_eleven_requests() -> None:
     site = Site()
     site.create(FORMAT, *ROOTS)
     site.protect()
     site.asked = 0
     assert site.protect()[1] == [""]
-    assert site.asked == 4
+    assert site.asked == 11
 
 
 def test_nothing_is_taken_over_a_second_time() -> None:
@@ -203,8 +205,41 @@ def test_nothing_is_taken_over_a_second_time() -> None:
     site.protect()
     site.create(PRODUCER_IDS, by=(US,))
     site.answer(SetAcl(PRODUCER_IDS, EVERYBODY, ANY_VERSION), (US,))
+    protection, told = site.protect()
+    assert (told, site.foreign(), list(protection.refused)) == ([""], [PRODUCER_IDS], [PRODUCER_IDS])
+    assert [(line.event, line.fields["path"]) for line in protection.lines] == [("znode_refused", PRODUCER_IDS)]
+
+
+@pytest.mark.parametrize("path", ROOTS)
+def test_a_broker_does_not_register_below_a_foreign_root(path: str) -> None:
+    site = Site()
+    site.create(FORMAT, *ROOTS)
     site.protect()
-    assert site.foreign() == [PRODUCER_IDS]
+    site.answer(SetAcl(path, EVERYBODY, ANY_VERSION), (US,))
+    protection, (told,) = site.protect()
+    assert told.startswith(f"znode {path} is not the brokers' alone")
+    assert not protection.is_done
+    site.answer(SetAcl(path, USERS.acl, ANY_VERSION), (US,))
+    assert site.protect()[1] == [""]
+
+
+def test_a_format_that_was_opened_again_is_refused() -> None:
+    site = Site()
+    site.create(FORMAT, *ROOTS)
+    site.protect()
+    site.answer(SetAcl(FORMAT, EVERYBODY, ANY_VERSION), (US,))
+    protection, told = site.protect()
+    assert (told, list(protection.refused), site.foreign()) == ([""], [FORMAT], [FORMAT])
+
+
+def test_znodes_that_are_rebuilt_are_left_alone() -> None:
+    site = Site()
+    site.create(*ROOTS)
+    rebuilt = encode_rebuilt_format(Format(CLUSTER, 1 << 40, rebuilding=True), security=False)
+    site.answer(Create(FORMAT, rebuilt))
+    before = site.owners()
+    protection, told = site.protect()
+    assert (told, protection.is_done, site.owners()) == ([""], False, before)
 
 
 def test_a_stranger_s_ownership_record_keeps_no_znode_open() -> None:
