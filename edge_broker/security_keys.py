@@ -48,7 +48,8 @@ _OF_ALL = (
     Key(
         "connection.failed.authentication.delay.ms",
         100,
-        "How long a failed log-in waits before its connection is closed.",
+        "How long a failed log-in waits before its connection is closed. "
+        "After 10 failures as a user from an address, also the first step of the delays there; 0: no delays.",
         0,
         60_000,
     ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.broker.effects import Audited
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.security.changes import Event
+from edge_broker.security.failure_delays import FailureDelays
 from edge_broker.security.false_users import FalseUsers
 from edge_broker.security.principals import USER
 from edge_broker.security.sasl import Login, Trial
@@ -45,8 +46,8 @@ class _Derived(NamedTuple):
 class LogIns:
     """How sessions become users; owned by the loop.
 
-    `succeeded`, `failed` count log-ins by listener and mechanism, `expired` connections that were closed behind their
-    session's end.
+    `delays` hold a log-in back after failures. `succeeded`, `failed` count log-ins by listener and mechanism, `expired`
+    connections that were closed behind their session's end.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class LogIns:
         self.failed: Counter[tuple[str, str]] = Counter()
         self.expired = 0
         self.delay_ms = config.integer("connection.failed.authentication.delay.ms")
+        self.delays = FailureDelays(self.delay_ms)
         self._config = config
         self._clock = clock
         self._security = security
@@ -126,6 +128,7 @@ class LogIns:
         login.complete(user, self._clock.steady_ms())
         session.principal = USER + user
         self.succeeded[session.listener, login.mechanism] += 1
+        self.delays.succeeded(user, session.host)
         self._record.add(user, self._security.state)
         self._note(
             event, principal=session.principal, host=session.host, mechanism=login.mechanism, listener=session.listener
@@ -181,8 +184,15 @@ class LogIns:
             "listener": session.listener,
             "reason": reason,
         }
-        source = f"{USER}{user} from {session.host}" if user in self._security.state.users else session.host
-        self._effects.audited(Audited("log-in-failed", fields, source))
+        self._effects.audited(Audited("log-in-failed", fields, self._source(session, user)))
+
+    def delayed(self, session: Session, user: str, wait_ms: int) -> None:
+        """Note that a log-in waits because of failures before it."""
+        fields = {"user": user[:NAME_CHARACTERS_LOGGED], "host": session.host, "wait_ms": wait_ms}
+        self._effects.audited(Audited("log-in-delayed", fields, self._source(session, user)))
+
+    def _source(self, session: Session, user: str) -> str:
+        return f"{USER}{user} from {session.host}" if user in self._security.state.users else session.host
 
 
 def _derived(held: Sequence[Credentials]) -> _Derived:

@@ -1,7 +1,8 @@
 """SaslAuthenticate (key 36): one message of a log-in; the last one makes the client somebody, or closes its connection.
 
-A log-in that fails is answered late, at the same time after its request whatever was wrong with it. Must never come in:
-the mechanisms (security/). Source: SaslAuthenticate 0 to 2, KIP-152, KIP-368.
+A log-in that fails is answered late, at the same time after its request whatever was wrong with it; after many
+failures the next one waits before it is looked at (security/failure_delays.py). Must never come in: the mechanisms
+(security/). Source: SaslAuthenticate 0 to 2, KIP-152, KIP-368.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
-from edge_broker.errors import ErrorCode
+from edge_broker.errors import ErrorCode, ProtocolViolation
 from edge_broker.protocol.api import SASL_AUTHENTICATE
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from edge_broker.security.sasl import WRONG_PASSWORD, Login, PlainExchange, check_plain
-from edge_broker.security.scram import REPLACED, Challenge, LogInFailed, Success
+from edge_broker.security.failure_delays import TooMany
+from edge_broker.security.sasl import WRONG_PASSWORD, Login, PlainExchange, PlainMessage, check_plain
+from edge_broker.security.scram import REPLACED, Challenge, LogInFailed, ScramExchange, Success
 
 Step: TypeAlias = Challenge | Success | LogInFailed
 T = TypeVar("T")
@@ -40,9 +42,33 @@ def sasl_authenticate(broker: Broker, context: RequestContext, request: SaslAuth
     if login is None or not login.in_exchange:
         message = "SaslAuthenticate request received after successful authentication"
         return Reply(SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message))
-    late_ms = broker.clock.steady_ms() + broker.log_ins.delay_ms
+    exchange, data = login.exchange, bytes(request.auth_bytes)
+    if isinstance(exchange, PlainExchange):
+        given = _step(lambda: exchange.read(data))
+        if isinstance(given, LogInFailed):
+            return _Attempt(broker, session, login).taken(given)
+        return _in_turn(broker, session, login, given.user, lambda attempt: _plain(broker, given, attempt.taken))
 
-    def taken(made: Step) -> Outcome:
+    def scram(attempt: _Attempt) -> Outcome:
+        find = broker.log_ins.finder(login.mechanism)
+        return attempt.taken(_step(lambda: login.scram().step(data, find)))
+
+    if isinstance(exchange, ScramExchange) and exchange.shows_proof(data):
+        return _in_turn(broker, session, login, exchange.user, scram)
+    return scram(_Attempt(broker, session, login))
+
+
+class _Attempt:
+    """One message that is looked at now: a failure is answered at the same time, whatever was wrong."""
+
+    def __init__(self, broker: Broker, session: Session, login: Login, user: str = "") -> None:
+        """`user` is whose password or proof it is, empty for a message that has neither."""
+        self._broker, self._session, self._login, self._user = broker, session, login, user
+        self._late_ms = broker.clock.steady_ms() + broker.log_ins.delay_ms
+
+    def taken(self, made: Step) -> Outcome:
+        """Answer with what the mechanism has made of the message."""
+        broker, session, login = self._broker, self._session, self._login
         if isinstance(made, Challenge):
             return Reply(SaslAuthenticateResponse(auth_bytes=made.data))
         if isinstance(made, Success):
@@ -51,13 +77,29 @@ def sasl_authenticate(broker: Broker, context: RequestContext, request: SaslAuth
             if not isinstance(held, LogInFailed):
                 return Reply(SaslAuthenticateResponse(auth_bytes=made.data, session_lifetime_ms=login.session_ms))
             made = held
-        return _failed(broker, session, login, made, late_ms)
+        if self._user:
+            broker.log_ins.delays.failed(self._user, session.host, broker.clock.steady_ms())
+        return _failed(broker, session, login, made, self._late_ms)
 
-    exchange, data = login.exchange, bytes(request.auth_bytes)
-    if isinstance(exchange, PlainExchange):
-        return _plain(broker, exchange, data, taken)
-    find = broker.log_ins.finder(login.mechanism)
-    return taken(_step(lambda: login.scram().step(data, find)))
+
+def _in_turn(
+    broker: Broker, session: Session, login: Login, user: str, look_at: Callable[[_Attempt], Outcome]
+) -> Outcome:
+    """Look at a password or proof once it is its turn: after failures it waits, on its connection alone.
+
+    Where too many wait the connection is closed without an answer: clients try again then, and take a failed log-in
+    for final.
+    """
+    try:
+        wait_ms = broker.log_ins.delays.admit(user, session.host, broker.clock.steady_ms())
+    except TooMany:
+        broker.log_ins.refused(session, login.mechanism, user, "too many log-ins as this user from this address wait")
+        login.fail()
+        raise ProtocolViolation("too many log-ins as one user from this address wait after failed ones") from None
+    if not wait_ms:
+        return look_at(_Attempt(broker, session, login, user))
+    broker.log_ins.delayed(session, user, wait_ms)
+    return Wait((), lambda: None, wait_ms, lambda: look_at(_Attempt(broker, session, login, user)))
 
 
 def _step(take: Callable[[], T]) -> T | LogInFailed:
@@ -68,11 +110,8 @@ def _step(take: Callable[[], T]) -> T | LogInFailed:
         return LogInFailed(str(failure), failure.told)
 
 
-def _plain(broker: Broker, exchange: PlainExchange, data: bytes, taken: Callable[[Step], Outcome]) -> Outcome:
+def _plain(broker: Broker, message: PlainMessage, taken: Callable[[Step], Outcome]) -> Outcome:
     """Have a worker see whether the password is right."""
-    message = _step(lambda: exchange.read(data))
-    if isinstance(message, LogInFailed):
-        return taken(message)
     trials = broker.log_ins.plain_trials(message.user)
 
     def work() -> Success | LogInFailed:

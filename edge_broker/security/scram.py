@@ -140,6 +140,10 @@ class ScramExchange:
         self._nonce = nonce
         self.user = ""  # who the client says it is
 
+    def shows_proof(self, message: bytes) -> bool:
+        """Whether this next message may have the client's proof, by which a password can be tried."""
+        return self.state == ScramState.FINAL and len(message) <= MESSAGE_BYTES_MAX
+
     def step(self, message: bytes, find: Find) -> Challenge | Success:
         """Take the client's next message; LogInFailed ends the exchange."""
         state, self.state = self.state, ScramState.OVER
