@@ -75,6 +75,7 @@ class FileConfig:
 
     path: Path
     rotated: Path | None
+    follow_links: bool
     files_max: int
     topic: str
     start: str
@@ -380,6 +381,7 @@ def _file(table: Table) -> FileConfig:
     return FileConfig(
         path=table.path("path"),
         rotated=table.optional_path("rotated"),
+        follow_links=table.take("follow_links", bool, False),
         files_max=table.number("files_max", 100, 1, 10_000),
         topic=_topic(table, "topic", "logs"),
         start=table.choice("start", "beginning", ("beginning", "end")),

@@ -16,7 +16,8 @@ from drupelet.addresses import host_and_port, is_loopback
 from drupelet.errors import reason
 from drupelet.printable import name_text
 from gateway.config import FileConfig, GatewayConfig, JournalConfig, MosquittoConfig
-from gateway.sources.matches import CANDIDATES_MAX, find_matches, kind_of
+from gateway.sources.links import irregular_kind, rule_for
+from gateway.sources.matches import CANDIDATES_MAX, find_matches
 from gateway.systemd_journal.directory import PERSISTENT, VOLATILE
 
 LEFT_OUT_MAX = 10
@@ -48,8 +49,10 @@ def refused(config: GatewayConfig) -> Iterator[str]:
     for file in config.files:
         if file.is_pattern and not _is_there(file.path):
             continue
-        kind = _kind_of(file.path)
-        if kind == "a directory":
+        kind = _kind_of(file)
+        if kind == "a link":
+            yield f"files.path {file.path} is a link: name what it points to, or set follow_links = true."
+        elif kind == "a directory":
             yield f"files.path {file.path} is a directory: name the files in it, such as {file.path}/*.log."
         elif kind:
             yield f"files.path {file.path} is {kind}: name a regular file; the gateway follows no other."
@@ -61,7 +64,7 @@ def left_out(config: GatewayConfig) -> Iterator[str]:
         if not file.is_pattern or _is_there(file.path):
             continue
         try:
-            matches = find_matches(file.path)
+            matches = find_matches(file.path, follow_links=file.follow_links)
         except OSError as error:
             yield f"files.path {file.path} cannot be looked for ({reason(error)})."
             continue
@@ -74,12 +77,11 @@ def left_out(config: GatewayConfig) -> Iterator[str]:
             yield f"files.path {file.path} matches more than {CANDIDATES_MAX} files: the rest is never read; narrow it."
 
 
-def _kind_of(path: Path) -> str:
+def _kind_of(file: FileConfig) -> str:
     try:
-        mode = path.stat().st_mode
+        return irregular_kind(rule_for(file.path, follows=file.follow_links).status(file.path))
     except OSError:
         return ""
-    return "" if stat.S_ISREG(mode) else kind_of(mode)
 
 
 def unwatched(config: GatewayConfig) -> list[str]:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.sources.decompressed_file import CHECKING
-from gateway.sources.open_file import NotRegularError, OpenFile, UnreadableError
+from gateway.sources.links import NotRegularError
+from gateway.sources.open_file import OpenFile, UnreadableError
 from gateway.sources.places import HEAD_BYTES_MAX, Place
 from gateway.sources.rotation import Entry, is_compressed, uncompressed
 
@@ -25,7 +26,7 @@ def opened(entry: Entry) -> Iterator[OpenFile | None]:
     Raises OSError for anything else, such as a lack of permission or of descriptors, which tells nothing of the file.
     """
     try:
-        file = OpenFile(Path(entry.path), CHECKING)
+        file = OpenFile(Path(entry.path), CHECKING, entry.links)
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
         yield None
         return

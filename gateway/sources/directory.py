@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
+from gateway.sources.links import LinkRule, irregular_kind
 from gateway.sources.open_file import OpenFile
 from gateway.sources.rotation import Entry
 
 
-def entry_of(path: str) -> Entry | None:
+def entry_of(path: str, links: LinkRule) -> Entry | None:
     """Return the regular file of that name, or None."""
     try:
-        status = os.stat(path)
+        status = links.status(Path(path))
     except OSError:
         return None
-    if not stat.S_ISREG(status.st_mode):
+    if irregular_kind(status):
         return None
-    return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return Entry(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, links)
 
 
-def refuse_irregular(path: Path) -> None:
+def refuse_irregular(path: Path, links: LinkRule) -> None:
     """Raise NotRegularError for what exists and is no regular file."""
     try:
-        OpenFile(path).close()
+        OpenFile(path, links=links).close()
     except FileNotFoundError:
         return
 

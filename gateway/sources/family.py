@@ -20,8 +20,8 @@ Reading is the business of `tail`. Sources: logrotate(8), inotify-free polling a
 
 from __future__ import annotations
 
-import glob
 import os
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -45,7 +45,8 @@ from gateway.sources.family_file import (
     note_last,
 )
 from gateway.sources.interruption import InterruptedRead
-from gateway.sources.open_file import OpenFile, can_read
+from gateway.sources.links import LINK, LinkRule, irregular_kind, matching
+from gateway.sources.open_file import NO_LINKS, OpenFile, can_read
 from gateway.sources.places import GONE, HEAD_BYTES_MAX, OLDER_MAX, UNSEEN, FamilyState, Place, Seen
 from gateway.sources.rotation import Entry, in_order, is_compressed, number_of, source_of
 
@@ -79,6 +80,7 @@ class Family:
         is_alone: bool = True,
         is_followed: Callable[[Path], bool] = lambda _path: False,
         start_at_end: bool = False,
+        links: LinkRule = NO_LINKS,
     ) -> None:
         """`rotated` is a pattern of further places and names, all of them this path's where it `is_alone`.
 
@@ -96,15 +98,17 @@ class Family:
         self._is_alone = is_alone
         self._is_followed = is_followed
         self._start_at_end = start_at_end
+        self._links = links
+        self.left_out: dict[Path, str] = {}  # what looks like one of its files and is not opened, each with the reason
         self._signature: object = None
         self._whole_looks_due = 0
         self._whole_look_s = 0.0
         self._taken_over = state
         self._read_last: FamilyFile | None = None  # of an earlier run; a copy may take its place over
         if state is not None:
-            older = [from_seen(seen, is_finished=not seen.unread_bytes) for seen in state.older]
-            newer = [from_seen(seen) for seen in state.newer]
-            self._read_last = FamilyFile(state.place, max(state.size, state.place.position))
+            older = [from_seen(seen, links, is_finished=not seen.unread_bytes) for seen in state.older]
+            newer = [from_seen(seen, links) for seen in state.newer]
+            self._read_last = FamilyFile(state.place, max(state.size, state.place.position), links=links)
             self.files = [*older, self._read_last, *newer]
             for file in self.files[:-1]:
                 file.may_grow = False
@@ -168,7 +172,7 @@ class Family:
 
     def is_at(self, path: Path) -> bool:
         """Whether one of the files has that name now. Raises OSError."""
-        entry = entry_of(str(path))
+        entry = entry_of(str(path), self._links)
         return entry is not None and any(self._find(file, {entry.id: entry}) is not None for file in list(self.files))
 
     # Looking
@@ -207,7 +211,7 @@ class Family:
 
     def _present_signature(self) -> object:
         try:
-            own = self.path.stat()
+            own = self._links.status(self.path)
         except FileNotFoundError:
             return directory_time(self.path.parent), None
         return directory_time(self.path.parent), own.st_dev, own.st_ino
@@ -295,6 +299,7 @@ class Family:
         known = {file.place.inode for file in self.files}
         own = self.path.name
         self._by_inode_alone.clear()
+        left_out: dict[Path, str] = {}
         try:
             directory = list(os.scandir(self.path.parent))
         except (FileNotFoundError, NotADirectoryError):
@@ -306,23 +311,36 @@ class Family:
                 continue
             if not is_named:
                 self._by_inode_alone.add(found.path)
-            entry = entry_of(found.path)
+            entry = entry_of(found.path, self._links)
             if entry is None:
                 if is_own:
-                    refuse_irregular(self.path)
+                    refuse_irregular(self.path, self._links)
+                self._leave_out(Path(found.path), left_out)
                 continue
             yield entry
-        yield from self._entries_elsewhere(known)
+        yield from self._entries_elsewhere(known, left_out)
+        self.left_out = left_out
 
-    def _entries_elsewhere(self, known: set[int]) -> Iterator[Entry]:
+    def _leave_out(self, path: Path, left_out: dict[Path, str]) -> None:
+        """Note why a file with a name of this family is not opened; a directory is none of its files."""
+        try:
+            status = self._links.status(path)
+        except OSError:  # it has gone, or lies behind a link that is named itself
+            return
+        kind = irregular_kind(status)
+        if kind and not stat.S_ISDIR(status.st_mode):
+            left_out[path] = LINK if stat.S_ISLNK(status.st_mode) else f"it is {kind}"
+
+    def _entries_elsewhere(self, known: set[int], left_out: dict[Path, str]) -> Iterator[Entry]:
         if self._rotated is None:
             return
-        for name in glob.iglob(self._rotated, recursive=True):
-            path = Path(name)
+        for path in matching(Path(self._rotated), self._links, left_out):
             if path == self.path or self._is_followed(path):
                 continue
             is_named = self._is_alone or source_of(path.name, (self.path.name,)) is not None
-            entry = entry_of(name)
+            entry = entry_of(str(path), self._links)
+            if entry is None and is_named:
+                self._leave_out(path, left_out)
             if entry is None or not (is_named or entry.inode in known):
                 continue
             if is_named:
@@ -416,7 +434,11 @@ class Family:
         is_short = copy is None and (copy := self._short_copy(file)) is not None
         at, status = self.files.index(file), file.opened.status()
         truncated = FamilyFile(
-            Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns), status.st_size, file.device, file.path
+            Place(file.opened.inode, 0, 0, 0, status.st_mtime_ns),
+            status.st_size,
+            file.device,
+            file.path,
+            links=self._links,
         )
         truncated.opened, truncated.modified_ns, truncated.may_grow = file.opened, status.st_mtime_ns, file.may_grow
         file.opened = None
@@ -585,7 +607,7 @@ class Family:
     def _open(self, file: FamilyFile) -> None:
         assert file.path is not None
         try:
-            found = OpenFile(file.path)
+            found = OpenFile(file.path, links=self._links)
         except FileNotFoundError:
             return
         except OSError as error:

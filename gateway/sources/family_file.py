@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.sources.copies import holds_place, opened
-from gateway.sources.open_file import OpenFile, UnreadableError
+from gateway.sources.links import LinkRule
+from gateway.sources.open_file import NO_LINKS, OpenFile, UnreadableError
 from gateway.sources.places import HEAD_BYTES_MAX, LAST_BYTES_MAX, Place, Seen
 from gateway.sources.rotation import Entry, is_compressed
 
@@ -29,6 +30,7 @@ class FamilyFile:
     is_finished: bool = False
     was_finished: bool = False  # it grew again: what comes late is waited for once only
     missed_looks: int = 0
+    links: LinkRule = NO_LINKS  # by which it is opened
     may_grow: bool = True  # when last seen it was the path, which is written to
 
     @property
@@ -84,16 +86,16 @@ def id_of(file: FamilyFile) -> tuple[int, int]:
     return -1 if file.device is None else file.device, file.place.inode
 
 
-def from_seen(seen: Seen, *, is_finished: bool = False) -> FamilyFile:
+def from_seen(seen: Seen, links: LinkRule, *, is_finished: bool = False) -> FamilyFile:
     """Return a file of an earlier run, which is yet to be found."""
-    return FamilyFile(seen.place, seen.size, modified_ns=seen.place.modified_ns, is_finished=is_finished)
+    return FamilyFile(seen.place, seen.size, modified_ns=seen.place.modified_ns, is_finished=is_finished, links=links)
 
 
 def from_entry(entry: Entry) -> FamilyFile:
     """Return a file of which nothing is read."""
     size = 0 if is_compressed(entry.path) else entry.size
     file = FamilyFile(Place(entry.inode, 0, 0, 0, entry.modified_ns), size, entry.device, Path(entry.path))
-    file.modified_ns = entry.modified_ns
+    file.modified_ns, file.links = entry.modified_ns, entry.links
     return file
 
 
@@ -103,7 +105,7 @@ def count_as_read(file: FamilyFile) -> None:
     file.is_finished = True
     if file.path is not None and not is_compressed(file.path.name):
         try:
-            file.opened = OpenFile(file.path)
+            file.opened = OpenFile(file.path, links=file.links)
             note_head(file)
             note_last(file)
         except OSError:
@@ -115,7 +117,7 @@ def count_as_read(file: FamilyFile) -> None:
 def note_head_of(file: FamilyFile) -> None:
     """Note how a file begins that may not be held open: its inode may be given to another file."""
     assert file.path is not None
-    entry = Entry(str(file.path), *id_of(file), file.size, file.modified_ns)
+    entry = Entry(str(file.path), *id_of(file), file.size, file.modified_ns, file.links)
     with suppress(OSError), opened(entry) as found:
         if found is not None and (found.device, found.inode) == id_of(file):
             file.opened = found

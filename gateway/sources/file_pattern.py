@@ -29,8 +29,9 @@ from gateway import state
 from gateway.config import FileConfig
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
-from gateway.sources.files import FileSource, load_family, state_path
-from gateway.sources.matches import CANDIDATES_MAX, Matches, find_matches, is_match
+from gateway.sources.files import FileSource, left_out_note, load_family, log_left_out, state_path
+from gateway.sources.links import rule_for
+from gateway.sources.matches import CANDIDATES_MAX, find_matches, is_match
 from gateway.sources.places import FamilyState
 
 SCAN_S = 5.0
@@ -75,9 +76,11 @@ class PatternSource:
         self._metrics = metrics
         self._followed: dict[Path, _Followed] = {}
         self._idle: dict[Path, _Idle] = {}  # followed before: each is followed again once it differs
+        self._links = rule_for(config.path, config.rotated, follows=config.follow_links)
         self._waiting = 0
         self._beyond_bound = False
         self._told_left_out: dict[Path, str] = {}
+        self._refused: dict[Path, str] = {}
         self._trouble: str | None = None
         self._stopping = False
         self._told = ""
@@ -89,8 +92,11 @@ class PatternSource:
         return self._trouble or self._bounded() or next((found for found in problems if found is not None), None)
 
     def note(self) -> str | None:
-        """Say that nothing matches, or None."""
-        return None if self._followed or self._idle else f"no file matches {self._config.path}, rotated ones aside"
+        """Say that nothing matches, or which matches are links or no regular files, or None."""
+        told = left_out_note(self._config.path, {**self._left_out_beside(), **self._refused})
+        if self._followed or self._idle:
+            return told
+        return told or f"no file matches {self._config.path}, rotated ones aside"
 
     def _bounded(self) -> str | None:
         """Say that not everything is read, or None."""
@@ -128,8 +134,9 @@ class PatternSource:
     def _look(self) -> dict[Path, float]:
         """Return the paths that are followed or are to be, each with the time of its last change."""
         known = {*self._followed, *self._idle}
-        matches = find_matches(self._config.path, known)
-        self._log_left_out(matches)
+        matches = find_matches(self._config.path, known, follow_links=self._config.follow_links)
+        self._refused = matches.refused
+        self._told_left_out = log_left_out({**self._left_out_beside(), **matches.left_out}, self._told_left_out)
         self._beyond_bound = matches.beyond_bound
         inodes = self._known_inodes()
         read_before = {signature for idle in self._idle.values() for signature in idle.older}
@@ -162,15 +169,14 @@ class PatternSource:
             if name in self._followed:
                 if self._followed[name].source.is_at(path):
                     return name
-            elif status.st_size >= self._idle[name].newest.size and not _is_inode_of(name, status.st_ino):
+            elif status.st_size >= self._idle[name].newest.size and not self._is_inode_of(name, status.st_ino):
                 return name
         return path
 
-    def _log_left_out(self, matches: Matches) -> None:
-        for path, why in matches.left_out.items():
-            if self._told_left_out.get(path) != why:
-                _log.info("file_left_out", path=path, reason=why)
-        self._told_left_out = matches.left_out
+    def _left_out_beside(self) -> dict[Path, str]:
+        """Return what has the name of a followed file's rotated one, and is not opened."""
+        sources = [followed.source for followed in list(self._followed.values())]
+        return {path: why for source in sources for path, why in source.left_out.items()}
 
     def _known_before(self) -> dict[Path, _Idle]:
         """Return the paths of earlier runs."""
@@ -200,6 +206,7 @@ class PatternSource:
                 self._state_dir,
                 self._metrics,
                 self._followed.__contains__,
+                self._config.path,
             )
             self._idle.pop(path, None)
             self._followed[path] = _Followed(source, group.create_task(source.run()))
@@ -214,13 +221,23 @@ class PatternSource:
         closed = 0
         for path in idle[:count]:
             source = self._followed[path].source
-            signature = await asyncio.to_thread(_signature_of, source.newest_path or path)
+            signature = await asyncio.to_thread(self._signature_of, source.newest_path or path)
             if signature is None or not source.has_read(signature.inode, signature.size):
                 continue
             await self._end(path)
             self._idle[path] = _idle(source.saved, signature if source.is_saved else None)
             closed += 1
         return closed
+
+    def _signature_of(self, path: Path) -> _Signature | None:
+        try:
+            return _signature(self._links.status(path))
+        except OSError:
+            return None
+
+    def _is_inode_of(self, path: Path, inode: int) -> bool:
+        signature = self._signature_of(path)
+        return signature is not None and signature.inode == inode
 
     async def _end(self, path: Path, *, forget: bool = False) -> None:
         task = self._followed[path].task
@@ -252,18 +269,6 @@ class PatternSource:
 
 def _signature(status: os.stat_result) -> _Signature:
     return _Signature(status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _signature_of(path: Path) -> _Signature | None:
-    try:
-        return _signature(path.stat())
-    except OSError:
-        return None
-
-
-def _is_inode_of(path: Path, inode: int) -> bool:
-    signature = _signature_of(path)
-    return signature is not None and signature.inode == inode
 
 
 def _idle(family: FamilyState, newest: _Signature | None = None) -> _Idle:

@@ -15,7 +15,7 @@ import platform
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, lo
 from gateway.sources.decompressed_file import DecodersBusyError
 from gateway.sources.interruption import InterruptedRead, interrupt_by
 from gateway.sources.lines import Joiner
-from gateway.sources.open_file import NotRegularError
+from gateway.sources.links import NotRegularError, rule_for
 from gateway.sources.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
 from gateway.sources.safe_place import SafePlace
 from gateway.sources.tail import Tail
@@ -69,6 +69,23 @@ def saved_family(state_dir: Path, path: Path) -> FamilyState | None:
     return None
 
 
+def left_out_note(pattern: Path, left_out: Mapping[Path, str]) -> str | None:
+    """Say in one line what is not read because it is a link or no regular file, or None."""
+    if not left_out:
+        return None
+    first = min(left_out)
+    more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+    return f"files.path {name_text(pattern)} leaves {name_text(first)} out: {left_out[first]}{more}"
+
+
+def log_left_out(left_out: dict[Path, str], told: Mapping[Path, str]) -> dict[Path, str]:
+    """Log what is left out and was not `told` before; return what is told now."""
+    for path, why in left_out.items():
+        if told.get(path) != why:
+            _log.info("file_left_out", path=path, reason=why)
+    return left_out
+
+
 def _reason(item: TooLong | Gone) -> str:
     if isinstance(item, TooLong):
         return f"a line of {item.bytes} bytes, longer than line_bytes_max, at byte {item.position}"
@@ -86,8 +103,12 @@ class FileSource:
         state_dir: Path,
         metrics: Metrics,
         is_followed: Callable[[Path], bool] | None = None,
+        pattern: Path | None = None,
     ) -> None:
-        """`is_followed` says of a path that another file's source reads it; None: there is none."""
+        """`is_followed` says of a path that another file's source reads it; None: there is none.
+
+        `pattern` has found the path; None: the configuration names it.
+        """
         self.name = f"file {config.path}"
         self._config = config
         self._publisher = publisher
@@ -106,6 +127,7 @@ class FileSource:
             rotated=None if config.rotated is None else str(config.rotated),
             is_alone=is_followed is None,
             is_followed=is_followed or (lambda _path: False),
+            links=rule_for(pattern or config.path, config.rotated, follows=config.follow_links),
         )
         self._saved_changes = -1
         self._joiner = Joiner(config.continuation, config.line_bytes_max)
@@ -114,6 +136,8 @@ class FileSource:
         self._interruption = threading.Event()  # of a long step of the tail
         self._trouble: str | None = None
         self._absent: str | None = None
+        self._is_alone = is_followed is None
+        self._told_left_out: dict[Path, str] = {}
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
@@ -121,8 +145,13 @@ class FileSource:
         return self._trouble or self._safe.trouble
 
     def note(self) -> str | None:
-        """Say that the file is not there yet, or None."""
-        return self._absent
+        """Say that the file is not there yet, or that something with its name is not read, or None."""
+        return self._absent or left_out_note(self._config.path, self.left_out)
+
+    @property
+    def left_out(self) -> dict[Path, str]:
+        """What looks like one of the path's files and is not opened, each with the reason."""
+        return self._tail.left_out
 
     def stop_reading(self) -> None:
         """Take no more lines."""
@@ -246,6 +275,8 @@ class FileSource:
         else:
             self._tell(None if seen else self._missing_directory())
         self._note_absent(not seen and self._trouble is None)
+        if self._is_alone:
+            self._told_left_out = log_left_out(self.left_out, self._told_left_out)
         now_s = time.monotonic()
         if items:
             self._quiet_since_s = now_s

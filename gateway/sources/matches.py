@@ -5,17 +5,17 @@
 | a regular file | followed |
 | a rotated or scratch file whose source matches too (`app.log.1`, `app-2026-11-28.log`) | left to its source |
 | a compressed file | left out: it never grows |
-| a second name of a file (a hard link, a way through a link to a directory) | left to the first name |
+| a second name of a file (a hard link, a way through a link that is followed) | left to the first name |
 | a directory | no match |
-| a FIFO, a socket, a device | left out |
+| a link, also to a directory, unless the configuration follows links (`links`) | left out |
+| a FIFO, a socket, a device, a file of /proc | left out |
 
 `**` stands for any number of directories. Files and directories with a leading dot match only where the pattern names
-the dot. Source: glob(7), Python's `glob`.
+the dot. Source: glob(7).
 """
 
 from __future__ import annotations
 
-import glob
 import os
 import stat
 from collections import defaultdict
@@ -26,10 +26,10 @@ from itertools import islice
 from pathlib import Path, PurePath
 
 from drupelet.printable import name_text
+from gateway.sources.links import LINK, irregular_kind, matching, rule_for
 from gateway.sources.rotation import is_compressed, source_of
 
 CANDIDATES_MAX = 10_000
-_KINDS = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISDIR, "a directory"))
 
 
 @dataclass(slots=True)
@@ -38,35 +38,34 @@ class Matches:
 
     files: dict[Path, os.stat_result] = field(default_factory=dict)
     left_out: dict[Path, str] = field(default_factory=dict)
+    refused: dict[Path, str] = field(default_factory=dict)  # of `left_out`: what is no regular file, and links
     beyond_bound: bool = False  # more than CANDIDATES_MAX match, and the rest was not looked at
 
 
-def find_matches(pattern: Path, followed: Collection[Path] = ()) -> Matches:
+def find_matches(pattern: Path, followed: Collection[Path] = (), *, follow_links: bool = False) -> Matches:
     """Return what matches now; the `followed` are sources of rotated files even while they do not exist.
 
     Blocking; raises OSError.
     """
-    found = sorted(islice(glob.iglob(str(pattern), recursive=True), CANDIDATES_MAX + 1))
-    matches = Matches(beyond_bound=len(found) > CANDIDATES_MAX)
+    links, matches = rule_for(pattern, follows=follow_links), Matches()
+    found = sorted(islice(matching(pattern, links, matches.refused), CANDIDATES_MAX + 1))
+    matches.beyond_bound = len(found) > CANDIDATES_MAX
     regular: dict[Path, os.stat_result] = {}
-    for name in found[:CANDIDATES_MAX]:
-        path = Path(name)
+    for path in found[:CANDIDATES_MAX]:
         try:
-            status = path.stat()
+            status = links.status(path)
         except OSError:  # it has gone since, or points nowhere
             continue
-        if stat.S_ISREG(status.st_mode):
+        if not (kind := irregular_kind(status)):
             regular[path] = status
+        elif stat.S_ISLNK(status.st_mode):
+            matches.refused[path] = LINK
         elif not stat.S_ISDIR(status.st_mode):
-            matches.left_out[path] = f"it is {kind_of(status.st_mode)}"
+            matches.refused[path] = f"it is {kind}"
+    matches.left_out |= matches.refused
     _leave_out_rotated(regular, followed, matches)
     _leave_out_second_names(matches)
     return matches
-
-
-def kind_of(mode: int) -> str:
-    """Return the kind of a file that is no regular one, for a sentence."""
-    return next((text for is_kind, text in _KINDS if is_kind(mode)), "a device")
 
 
 def is_match(path: PurePath, pattern: PurePath) -> bool:

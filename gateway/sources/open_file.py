@@ -1,13 +1,12 @@
 """SYNC: one open file whose content is read at any position, compressed by gzip, bzip2, xz or zstd, or not at all.
 
 An open file keeps its content when its last name is removed. Positions are of the content, uncompressed. Only regular
-files are opened, and opening never waits. Source: open(2).
+files are opened, by no link that the rule excludes (`links`), and opening never waits. Source: open(2).
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from gateway.sources.decompressed_file import (
     gzip_file,
     xz_file,
 )
-from gateway.sources.matches import kind_of
+from gateway.sources.links import LinkRule, NotRegularError, irregular_kind
 from gateway.sources.places import Place
 from gateway.sources.rotation import is_compressed
 
@@ -34,6 +33,7 @@ def _zstd(file: BinaryIO, slots: DecoderSlots) -> DecompressedFile:
     return ZstdFile(file, slots)
 
 
+NO_LINKS = LinkRule()
 _READERS: dict[str, Callable[[BinaryIO, DecoderSlots], DecompressedFile]] = {
     ".gz": gzip_file,
     ".bz2": bzip2_file,
@@ -48,10 +48,6 @@ def can_read(path: Path) -> bool:
     return not is_compressed(path.name) or path.suffix in _READERS
 
 
-class NotRegularError(OSError):
-    """The path is a directory, a FIFO or a device; the message names it and the remedy."""
-
-
 class UnreadableError(Exception):
     """The content of a compressed file cannot be read: a format that is not read, or damage."""
 
@@ -59,13 +55,12 @@ class UnreadableError(Exception):
 class OpenFile:
     """A file opened for reading."""
 
-    def __init__(self, path: Path, slots: DecoderSlots = READING) -> None:
-        """Open the file; raises OSError, NotRegularError for anything but a regular file."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    def __init__(self, path: Path, slots: DecoderSlots = READING, links: LinkRule = NO_LINKS) -> None:
+        """Open the file; raises OSError, NotRegularError for anything but a regular file, and for a link."""
+        descriptor = links.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if kind := irregular_kind(status):
             os.close(descriptor)
-            kind = kind_of(status.st_mode)
             raise NotRegularError(f"{name_text(path)} is {kind}: name a regular file in the configuration")
         self._file: BinaryIO = os.fdopen(descriptor, "rb", buffering=0)
         self.path = path

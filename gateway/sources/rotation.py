@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import PurePath
+
+from gateway.sources.links import LinkRule
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".lzma", ".zip", ".Z")
 NUMBER_MAX = 99_999  # of a rotated file's counter; more digits are a date or a time
@@ -38,6 +40,7 @@ class Entry:
     inode: int
     size: int
     modified_ns: int
+    links: LinkRule = field(default=LinkRule(), compare=False, repr=False)  # by which it is opened
 
     @property
     def id(self) -> tuple[int, int]:

@@ -29,7 +29,8 @@ from gateway.sources.family import Family, Lost
 from gateway.sources.family_file import FamilyFile
 from gateway.sources.interruption import InterruptedRead
 from gateway.sources.line_splitter import LineSplitter, Piece
-from gateway.sources.open_file import OpenFile, UnreadableError
+from gateway.sources.links import LinkRule
+from gateway.sources.open_file import NO_LINKS, OpenFile, UnreadableError
 from gateway.sources.places import HEAD_BYTES_MAX, LAST_BYTES_MAX, FamilyState, Gone, Item, Line, Place, Seen, TooLong
 from gateway.sources.rotation import is_compressed
 
@@ -51,9 +52,16 @@ class Tail:
         rotated: str | None = None,
         is_alone: bool = True,
         is_followed: Callable[[Path], bool] = lambda _path: False,
+        links: LinkRule = NO_LINKS,
     ) -> None:
         self._family = Family(
-            path, state, rotated=rotated, is_alone=is_alone, is_followed=is_followed, start_at_end=start_at_end
+            path,
+            state,
+            rotated=rotated,
+            is_alone=is_alone,
+            is_followed=is_followed,
+            start_at_end=start_at_end,
+            links=links,
         )
         self._state = state
         self._line_bytes_max = line_bytes_max
@@ -113,6 +121,11 @@ class Tail:
     def trouble(self) -> OSError | None:
         """Why a file with unread bytes is not read now."""
         return self._family.trouble
+
+    @property
+    def left_out(self) -> dict[Path, str]:
+        """What looks like one of the path's files and is not opened, each with the reason."""
+        return self._family.left_out
 
     def unread_bytes(self) -> int:
         """Return how much of the known files is unread, a last line without its newline included."""
