@@ -13,9 +13,10 @@ import pytest
 
 from gateway.metrics import Metrics
 from gateway.sources import copies, family, family_file
-from gateway.sources.decompressed_file import DecoderSlots
+from gateway.sources.decompressed_file import READING, DecoderSlots
 from gateway.sources.files import FileSource
-from gateway.sources.open_file import OpenFile
+from gateway.sources.links import LinkRule
+from gateway.sources.open_file import NO_LINKS, OpenFile
 from gateway.sources.tail import Tail
 from tests.support.tasks import running_task
 from tests.support.waiting import until
@@ -38,8 +39,8 @@ class Denied:
     def deny(self, path: Path) -> None:
         self.inodes.add(path.stat().st_ino)
 
-    def open(self, path: Path, *slots: DecoderSlots) -> OpenFile:
-        file = OpenFile(path, *slots)
+    def open(self, path: Path, slots: DecoderSlots = READING, links: LinkRule = NO_LINKS) -> OpenFile:
+        file = OpenFile(path, slots, links)
         if file.inode in self.inodes:
             file.close()
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
