@@ -82,7 +82,9 @@ class Broker:
         self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
-        self.space = DiskSpace(config, store, self.effects, self.time.now, self.groups.committed, self.led, self.spares)
+        self.space = DiskSpace(
+            config, store, self.effects, self.time.now, self.groups.committed, self.led, self.spares, self.evicts_below
+        )
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
         self.throttle = WriteThrottle()
@@ -131,6 +133,10 @@ class Broker:
     def spares(self) -> bool:
         """Return whether other boards have room for something that this broker leads (cluster/room.py)."""
         return self.cluster is not None and self.cluster.spares()
+
+    def evicts_below(self) -> dict[PartitionLog, int]:
+        """Return below which offset logs are evicted for other boards' disks (cluster/room.py); empty on one board."""
+        return self.cluster.evicts_below() if self.cluster is not None else {}
 
     def epoch_end(self, log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
         """The greatest epoch not above this one and where it ended, as far as readers are told; (-1, -1) if unknown.

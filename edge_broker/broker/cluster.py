@@ -300,6 +300,19 @@ class Cluster:
         found = self.member.partitions.items()
         return any(each.spares_unpassed for name, each in found if name.topic not in ALWAYS_WRITTEN)
 
+    def evicts_below(self) -> dict[PartitionLog, int]:
+        """Return below which offset each log led here is evicted for followers on full disks; see cluster/room.py."""
+        self.member.now_ms = self._now_ms()
+        if not self.member.lease_holds():
+            return {}
+        found = {}
+        for name, each in self.member.partitions.items():
+            offset = each.evicts_below if name.topic not in ALWAYS_WRITTEN else None
+            replica = self.replica(name) if offset is not None else None
+            if replica is not None and offset is not None:
+                found[replica.log] = offset
+        return found
+
     def leads(self, partition: PartitionId, leader_epoch: int) -> bool:
         """Whether this broker leads a partition in this epoch."""
         return self.epoch_led(*partition) == leader_epoch

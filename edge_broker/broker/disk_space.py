@@ -13,7 +13,7 @@ Lives here: when, and who may write. Must never come in: what goes (storage/evic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.effects import Effects
@@ -50,10 +50,12 @@ class DiskSpace:
         committed: Committed,
         led: Callable[[], Collection[PartitionLog] | None] = lambda: None,
         spares: Callable[[], bool] = lambda: False,
+        for_others: Callable[[], Mapping[PartitionLog, int]] = dict,
     ) -> None:
         """`led` are the logs of which this broker decides what goes; None: all.
 
-        `spares`: other boards can lead some of them.
+        `spares`: other boards can lead some of them. `for_others`: logs, and below which offset they are evicted, as
+        full disks of other boards want.
         """
         self.watch = DiskWatch(
             store, config.integer("edge.disk.free.low.bytes"), config.integer("edge.disk.free.min.bytes")
@@ -70,7 +72,7 @@ class DiskSpace:
         self._effects = effects
         self._now = now
         self._committed = committed
-        self._led, self._spares = led, spares
+        self._led, self._spares, self._for_others = led, spares, for_others
 
     def passed_offsets(self) -> Passed:
         """For each partition of a topic that names groups: below which offset all have committed; 0 for none."""
@@ -103,10 +105,11 @@ class DiskSpace:
             return Reply(None)
         self.looking = True
         passed, now, led, spares = self.passed_offsets(), self._now(), self._led(), self._spares()
+        for_others = self._for_others()
 
         def work() -> DiskStatus:
             try:
-                return self.watch.look(passed, now, led, spares=spares)
+                return self.watch.look(passed, now, led, spares=spares, for_others=for_others)
             except (StorageFault, Refusal):
                 raise
             except Exception as error:  # a bug in one look must not be the end of looking

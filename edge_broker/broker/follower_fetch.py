@@ -88,5 +88,6 @@ def _take(
         wanted.last_fetched_epoch,
         wanted.synced_end,
         wanted.keeps_out,
+        wanted.is_full,
     )
     session.take(Order(fetch, topic.topic_id, min(wanted.partition_max_bytes, ANSWER_BYTES_MAX)))

@@ -61,7 +61,7 @@ class Following:
         self.due_ms, self.refused = now_ms + timeout_ms, False
         self.reported_end, self.keeps_out = acknowledged_end(log), keeps_out(log)
         where = (log.log_end_offset, last_epoch(log), self.reported_end)
-        return ReplicaFetch(partition, me, self.leader_epoch, *where, self.keeps_out)
+        return ReplicaFetch(partition, me, self.leader_epoch, *where, self.keeps_out, log.full)
 
     def is_due(self, log: ReplicaLog, now_ms: float) -> bool:
         """Whether there is something to say, or to ask for."""

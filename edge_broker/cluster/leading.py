@@ -37,12 +37,22 @@ UNDER_WAY_MS = 500.0  # for which what a broker said before it died may still co
 class Follower:
     """What one follower has acknowledged in this epoch."""
 
-    __slots__ = ("caught_up_ms", "end", "fetched_ms", "has_left", "keeps_out", "kept_out_ms", "leader_end", "replica")
+    __slots__ = (
+        "caught_up_ms",
+        "end",
+        "fetched_ms",
+        "has_left",
+        "is_full",
+        "keeps_out",
+        "kept_out_ms",
+        "leader_end",
+        "replica",
+    )
 
     def __init__(self, replica: InSyncReplica, now_ms: float) -> None:
         self.replica = replica
         self.end = 0  # synced, and matching this log
-        self.keeps_out = False
+        self.keeps_out = self.is_full = False
         self.kept_out_ms = float("-inf")  # its last fetch that kept out
         self.caught_up_ms = self.fetched_ms = now_ms
         self.leader_end: int | None = None  # the log's end at its last fetch
@@ -109,7 +119,7 @@ class Leading:
             follower = self._follower(fetch.replica, now_ms)
             if follower is not None:
                 follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)
-                follower.keeps_out = fetch.keeps_out
+                follower.keeps_out, follower.is_full = fetch.keeps_out, fetch.is_full
                 if fetch.keeps_out:
                     follower.kept_out_ms = now_ms
         return diverging

@@ -36,7 +36,8 @@ class ReplicaFetch(NamedTuple):
     fetch_offset: int
     last_fetched_epoch: int
     synced_end: int
-    keeps_out: bool = False  # it takes no records now, and is not to be named: its disk is full
+    keeps_out: bool = False  # it takes no records now, and is not to be named: its disk is full, or its log damaged
+    is_full: bool = False  # its disk is full
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, high_watermark: int = 0) -> ReplicaFetched:
         """An answer to it, without records."""

@@ -59,7 +59,7 @@ from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_remov
 from edge_broker.cluster.log import ReplicaLog, last_epoch
 from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.repair import steps_back, without_damaged
-from edge_broker.cluster.room import has_kept_room, has_room, others_with_room
+from edge_broker.cluster.room import full_followers, has_kept_room, has_room, others_with_room, room_offset
 from edge_broker.cluster.state import (
     NO_LEADER,
     Identity,
@@ -477,6 +477,18 @@ class Partition:
             return False
         times = around.now_ms, around.settings.lag_ms_max
         return others_with_room(leading, self.replicas, around.registrations, *times) >= self.needed
+
+    @property
+    def evicts_below(self) -> int | None:
+        """The offset below which this leader evicts for followers whose disks are full; None: nothing."""
+        leading, around = self.leading, self._around
+        if leading is None or self.role is not Role.LEADING or self.log.full:
+            return None
+        seen = leading, self.replicas, around.registrations, around.now_ms, around.settings.lag_ms_max
+        with_room = 1 + others_with_room(*seen)
+        return room_offset(
+            full_followers(*seen), with_room, self.needed, self.log.log_start_offset, self.high_watermark
+        )
 
     def _make_way(self) -> None:
         """Let an in-sync replica with room lead, as this disk is full."""

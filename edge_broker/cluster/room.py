@@ -4,19 +4,21 @@
 |---|---|
 | a leader's disk is full, and an in-sync replica has room | it leads; the full one leaves the ISR if it may |
 | a leader's disk is low, `min.insync.replicas` others have room | the leader evicts nothing that may still be needed |
-| fewer have room | the leader evicts, as one board does |
+| fewer have room | a leader on a low disk evicts, as one board does |
+| fewer have room, the leader among them, and full followers would make them enough | the leader evicts in small steps for them |
 | a broker asks for a leadership transfer to a replica that was full within ROOM_KEPT_MS | the leader refuses |
 | the leader is gone | a full replica claims after the others |
 
 A follower says in each fetch whether its disk is full (`keeps_out`, messages.py). One that has not fetched in this
-leader epoch has room until it counts as slow, as it may be about to fetch.
+leader epoch has room until it counts as slow, as it may be about to fetch. A follower removes what its leader removed,
+whole segments of its own, and so gets room. How much it lacks is not known: a step is a part of what it holds.
 
 Does not contain: free bytes and marks (storage/eviction.py), writes of the state.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 ROOM_KEPT_MS = 60_000.0
 """How long a replica must have had room before it leads on request."""
+STEPS_PER_DISK = 16
+"""One step of an eviction for followers is this part of what they hold of the partition."""
 
 
 def has_room(follower: Follower | None) -> bool:
@@ -52,3 +56,28 @@ def others_with_room(
         else:
             count += not follower.keeps_out and now_ms <= follower.fetched_ms + lag_ms_max
     return count
+
+
+def full_followers(
+    leading: Leading, replicas: Iterable[int], registrations: Registrations, now_ms: float, lag_ms_max: float
+) -> list[Follower]:
+    """Return the registered followers that have fetched lately and whose disks are full."""
+    found = []
+    for broker in replicas:
+        registered, follower = registrations.get(broker), leading.followers.get(broker)
+        is_known = registered is not None and follower is not None and follower.replica == registered.replica
+        if follower is not None and is_known and follower.is_full and now_ms <= follower.fetched_ms + lag_ms_max:
+            found.append(follower)
+    return found
+
+
+def room_offset(full: Sequence[Follower], with_room: int, needed: int, start: int, high_watermark: int) -> int | None:
+    """Return the offset below which a leader evicts so that full followers get room; None: it evicts nothing for them.
+
+    `with_room` replicas have room, the leader included; `start` is where the leader's log starts.
+    """
+    if with_room >= needed or with_room + len(full) < needed:
+        return None
+    held = min(follower.end for follower in full) - start
+    offset = min(start + max(held // STEPS_PER_DISK, 1), high_watermark)
+    return offset if held > 0 and offset > start else None

@@ -151,6 +151,7 @@ class ReplicaLink(BrokerLink):
             replica_directory_id=directory,
             synced_end=fetch.synced_end,
             keeps_out=fetch.keeps_out,
+            is_full=fetch.is_full,
         )
 
     def _answered(self, connection: Connection, answer: asyncio.Future[FetchResponse]) -> None:

@@ -8,6 +8,7 @@ at when the disk is low or a topic has a budget.
 | free space above the low mark, budgets kept | the reserves are renewed, nothing else |
 | less | the plan of eviction.py is carried out, partition by partition; one that fails costs no other |
 | an active segment that has to go | it is named in `rolls`; the next look takes it |
+| other boards' disks are full, and too few replicas have room | a step of what is led here is evicted for them |
 | not enough could go | `refusing`, or the topic is in `full_topics` |
 | stage 3 would begin, and other boards have room for what is led here | `tight`: nothing of stage 3 goes for the disk |
 
@@ -41,6 +42,7 @@ from edge_broker.storage.removal import (
     RemovalCount,
     RemovalRange,
     SegmentRemoval,
+    evict,
     expired_causes,
     remove_front,
     split_at,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 Passed: TypeAlias = Mapping[tuple[str, int], int]
 NOTHING_PASSED: Passed = {}
+FOR_OTHERS_MS = 2_000  # between two evictions for other boards: what the former one brought them shows by then
 ATTEMPTS = 4  # others are tried so often where something fails; the next look begins anew
 LOGS_RESERVED_MAX = 8  # 256 KiB each, whatever offsets.topic.num.partitions is
 
@@ -103,15 +106,22 @@ class DiskWatch:
         self._wrong: set[str] = set()  # what this look found wrong
         self.lost: dict[str, Lost] = {}  # by topic; entries are replaced
         self._led: Collection[PartitionLog] | None = None
+        self._for_others_age_ms = -FOR_OTHERS_MS
 
     def look(
-        self, passed: Passed, now: Now, led: Collection[PartitionLog] | None = None, *, spares: bool = False
+        self,
+        passed: Passed,
+        now: Now,
+        led: Collection[PartitionLog] | None = None,
+        *,
+        spares: bool = False,
+        for_others: Mapping[PartitionLog, int] | None = None,
     ) -> DiskStatus:
         """Look, and take away what has to go; `passed` is each partition's least offset among its topic's groups.
 
         `led` are the logs of which anything may go, in a cluster those that this broker leads, as far as they are
-        shown; None: all. `spares`: other boards can lead some, so stage 3 waits. StorageFault when the disk itself
-        cannot be looked at.
+        shown; None: all. `spares`: other boards can lead some, so stage 3 waits. `for_others`: logs, and below which
+        offset they are evicted for full disks of other boards. StorageFault when the disk itself cannot be looked at.
         """
         self._led = led
         self._notes, self._rolls = [], []
@@ -126,6 +136,7 @@ class DiskWatch:
                 )
             for topic in self._budgets():
                 stage = max(stage, self._relieve([topic], passed, now, lambda topic=topic: _excess(topic)))  # type: ignore[misc]
+            self._evict_for_others(for_others or {}, passed, now)
             free = self._free()
             self._refusing = refuses(free, marks, self._refusing)
             self._tight = self._is_tight(free, marks, spares=spares)
@@ -176,6 +187,21 @@ class DiskWatch:
                 break
             failed |= more
         return stage
+
+    def _evict_for_others(self, wanted: Mapping[PartitionLog, int], passed: Passed, now: Now) -> None:
+        """Evict a step of each log of the lowest priority: followers remove what is gone here, and get room."""
+        logs = [log for log in wanted if log.fault is None and log.settings.deletes and not log.is_held]
+        if not logs or now.age_ms < self._for_others_age_ms + FOR_OTHERS_MS:
+            return
+        self._for_others_age_ms = now.age_ms
+        lowest = min(log.settings.priority for log in logs)
+        for log in logs:
+            if log.settings.priority == lowest:
+                offset, passed_offset = min(wanted[log], log.high_watermark), passed.get((log.topic, log.partition), 0)
+                try:
+                    self._note(log, evict(log, offset, now, passed_offset))
+                except (StorageFault, Refusal) as fault:
+                    self._complain(f"{log.topic}-{log.partition}: nothing can be removed: {fault}")
 
     def _carry_out(
         self, seen: Sequence[tuple[PartitionLog, PartitionView]], found: Plan, now: Now

@@ -219,6 +219,12 @@ def delete_records(log: PartitionLog, offset: int, now: Now, passed_offset: int 
 
 
 @runs_in("files")
+def evict(log: PartitionLog, offset: int, now: Now, passed_offset: int) -> list[RemovalCount]:
+    """Evict everything before an offset that is shown, whole segments or not; what went. As `delete_records`."""
+    return _take_before(log, offset, now, passed_offset, "passed", "evicted")
+
+
+@runs_in("files")
 def follow_start(log: PartitionLog, offset: int, now: Now) -> int:
     """Remove everything before an offset, as the leader of this replica has done; where the log starts.
 
@@ -239,6 +245,13 @@ def remove_forwarded(log: PartitionLog, offset: int, now: Now) -> int:
 
 
 def _remove_before(log: PartitionLog, offset: int, now: Now, passed_offset: int, passed: str, unpassed: str) -> int:
+    _take_before(log, offset, now, passed_offset, passed, unpassed)
+    return log.log_start_offset
+
+
+def _take_before(
+    log: PartitionLog, offset: int, now: Now, passed_offset: int, passed: str, unpassed: str
+) -> list[RemovalCount]:
     if log.fault is not None:
         raise log.fault.kept()  # another topic may have its directory now
     going: list[SegmentRemoval] = []
@@ -261,8 +274,7 @@ def _remove_before(log: PartitionLog, offset: int, now: Now, passed_offset: int,
         fault = fault_of(error, segments[-1].path, segments[-1].size)
         log.fail(fault)
         raise fault from error
-    remove_front(log, going, now, partly)
-    return log.log_start_offset
+    return remove_front(log, going, now, partly)
 
 
 @runs_in()

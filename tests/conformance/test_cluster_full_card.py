@@ -5,6 +5,7 @@ Does not contain: a board that stands alone (test_disk_full.py), cards that fail
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,15 +17,18 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.cimpl import NewTopic
 
+from drupelet.ledger import LEDGER_TOPIC
 from tests.fault.full_disk import MIB, small_device
 from tests.support.board_cluster import BoardCluster
-from tests.support.kafka_reading import read_topic
+from tests.support.kafka_reading import made_by, read_topic
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 pytestmark = pytest.mark.root("mount")
 SMALL, CARD_BYTES, WRITTEN_BYTES, VALUE_BYTES = 3, 48 * MIB, 60 * MIB, 8192
+LITTLE_BYTES = 52 * MIB  # more than a small card takes
 WRITE_S = 60.0
 
 
@@ -111,3 +115,38 @@ def health(cluster: BoardCluster, number: int) -> str:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         return f"{error.code} {error.read().decode()}"
+
+
+@pytest.fixture
+def two_small(tmp_path: Path) -> Iterator[BoardCluster]:
+    """Boards 2 and 3 have small cards; the leader has room, and needs one of them."""
+    for name in ("two", "three"):
+        (tmp_path / name).mkdir()
+    with (
+        small_device(tmp_path / "two", "tmpfs", CARD_BYTES) as two,
+        small_device(tmp_path / "three", "tmpfs", CARD_BYTES) as three,
+        ZooKeeperEnsemble(tmp_path) as ensemble,
+        BoardCluster(tmp_path, ensemble, data_dirs={2: two / "data", 3: three / "data"}) as cluster,
+    ):
+        for number in (2, 3):
+            cluster.board(number).stop_statuses = (0, 1)  # as above
+        yield cluster
+
+
+def test_two_small_cards_beside_a_large_leader_refuse_no_record_for_good(two_small: BoardCluster) -> None:
+    """The leader evicts for them, in small steps; each loss is in the ledger."""
+    cluster, topic, count = two_small, "readings", LITTLE_BYTES // VALUE_BYTES
+    made_by(cluster.bootstrap, NewTopic(topic, 1, replica_assignment=[[1, 2, 3]], config={"min.insync.replicas": "2"}))
+    cluster.wait_in_sync(topic)
+    acked, failures = write(cluster, topic, count)
+    assert (len(failures), len(acked)) == (0, count)
+    assert cluster.partitions(topic)[0].leader == 1
+    lost = len(acked - {record.key for record in read_topic(cluster.bootstrap, topic)})
+    assert 0 < lost * VALUE_BYTES < CARD_BYTES // 2, "in small steps: most of what fits stays"
+    wait_until(lambda: evicted(cluster, topic) == lost, CALL_S, "each lost record is in the ledger")
+
+
+def evicted(cluster: BoardCluster, topic: str) -> int:
+    """Return how many records of a topic were evicted by what the ledger says."""
+    entries = [json.loads(record.value or b"{}") for record in read_topic(cluster.bootstrap, LEDGER_TOPIC)]
+    return sum(each["records"] for each in entries if (each.get("topic"), each.get("cause")) == (topic, "evicted"))

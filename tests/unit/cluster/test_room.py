@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.effects import BeginEpoch
+from edge_broker.cluster.effects import BeginEpoch, Send
+from edge_broker.cluster.leading import Follower
 from edge_broker.cluster.messages import ReplicaFetch
 from edge_broker.cluster.partition import Partition, Role
-from edge_broker.cluster.room import ROOM_KEPT_MS
+from edge_broker.cluster.room import ROOM_KEPT_MS, room_offset
 from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionState, Topic
 from tests.simulation.cluster_disk import SimLog
 from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, replica_of, written
@@ -26,7 +27,7 @@ def leading(*in_sync: InSyncReplica) -> tuple[Partition, SimLog, Around]:
 
 
 def fetches(made: Partition, replica: InSyncReplica, *, full: bool = False, end: int = 2) -> None:
-    made.fetch_from(ReplicaFetch(PARTITION, replica, 5, end, 4, end, keeps_out=full))
+    made.fetch_from(ReplicaFetch(PARTITION, replica, 5, end, 4, end, keeps_out=full, is_full=full))
 
 
 def test_a_leader_whose_disk_is_full_hands_over_to_a_replica_with_room_and_leaves_the_in_sync_set() -> None:
@@ -132,3 +133,86 @@ def test_a_full_replica_that_is_the_only_one_claims_at_once() -> None:
     made.take_in(PartitionState(NO_LEADER, 4, (ME,)), 1)
     assert [state.leader for state in written(around)] == [1]
     assert BeginEpoch not in map(type, around.took())
+
+
+def full_beside(made: Partition, *full: InSyncReplica, end: int = 40) -> None:
+    """So many records are led and shown; these followers have them on full disks."""
+    log = made.log
+    assert isinstance(log, SimLog)
+    log.lead(5, range(100, 100 + end - log.log_end_offset))
+    log.end_sync(log.begin_sync())
+    for each in (B, C):
+        made.fetch_from(ReplicaFetch(PARTITION, each, 5, end, 5, end))
+    made.advance()
+    for each in full:
+        made.fetch_from(ReplicaFetch(PARTITION, each, 5, end, 5, end, keeps_out=True, is_full=True))
+
+
+def test_a_leader_with_room_evicts_in_steps_for_followers_without_whom_too_few_have_room() -> None:
+    made, log, _ = leading(ME, B, C)
+    full_beside(made, B)
+    assert made.evicts_below is None, "board 3 has room, and two are enough"
+    full_beside(made, B, C)
+    assert made.evicts_below == 40 // 16
+    log.remove_front(2)
+    assert made.evicts_below == 2 + 38 // 16
+    full_beside(made, C)
+    assert made.evicts_below is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "with_room", "start", "mark", "offset"),
+    [
+        ((160,), 1, 0, 160, 10),
+        ((160, 320), 1, 0, 320, 10),  # the one that holds least
+        ((160,), 1, 0, 4, 4),  # no more is shown
+        ((160,), 1, 100, 100, None),
+        ((5,), 1, 0, 5, 1),
+        ((160,), 1, 160, 160, None),  # its disk is full of other things
+        ((160,), 2, 0, 160, None),
+        ((), 1, 0, 160, None),
+    ],
+)
+def test_a_step_is_a_part_of_what_full_followers_hold(
+    ends: tuple[int, ...], with_room: int, start: int, mark: int, offset: int | None
+) -> None:
+    full = []
+    for end in ends:
+        follower = Follower(B, 0.0)
+        follower.end = end
+        full.append(follower)
+    assert room_offset(full, with_room, 2, start, mark) == offset
+
+
+def test_a_leader_evicts_for_nobody_whose_log_is_damaged_who_is_silent_gone_or_not_enough() -> None:
+    made, _, around = leading(ME, B, C)
+    full_beside(made, B, C)
+    assert made.evicts_below == 2
+    for each in (B, C):
+        made.fetch_from(ReplicaFetch(PARTITION, each, 5, 40, 5, 40, keeps_out=True))
+    assert made.evicts_below is None, "they are damaged"
+    full_beside(made, B, C)
+    around.now_ms += around.settings.lag_ms_max + 1
+    assert made.evicts_below is None, "they say nothing any more"
+    made.configure(TWO._replace(config={"min.insync.replicas": "3"}))
+    full_beside(made, B)
+    del around.registrations[3]
+    assert made.evicts_below is None, "with room on board 2 there are too few"
+
+
+def test_a_leader_on_a_full_disk_evicts_for_itself_alone() -> None:
+    made, log, _ = leading(ME, B, C)
+    full_beside(made, B, C)
+    log.full = True
+    assert made.evicts_below is None
+
+
+def test_a_follower_says_whether_its_disk_is_full_or_its_log_damaged() -> None:
+    made, log, around = replica_of(4, 4)
+    made.take_in(PartitionState(2, 5, (ME, B, C)), 1)
+    log.full = True
+    around.now_ms += 10_000
+    made.tick()
+    sent = [each.message for each in around.took() if isinstance(each, Send)]
+    fetch = next(each for each in reversed(sent) if isinstance(each, ReplicaFetch))
+    assert (fetch.keeps_out, fetch.is_full) == (True, True)

@@ -42,7 +42,7 @@ class Card:
     def used(self):
         return sum(log.size for topic in self.store.topics.values() for log in topic.partitions)
 
-    def look(self, passed=None, now=NOW, led=None, *, spares=False):
+    def look(self, passed=None, now=NOW, led=None, *, spares=False, for_others=None):
         disk, card = self.disk, self
 
         class Room(SimulatedDisk):
@@ -56,7 +56,7 @@ class Card:
 
         disk.__dict__.pop("room", None)
         disk.__class__ = Room
-        return self.watch.look(passed or {}, now, led, spares=spares)
+        return self.watch.look(passed or {}, now, led, spares=spares, for_others=for_others)
 
     def look_until_done(self, passed=None):
         """Look as the broker does: again when segments were closed for it."""
@@ -264,3 +264,32 @@ def test_the_plan_goes_by_age_and_not_by_a_clock_that_jumped(card):
     now = time_at(NOW_MS)._replace(wall_ms=NOW_MS + 10**9, trusted=False)
     card.look({}, now)
     assert {one["cause"] for one in card.ledgered()} == {"evicted"}
+
+
+def test_a_step_is_evicted_for_other_boards_though_this_disk_has_room(card):
+    log, other = card.topic("t", 2)
+    card.fill(log, 20)
+    card.fill(other, 20)
+    found = card.look(led=[log, other], for_others={log: 3})
+    assert (log.log_start_offset, other.log_start_offset, found.stage, found.tight) == (3, 0, 0, False)
+    (entry,) = card.ledgered()
+    assert (entry["cause"], entry["first_offset"], entry["last_offset"], entry["records"]) == ("evicted", 0, 2, 3)
+    card.look(led=[log, other], for_others={log: 9}, now=time_at(NOW.wall_ms + 1_999))
+    assert log.log_start_offset == 3, "what the former step brought is not known yet"
+    card.look({("t", 0): 5}, led=[log, other], for_others={log: 9}, now=time_at(NOW.wall_ms + 2_000))
+    assert log.log_start_offset == 9
+    lost = [range(each["first_offset"], each["last_offset"] + 1) for each in card.ledgered()]
+    assert [offset for each in lost for offset in each] == [0, 1, 2, 5, 6, 7, 8], "what was passed is no loss"
+
+
+def test_the_lowest_priority_goes_for_other_boards_and_nothing_that_is_not_shown(card):
+    (low,), (high,), (kept,) = (
+        card.topic("low", edge_priority=1),
+        card.topic("high", edge_priority=9),
+        card.topic("kept", cleanup_policy="compact", edge_priority=1),
+    )
+    for log in (low, high, kept):
+        card.fill(log, 5)
+    append(low, batch(bytes(900)))
+    card.look(led=[low, high, kept], for_others={low: 50, high: 4, kept: 4})
+    assert (low.log_start_offset, high.log_start_offset, kept.log_start_offset) == (low.high_watermark, 0, 0)
