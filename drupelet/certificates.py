@@ -13,16 +13,17 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _PEM = re.compile(rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----(.+?)-----END", re.DOTALL)
-_SEQUENCE, _VERSION, _UTC_TIME, _TIME_KINDS = 0x30, 0xA0, 0x17, (0x17, 0x18)
+_INTEGER, _SEQUENCE, _VERSION, _UTC_TIME, _TIME_KINDS = 0x02, 0x30, 0xA0, 0x17, (0x17, 0x18)
 _COMMON_NAME = b"\x06\x03\x55\x04\x03"  # the object identifier 2.5.4.3
 
 
 class Certificate(NamedTuple):
-    """One certificate: both names as they are encoded, and its last second since 1970."""
+    """One certificate: both names as they are encoded, its last second since 1970, and its serial number."""
 
     subject: bytes
     issuer: bytes
     end_s: int
+    serial: int = 0
 
     @property
     def name(self) -> str:
@@ -49,11 +50,13 @@ def _certificate(der: bytes) -> Certificate:
     at, _ = _inside(der, start, _SEQUENCE)
     if der[at] == _VERSION:
         at = _after(der, at)
-    at = _after(der, _after(der, at))  # serial number, signature algorithm
+    serial_start, serial_end = _inside(der, at, _INTEGER)
+    serial = int.from_bytes(der[serial_start:serial_end], "big", signed=True)
+    at = _after(der, serial_end)  # after the signature's algorithm
     issuer_end = _after(der, at)
     validity, subject_start = _inside(der, issuer_end, _SEQUENCE)
     subject_end = _after(der, subject_start)
-    return Certificate(der[subject_start:subject_end], der[at:issuer_end], _time(der, _after(der, validity)))
+    return Certificate(der[subject_start:subject_end], der[at:issuer_end], _time(der, _after(der, validity)), serial)
 
 
 def _inside(der: bytes, at: int, kind: int) -> tuple[int, int]:

@@ -54,6 +54,22 @@ def check_status(status: os.stat_result, path: str | Path, named: str) -> None:
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
     if mode & _NOT_ALLOWED:
         raise ConfigurationError(f"{named} is {path}, which other users of this host may use: chmod g-w,o= {path}.")
+    _check_owner(status, path, named)
+
+
+def check_unchangeable(status: os.stat_result, path: str | Path, named: str) -> None:
+    """Refuse an open file that others than its owner may change; they may read it. ConfigurationError as above.
+
+    For a file that says who may do what: it has no secret, and who writes it decides. A pipe is refused.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigurationError(f"{named} is {path}, which other users of this host may change: chmod go-w {path}.")
+    _check_owner(status, path, named)
+
+
+def _check_owner(status: os.stat_result, path: str | Path, named: str) -> None:
     if status.st_uid not in _owners():
         raise ConfigurationError(
             f"{named} is {path}, which belongs to another user (uid {status.st_uid}), who may change it: "

@@ -51,6 +51,7 @@ from edge_broker.network.server import Server
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.unpacking import missing_codecs
 from edge_broker.runs_in import LOOP, enter, runs_in
+from edge_broker.security_keys import DENY_LIST
 from edge_broker.settings import LogSettings
 from edge_broker.storage import removal
 from edge_broker.storage.age import Now
@@ -63,6 +64,7 @@ from edge_broker.storage.store import LogStore, served_anybody
 
 if TYPE_CHECKING:
     from edge_broker.network.cluster import ClusterShell
+    from edge_broker.network.deny_list_file import DenyListFile
     from edge_broker.network.encryption import Encryption
 
 GROUP_TICK_S = 0.1
@@ -106,6 +108,7 @@ class _Parts(NamedTuple):
     ledger: LoopLedger
     server: Server
     encryption: Encryption | None
+    deny_list: DenyListFile | None
     http: asyncio.Server | None
     addresses: str
 
@@ -161,7 +164,8 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     encryption = None
     try:
         check_somebody_gets_in(broker)
-        encryption = _encryption(options, server, clock)
+        deny_list = _deny_list(broker)
+        encryption = _encryption(options, broker, server, clock)
         bound = await server.listen(options.listeners, encryption)
         http = (
             await _serve_metrics(options.metrics, metrics_token, broker, dispatcher, server, clock.wall_ms())
@@ -185,7 +189,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
         log_line("warning", "connections-bounded", text=server.bound.note)
         broker.notes["connections"] = [server.bound.note]
     addresses = ", ".join(endpoint_text(*listener.bind) for listener in bound)
-    return _Parts(loop, broker, workers, dispatcher, ledger, server, encryption, http, addresses)
+    return _Parts(loop, broker, workers, dispatcher, ledger, server, encryption, deny_list, http, addresses)
 
 
 def _all_workers(workers: Mapping[WorkerName, Worker], encryption: Encryption | None) -> list[Worker]:
@@ -203,6 +207,8 @@ def _all_chores(parts: _Parts) -> list[asyncio.Task[None]]:
     chores.append(loop.create_task(_keep_tidy(dispatcher)))
     if parts.encryption is not None:
         chores.append(loop.create_task(_keep_certificates(parts.encryption, dispatcher)))
+    if parts.deny_list is not None:
+        chores.append(loop.create_task(_keep_deny_list(parts.deny_list, dispatcher)))
     return chores
 
 
@@ -326,7 +332,7 @@ async def _serve_metrics(
     return http
 
 
-def _encryption(options: Options, server: Server, clock: SystemClock) -> Encryption | None:
+def _encryption(options: Options, broker: Broker, server: Server, clock: SystemClock) -> Encryption | None:
     """TLS where a listener speaks it; ConfigurationError names what cannot be used."""
     if not any(listener.encrypted for listener in options.listeners):
         return None
@@ -334,7 +340,7 @@ def _encryption(options: Options, server: Server, clock: SystemClock) -> Encrypt
     from edge_broker.network.encryption import Encryption  # noqa: PLC0415 - ssl costs 2 MB
 
     loop = asyncio.get_running_loop()
-    return Encryption(options.config, options.listeners, loop, server, clock, built_s())
+    return Encryption(options.config, options.listeners, loop, server, clock, built_s(), broker.log_ins.denial)
 
 
 async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> None:
@@ -347,6 +353,43 @@ async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> 
     while True:
         dispatcher.start(lambda: Do(encryption.look, tell, tell, background=True))
         await asyncio.sleep(LOOK_S)
+
+
+def _deny_list(broker: Broker) -> DenyListFile | None:
+    """The deny list where there is one, which holds from now on; ConfigurationError where its file is refused."""
+    path = broker.config.text(DENY_LIST)
+    if not path:
+        return None
+    from edge_broker.network.deny_list_file import DenyListFile  # noqa: PLC0415 - for those alone who have one
+
+    file = DenyListFile(path)
+    broker.log_ins.deny_list = file.current
+    log_line("info", "deny_list_read", entries=file.current.entries)
+    return file
+
+
+async def _keep_deny_list(file: DenyListFile, dispatcher: Dispatcher) -> None:
+    """Have a changed deny list hold, and say what is wrong with one that is refused."""
+    from edge_broker.network.deny_list_file import LOOK_S as DENY_LIST_LOOK_S  # noqa: PLC0415 - as above
+
+    broker = dispatcher.broker
+
+    def looked(changed: bool) -> Outcome:
+        if changed and not file.problem:
+            broker.log_ins.deny_list = file.current
+            log_line("info", "deny_list_read", entries=file.current.entries, ended=dispatcher.logins.end_denied())
+        elif changed:
+            log_line("warning", "deny_list_refused", text=file.problem)
+        broker.notes["deny_list"] = [file.problem] if file.problem else []
+        return Reply(None)
+
+    def failed(error: Exception) -> Outcome:
+        broker.notes["deny_list"] = [f"the deny list cannot be looked at: {error!r}; start the broker again"]
+        return Reply(None)
+
+    while True:
+        dispatcher.start(lambda: Do(file.look, looked, failed, background=True))
+        await asyncio.sleep(DENY_LIST_LOOK_S)
 
 
 def _status(broker: Broker, addresses: str) -> str:

@@ -24,6 +24,7 @@ from edge_broker.config import BrokerConfig, size_problem
 from edge_broker.configuration_check import Checked
 from edge_broker.listeners import METRICS_TOKEN, Listener, inter_broker_listener
 from edge_broker.network.port_check import port_problems
+from edge_broker.security_keys import DENY_LIST
 from edge_broker.tls_settings import read_tls_settings
 
 
@@ -45,6 +46,8 @@ def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
             lacks.append(str(error))
 
     attempt(MetricsAccess(config.text(METRICS_TOKEN), named=METRICS_TOKEN).token)
+    if config.text(DENY_LIST):
+        attempt(lambda: _check_deny_list(config))
     for listener in checked.listeners:
         if listener.encrypted:
             attempt(partial(_check_certificate, config, listener, notes))
@@ -104,6 +107,12 @@ def _check_rights(config: BrokerConfig, data_dir: str) -> None:
     from edge_broker.storage.security_store import SecurityStore  # noqa: PLC0415
 
     check_rights(config, SecurityStore.open(Disk(), data_dir, SystemClock().new_bytes).state, data_dir)
+
+
+def _check_deny_list(config: BrokerConfig) -> None:
+    from edge_broker.network.deny_list_file import DenyListFile  # noqa: PLC0415 - for those alone who have one
+
+    DenyListFile(config.text(DENY_LIST))
 
 
 def _check_certificate(config: BrokerConfig, listener: Listener, notes: list[str]) -> None:

@@ -10,6 +10,7 @@ PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SAS
 TLS_1_2, TLS_1_3 = TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 CLIENT_AUTH = ("none", "requested", "required")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+DENY_LIST = "edge.deny.list.file"
 REAUTH = "connections.max.reauth.ms"
 
 _OF_ALL = (
@@ -44,6 +45,13 @@ _OF_ALL = (
         "",
         "A file whose first line is a token: /metrics and /health are for who shows it, as Authorization: Bearer. "
         "Nobody but owner and group may read it. It is read at the start.",
+    ),
+    Key(
+        DENY_LIST,
+        "",
+        "A file with the certificates and users that are denied, a line each: serial=HEX as openssl x509 -noout "
+        "-serial prints it, if need be with a space and issuer=NAME after it; or User:NAME. Connections of theirs end, "
+        "no new one begins. Nobody but its owner may change it. It is read again when it changes.",
     ),
     Key(
         "connection.failed.authentication.delay.ms",

@@ -7,7 +7,7 @@ Lives here: what connects a session's log-in with the users that hold now. Must 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.broker.effects import Audited
@@ -16,7 +16,7 @@ from edge_broker.security.changes import Event
 from edge_broker.security.failure_delays import FailureDelays
 from edge_broker.security.false_users import FalseUsers
 from edge_broker.security.principals import USER
-from edge_broker.security.sasl import Login, Trial
+from edge_broker.security.sasl import PLAIN, WRONG_PASSWORD, Login, Trial
 from edge_broker.security.scram import ITERATIONS_MIN, MECHANISMS, Find, Found, LogInFailed
 from edge_broker.security.state import SECRET_BYTES, Credentials, SecurityState
 from edge_broker.security_keys import MECHANISMS as SASL_MECHANISMS
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from edge_broker.clock import Clock
     from edge_broker.config import BrokerConfig
     from edge_broker.listeners import Listener
+    from edge_broker.security.certificates import CertificateId
+    from edge_broker.security.deny_list import DenyList
     from edge_broker.storage.security_log import SecurityLog
 
 NAME_CHARACTERS_LOGGED = 256
@@ -62,6 +64,7 @@ class LogIns:
         self.succeeded: Counter[tuple[str, str]] = Counter()
         self.failed: Counter[tuple[str, str]] = Counter()
         self.expired = 0
+        self.deny_list: DenyList | None = None  # replaced whole: the worker `handshakes` reads it too
         self.delay_ms = config.integer("connection.failed.authentication.delay.ms")
         self.delays = FailureDelays(self.delay_ms)
         self._config = config
@@ -75,6 +78,10 @@ class LogIns:
         self._secret = clock.new_bytes(SECRET_BYTES)  # until the store has one; it has no users then
         self._derived_of: SecurityState | None = None
         self._derived = _derived([])
+
+    def denial(self, principals: Iterable[str], certificates: Iterable[CertificateId] = ()) -> str:
+        """Return why the deny list denies somebody, in a sentence; empty: it does not."""
+        return "" if self.deny_list is None else self.deny_list.denial(principals, certificates)
 
     def begin(self, session: Session, listener: Listener | None) -> None:
         """A connection of this listener is there; where clients log in, it may do nothing else yet."""
@@ -120,8 +127,10 @@ class LogIns:
         return all(held.get(one.mechanism) == one.found.credential for one in trials if one.found.known)
 
     def complete(self, session: Session, login: Login, user: str) -> None:
-        """A session is this user from now on; LogInFailed when he is gone, or when it was another's before."""
+        """A session is this user from now on; LogInFailed when he is gone, denied, or another one than before."""
         login.check_same(user)
+        if denial := self.denial((USER + user,)):
+            raise LogInFailed(denial, WRONG_PASSWORD if login.mechanism == PLAIN else None)  # alike, as of any failure
         if user not in self._security.state.users:
             raise LogInFailed("the user was removed meanwhile")
         event = "log-in-again" if login.again else "log-in"

@@ -187,9 +187,10 @@ class Connection(asyncio.BufferedProtocol):
         if not address:
             self.transport.abort()
             return
+        shown = transport.get_extra_info("shown")
         self.session = Session(
             f"{address[0]}:{address[1]}",
-            principal=transport.get_extra_info("principal") or ANONYMOUS,
+            principal=(shown and shown.principal) or ANONYMOUS,
             listener=self.session.listener,
             secure=transport.get_extra_info("ssl_object") is not None,
         )

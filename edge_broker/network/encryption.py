@@ -7,7 +7,8 @@ Must never come in: what each of them does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from edge_broker.clock import Clock
@@ -19,9 +20,10 @@ from edge_broker.network.handshakes import Handshakes
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.server import Server
 from edge_broker.network.tls import AUTHORITIES, CERTIFICATE, Tls
-from edge_broker.network.tls_transport import TlsTransport
+from edge_broker.network.tls_transport import Refused, Shown, TlsTransport
 from edge_broker.network.worker import Worker
 from edge_broker.runs_in import LOOP, runs_in
+from edge_broker.security.certificates import CertificateId
 from edge_broker.tls_settings import TlsSettings, read_tls_settings
 
 LOOK_S = 5.0
@@ -38,8 +40,12 @@ class Encryption:
         server: Server,
         clock: Clock,
         built_s: int,
+        denial: Callable[[Iterable[str], Iterable[CertificateId]], str],
     ) -> None:
-        """Read keys and certificates; ConfigurationError names what cannot be used."""
+        """Read keys and certificates; ConfigurationError names what cannot be used.
+
+        `denial` says why somebody with this principal and these certificates is denied, empty: he is not.
+        """
 
         def now_s() -> float:
             return max(clock.wall_ms() / 1000, built_s)
@@ -52,6 +58,7 @@ class Encryption:
             for one in listeners
             if one.encrypted
         ]
+        self._denial = denial
         self.worker = Worker("handshakes", loop)
         self.handshakes = Handshakes(
             loop, self.worker, server.bound_reached, lambda: server.requests.short, clock.seconds
@@ -62,7 +69,14 @@ class Encryption:
     def protocol(self, listener: str, made: Callable[[], Connection]) -> Callable[[], TlsTransport]:
         """What makes the protocol of a new connection to a listener."""
         (tls,) = [tls for tls in self.listeners if tls.listener == listener]
-        return lambda: TlsTransport(self.handshakes, tls.context, tls.judge, made)
+
+        def judge(connection: ssl.SSLObject) -> Shown:
+            shown = tls.judge(connection)
+            if denial := self._denial((shown.principal,), shown.certificates):
+                raise Refused(denial)
+            return shown
+
+        return lambda: TlsTransport(self.handshakes, tls.context, judge, made)
 
     @runs_in("files")
     def look(self) -> None:

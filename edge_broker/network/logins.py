@@ -1,10 +1,11 @@
-"""Connections that have not logged in yet, or whose user is gone.
+"""Connections that have not logged in yet, or whose user is gone or denied.
 
 | closed | when |
 |---|---|
 | without a log-in | LOGIN_S after it came |
 | what asks for anything else before its log-in, or behind its session's end | at once (security/sasl.py) |
 | a user's that was removed | once that holds |
+| whom the deny list denies, by a user or a certificate | once that holds, or when it comes |
 
 Lives here: those ends. Must never come in: what a log-in is.
 """
@@ -64,3 +65,26 @@ class Logins:
             login = connection.session.login
             if login is not None and login.user in users:
                 connection.violate(ProtocolViolation("its user was removed"))
+
+    def denial(self, connection: Connection) -> str:
+        """Return why the deny list denies a connection, by its user or by what it has shown; empty: it does not."""
+        if connection.transport is None:
+            return ""
+        shown = connection.transport.get_extra_info("shown")
+        principal, certificates = (shown.principal, shown.certificates) if shown else ("", ())
+        return self._broker.log_ins.denial((connection.session.principal, principal), certificates)
+
+    def end_denied(self) -> int:
+        """Close the connections of everybody whom the deny list denies; how many were closed."""
+        found = [(connection, denial) for connection in self.connections if (denial := self.denial(connection))]
+        for connection, denial in found:
+            session = connection.session
+            self._broker.effects.audit(
+                "connection_denied",
+                principal=session.principal,
+                host=session.host,
+                listener=session.listener,
+                reason=denial,
+            )
+            connection.violate(ProtocolViolation(denial))
+        return len(found)

@@ -172,6 +172,9 @@ class Server:
         if bound:
             self._log.line("warning", "connection-refused", client=connection.session.peer, bound=bound)
             return False
+        if denial := self._dispatcher.logins.denial(connection):  # the list is newer than the handshake
+            self.violated(connection, ProtocolViolation(denial))
+            return False
         if other is not None:
             self._displace(other, ip)
         self.connections.add(connection)

@@ -33,14 +33,15 @@ from drupelet.secret_files import check_status
 from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
 from edge_broker.network.host_names import alternative_name, names_host
 from edge_broker.network.memory_files import as_file
-from edge_broker.network.tls_transport import Refused
+from edge_broker.network.tls_transport import Refused, Shown
 from edge_broker.runs_in import runs_in
-from edge_broker.security.certificates import read_certificate
+from edge_broker.security.certificates import CertificateId, certificate_id, read_certificate
 from edge_broker.security.principals import NoRuleFits, principal_of
 from edge_broker.tls_settings import TlsSettings
 
 PRIORITIZE_CHACHA = 1 << 21  # SSL_OP_PRIORITIZE_CHACHA: ChaCha20 where the client puts it first, see RFC 8439
 SESSIONS_MAX = 256
+CHAINS_MAX = 4 * SESSIONS_MAX  # of clients whose sessions contexts may remember, those of former contexts included
 BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 CERTIFICATE, AUTHORITIES, PROBLEM = "certificate", "authorities", "problem"
@@ -129,6 +130,7 @@ class Tls:
         self._tried = _identity(settings)
         self._stores = _read_stores(settings, now_s())
         self._made = _make(settings, self._stores, now_s(), host)
+        self._chains: dict[CertificateId, tuple[CertificateId, ...]] = {}  # the worker `handshakes` alone has it
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -169,18 +171,27 @@ class Tls:
         changed = {PROBLEM} if self.problems != problems else set()
         return frozenset(changed.union(self._stores.read_since(before)))
 
-    def judge(self, tls: ssl.SSLObject) -> str:
-        """The principal of a client whose handshake is complete, empty without a certificate; Refused when that or a CA
-        of it has ended.
-        """
+    def judge(self, tls: ssl.SSLObject) -> Shown:
+        """What a client has shown whose handshake is complete; Refused when its certificate or a CA of it has ended."""
         chain = peer_chain(tls)
         if not chain:
-            return ""
+            return Shown()
         subject = _judged(chain, self._now_s())
         try:
-            return principal_of(subject, self._settings.rules)
+            return Shown(principal_of(subject, self._settings.rules), self._certificates_of(tls, chain))
         except NoRuleFits as error:
             raise Refused(str(error)) from None
+
+    def _certificates_of(self, tls: ssl.SSLObject, chain: Sequence[bytes]) -> tuple[CertificateId, ...]:
+        """What names the client's certificate and its CAs, which OpenSSL forgets of a session that is resumed."""
+        found = tuple(map(certificate_id, chain))
+        if tls.session_reused:
+            return self._chains.get(found[0], found)
+        self._chains.pop(found[0], None)
+        self._chains[found[0]] = found
+        if len(self._chains) > CHAINS_MAX:
+            del self._chains[next(iter(self._chains))]
+        return found
 
     def warnings(self) -> Iterator[str]:
         """What a person should know beside a broker that is well: a file that cannot be used, an end that is near, a

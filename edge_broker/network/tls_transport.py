@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.tls_ahead import RECORD_BYTES_MAX, Ahead
+from edge_broker.security.certificates import CertificateId
 
 PIECE_BYTES = 16_384  # what one TLS record carries
 TURN_BYTES = 65_536
@@ -41,11 +42,18 @@ NOTHING = memoryview(b"")
 Data = bytes | bytearray | memoryview
 
 
+class Shown(NamedTuple):
+    """Whose certificate a client has shown, and what names it and the CAs by which it is believed; empty: none was."""
+
+    principal: str = ""
+    certificates: tuple[CertificateId, ...] = ()
+
+
 class Step(NamedTuple):
-    """What a step of a handshake came to: whether it is complete, and whose certificate was shown; empty: none was."""
+    """What a step of a handshake came to: whether it is complete, and what the client has shown."""
 
     complete: bool
-    principal: str = ""
+    shown: Shown = Shown()
 
 
 class Refused(Exception):
@@ -123,7 +131,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self,
         owner: Owner,
         context: ssl.SSLContext,
-        judge: Callable[[ssl.SSLObject], str],
+        judge: Callable[[ssl.SSLObject], Shown],
         made: Callable[[], Behind],
     ) -> None:
         self._owner = owner
@@ -137,7 +145,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._raw: asyncio.Transport | None = None
         self.address: tuple[Any, ...] = ()  # the client's address and port, also once it has left; empty: it has none
         self._behind: Behind | None = None
-        self._principal = ""
+        self._shown = Shown()
         self._stepping = False
         self._closing = False
         self._reading = True  # by the protocol behind
@@ -233,7 +241,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             return Step(complete=False)
         except ssl.SSLError as error:
             raise Refused(sentence(error)) from None
-        return Step(complete=True, principal=self._judge(self._tls))
+        return Step(complete=True, shown=self._judge(self._tls))
 
     def stepped(self, step: Step) -> None:
         """The worker has made a step."""
@@ -244,7 +252,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         if not step.complete:
             self._read_on()
             return
-        self._principal = step.principal
+        self._shown = step.shown
         self._ahead.begin(self._tls)
         came = memoryview(self._in.read())
         self._feed(came, len(came))
@@ -569,12 +577,12 @@ class TlsTransport(asyncio.BufferedProtocol):
         return self._closing or self._raw is None or self._raw.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """`principal`, `ssl_object` and `peername` are known here, the rest by the socket's transport.
+        """`shown`, `ssl_object` and `peername` are known here, the rest by the socket's transport.
 
         The socket forgets the address of a client that leaves, also of one that goes on to be served.
         """
-        if name == "principal":
-            return self._principal or default
+        if name == "shown":
+            return self._shown
         if name == "peername":
             return self.address or default
         if name == "ssl_object":

@@ -47,7 +47,16 @@ class Certificate(NamedTuple):
     not_after_s: int
 
 
-class _Value(NamedTuple):
+class CertificateId(NamedTuple):
+    """What names a certificate: its serial number, and its issuer's name as it is encoded."""
+
+    serial: int
+    issuer: bytes
+
+
+class Value(NamedTuple):
+    """A value of an encoding: its tag, its content, and all of it."""
+
     tag: int
     content: memoryview
     whole: memoryview
@@ -56,19 +65,25 @@ class _Value(NamedTuple):
 def read_certificate(der: bytes) -> Certificate:
     """Read a certificate; ValueError when the bytes are none."""
     read = certificate(der)
-    (name,) = _values(memoryview(read.subject))
+    (name,) = values(memoryview(read.subject))
     return Certificate(_subject(name.content), read.end_s)
 
 
-def _values(data: memoryview) -> Iterator[_Value]:
-    """The values that follow each other in `data`."""
+def certificate_id(der: bytes) -> CertificateId:
+    """Return what names a certificate; ValueError when the bytes are none."""
+    read = certificate(der)
+    return CertificateId(read.serial, read.issuer)
+
+
+def values(data: memoryview) -> Iterator[Value]:
+    """Return the values that follow each other in `data`; ValueError where it is cut short."""
     position = 0
     while position < len(data):
         begin, tag = position, data[position]
         size, position = _size(data, position + 1)
         if position + size > len(data):
             raise ValueError(f"a value of {size} bytes ends outside of what it is in")
-        yield _Value(tag, data[position : position + size], data[begin : position + size])
+        yield Value(tag, data[position : position + size], data[begin : position + size])
         position += size
 
 
@@ -87,13 +102,13 @@ def _size(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _subject(name: memoryview) -> str:
-    parts = ["+".join(_attribute(one.content) for one in _values(part.content)) for part in _values(name)]
+    parts = ["+".join(_attribute(one.content) for one in values(part.content)) for part in values(name)]
     return ",".join(reversed(parts))
 
 
 def _attribute(data: memoryview) -> str:
-    identifier, value = _values(data)
-    name = _identifier(identifier.content)
+    number, value = values(data)
+    name = identifier(number.content)
     charset, keyword = CHARSETS.get(value.tag), KEYWORDS.get(name)
     if charset is None or keyword is None:
         return f"{name}=#{value.whole.hex()}"
@@ -108,7 +123,8 @@ def _escaped(text: str) -> str:
     )
 
 
-def _identifier(data: memoryview) -> str:
+def identifier(data: memoryview) -> str:
+    """Return an object identifier as numbers with dots between them; ValueError where it has none."""
     numbers, number = [], 0
     for byte in data:
         number = number << 7 | byte & 0x7F

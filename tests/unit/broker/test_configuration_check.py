@@ -96,6 +96,7 @@ def test_a_good_configuration_exits_0_and_makes_no_data_directory(
     ("keys", "said"),
     [
         ('"edge.metrics.token.file" = "/nowhere/token"\n', "/nowhere/token"),
+        ('"edge.deny.list.file" = "/nowhere/denied"\n', "/nowhere/denied"),
         ('"listeners" = "SSL://127.0.0.1:0"\n"ssl.keystore.location" = "/nowhere/b.pem"\n', "/nowhere/b.pem"),
         ('"listeners" = "PLAINTEXT://192.0.2.7:0"\n"edge.network.trusted" = true\n', "no address of this host"),
         ('"listeners" = "PLAINTEXT://pi-3.invalid:1"\n"edge.network.trusted" = true\n', "pi-3.invalid"),

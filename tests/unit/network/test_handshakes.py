@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.network.handshakes import HANDSHAKE_S_MAX, HANDSHAKES_MAX, KEPT_BYTES_MAX, SWEEP_S, Handshakes
-from edge_broker.network.tls_transport import Refused, Step, TlsTransport
+from edge_broker.network.tls_transport import Refused, Shown, Step, TlsTransport
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.worker import HandWorker
 
@@ -86,7 +86,7 @@ def test_what_takes_too_long_is_ended(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_step_is_made_in_the_worker_and_its_end_told(capsys: pytest.CaptureFixture[str]) -> None:
     site = Site()
     transport = site.begin()
-    assert site.step(transport, lambda: Step(complete=True, principal="User:x")) == (True, "User:x")
+    assert site.step(transport, lambda: Step(complete=True, shown=Shown("User:x"))) == (True, Shown("User:x"))
 
     def refused() -> Step:
         raise Refused("no")

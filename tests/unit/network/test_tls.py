@@ -15,8 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from drupelet import secret_files
-from drupelet.certificates import certificates_in
+from drupelet.certificates import certificate, certificates_in
 from drupelet.errors import ConfigurationError
+from drupelet.tls import peer_chain
 from edge_broker.config import read_config
 from edge_broker.network.tls import SESSIONS_MAX, Tls, day
 from edge_broker.network.tls_transport import Refused
@@ -92,11 +93,13 @@ def refused(wanted: TlsSettings, now_s: float = NOW_S) -> str:
     return str(caught.value)
 
 
-def shake(tls: Tls, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+def shake(
+    tls: Tls, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
     """Both ends after a handshake that has come to its end."""
     here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = tls.context.wrap_bio(here, there, server_side=True)
-    other = client.wrap_bio(there, here, server_hostname="localhost")
+    other = client.wrap_bio(there, here, server_hostname="localhost", session=session)
     done = set()
     for _ in range(6):
         for end in (other, server):
@@ -119,7 +122,7 @@ def client_of(files: Files, *, certificate: bool = True) -> ssl.SSLContext:
 def test_a_client_is_called_by_the_subject_of_its_certificate(files: Files) -> None:
     tls = Tls(of(files), lambda: NOW_S)
     server, other = shake(tls, client_of(files))
-    assert tls.judge(server) == "User:CN=client"
+    assert tls.judge(server).principal == "User:CN=client"
     assert server.version() == "TLSv1.3"
     own, of_clients = list(tls.warnings())[:2]
     clock = f"and the clock says {day(NOW_S)}: put"
@@ -132,7 +135,7 @@ def test_a_client_is_called_by_the_subject_of_its_certificate(files: Files) -> N
 def test_rules_make_a_name_of_the_subject_or_refuse_it(files: Files) -> None:
     tls = Tls(of(files, '"listener.name.lan.ssl.principal.mapping.rules" = "RULE:^CN=(.*)$/$1/U"'), lambda: NOW_S)
     server, _ = shake(tls, client_of(files))
-    assert tls.judge(server) == "User:CLIENT"
+    assert tls.judge(server).principal == "User:CLIENT"
     tls = Tls(of(files, '"ssl.principal.mapping.rules" = "RULE:^OU=(.*)$/$1/"'), lambda: NOW_S)
     server, _ = shake(tls, client_of(files))
     with pytest.raises(Refused, match=r"no rule of ssl.principal.mapping.rules fits 'CN=client'"):
@@ -142,7 +145,7 @@ def test_rules_make_a_name_of_the_subject_or_refuse_it(files: Files) -> None:
 def test_who_need_not_show_a_certificate_is_anonymous(files: Files) -> None:
     tls = Tls(of(files, '"listener.name.lan.ssl.client.auth" = "requested"'), lambda: NOW_S)
     server, _ = shake(tls, client_of(files, certificate=False))
-    assert tls.judge(server) == ""
+    assert tls.judge(server).principal == ""
 
 
 def test_a_certificate_that_has_ended_by_the_later_of_clock_and_build_date_is_refused(files: Files) -> None:
@@ -163,7 +166,7 @@ def test_every_ca_between_a_certificate_and_the_one_that_is_trusted_is_judged(fi
     now_s = [float(end_s)]
     tls = Tls(of(files), lambda: now_s[0])
     server, _ = shake(tls, client_of(files))
-    assert tls.judge(server) == "User:CN=bench"
+    assert tls.judge(server).principal == "User:CN=bench"
     now_s[0] += 1
     with pytest.raises(Refused, match=r"the CA 'between' of its certificate CN=bench ended 20\d\d-\d\d-\d\d, and the"):
         tls.judge(server)
@@ -250,7 +253,7 @@ def test_key_and_certificates_may_stand_in_the_configuration(files: Files) -> No
         lambda: NOW_S,
     )
     server, _ = shake(tls, client_of(files))
-    assert tls.judge(server) == "User:CN=client"
+    assert tls.judge(server).principal == "User:CN=client"
 
 
 def test_an_encrypted_key_needs_its_password(files: Files) -> None:
@@ -436,7 +439,7 @@ def lets_in(tls: Tls, client: ssl.SSLContext) -> bool:
         server, _ = shake(tls, client)
     except ssl.SSLError:
         return False
-    return bool(tls.judge(server))
+    return bool(tls.judge(server).principal)
 
 
 def stranger_of(files: Files, authority: Authority) -> ssl.SSLContext:
@@ -561,3 +564,27 @@ def test_no_key_is_shown_by_what_is_kept_of_the_stores(files: Files) -> None:
     shown = repr(vars(tls))
     assert "PRIVATE KEY" not in shown
     assert "BEGIN" not in shown
+
+
+def test_the_cas_of_a_resumed_session_are_known(files: Files, site: Authority) -> None:
+    """OpenSSL has the client's own certificate alone then, and a CA of it may be denied."""
+    between = Authority(files.directory, "between", days=10, issuer=site)
+    together(files.client, *reversed(between.sign("bench", "DNS:localhost")), between.certificate)
+    tls = Tls(of(files), lambda: NOW_S)
+    client = client_of(files)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    server, other = shake(tls, client)
+    shown = tls.judge(server)
+    serials = [one.serial for one in map(certificate, map(ssl.PEM_cert_to_DER_cert, pem_parts(files)))]
+    assert [one.serial for one in shown.certificates] == serials
+    resumed, _ = shake(tls, client, other.session)
+    assert resumed.session_reused
+    assert len(peer_chain(resumed)) == 1
+    assert tls.judge(resumed) == shown
+
+
+def pem_parts(files: Files) -> list[str]:
+    """The certificates that OpenSSL believes the client by."""
+    begin = "-----BEGIN CERTIFICATE-----"
+    text = files.client.read_text() + files.authority.read_text()
+    return [begin + part for part in text.split(begin)[1:]]

@@ -22,6 +22,7 @@ from edge_broker.network.tls_transport import (
     TURN_S,
     WRITE_BUFFER_BYTES_MAX,
     Refused,
+    Shown,
     Step,
     TlsTransport,
 )
@@ -141,7 +142,9 @@ class Site:
         self.ended: list[str] = []
         self.behind = Behind()
         self.raw = Raw()
-        self.transport = TlsTransport(self, server, judge or (lambda _: "User:CN=pi"), cast(Any, lambda: self.behind))
+        self.transport = TlsTransport(
+            self, server, judge or (lambda _: Shown("User:CN=pi")), cast(Any, lambda: self.behind)
+        )
         self.raw.protocol = self.transport
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
@@ -263,7 +266,7 @@ def site(request: pytest.FixtureRequest, authority: Authority, signed: tuple[Pat
 def test_however_the_bytes_are_cut_the_same_arrive(site: Site, piece: int) -> None:
     site.exchange(piece)
     assert site.ended == [""]
-    assert site.transport.get_extra_info("principal") == "User:CN=pi"
+    assert site.transport.get_extra_info("shown").principal == "User:CN=pi"
     site.send(b"hello", piece)
     site.send(b"x" * 40_000, piece)
     assert site.behind.got == b"hello" + b"x" * 40_000
