@@ -16,7 +16,7 @@ import pytest
 from drupelet import event_loop
 from edge_broker.network.connection import Connection
 from edge_broker.network.low_water import WAIT_BYTES_MAX
-from edge_broker.network.tls_transport import READ_BYTES, Step, TlsTransport
+from edge_broker.network.tls_transport import READ_BYTES, Shown, Step, TlsTransport
 from tests.support.certificates import Authority
 from tests.support.waiting import Deadline
 from tests.unit.network.test_connection import FakeOwner, wire
@@ -91,7 +91,7 @@ class Loop:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.num_tickets = 0
         context.load_cert_chain(*self.authority.sign("broker", "DNS:localhost"))
-        return TlsTransport(cast(Any, self), context, lambda _: "", self.made)
+        return TlsTransport(cast(Any, self), context, lambda _: Shown(), self.made)
 
     # the client
 
