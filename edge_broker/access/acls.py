@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from drupelet.errors import CommandFailed, ConfigurationError
-from edge_broker.access.store import author, open_store, wait_until_done
+from edge_broker.access.store import open_store, wait_until_done
 from edge_broker.errors import Refusal
 from edge_broker.output import write_json, write_table
 from edge_broker.security.acls import (
@@ -48,7 +48,7 @@ def _add(options: argparse.Namespace) -> int:
     _check_stars(options, {acl.principal for acl in wanted})
     store = open_store(options.data_dir, make=True)
     before = store.state.acls
-    store.change(lambda state: state.with_acls(state.acls | wanted), author())
+    store.change(lambda state: state.with_acls(state.acls | wanted))
     wait_until_done(store)
     for acl in sorted(wanted):
         print(f"{'there already' if acl in before else 'added'}: {acl}")
@@ -72,7 +72,7 @@ def _remove(options: argparse.Namespace) -> int:
         removed[:] = _meant(state, filters)
         return state.with_acls(state.acls - frozenset(removed))
 
-    store.change(edit, author())
+    store.change(edit)
     wait_until_done(store)
     if options.json:
         _show(removed, as_json=True)

@@ -23,7 +23,7 @@ LOOKS_MAX = 200
 NO_LOGIN_UID = 2**32 - 1
 
 
-def author() -> Author:
+def _author() -> Author:
     """Return who runs this command: its uid, the user of sudo, and the uid that logged in, as the kernel has it."""
     found: dict[str, object] = {**COMMAND, "uid": os.getuid()}
     if sudo_user := os.environ.get("SUDO_USER"):
@@ -62,7 +62,7 @@ def open_store(data_dir: str, *, make: bool) -> SecurityStore:
         raise ConfigurationError(f"--data-dir {data_dir} is no directory: name the one that the broker serves")
     log = SecurityLog(disk, data_dir, clock.wall_ms)
     log.echo = _Unlogged()
-    store = SecurityStore.open(disk, data_dir, clock.new_bytes, clock.pause, log)
+    store = SecurityStore.open(disk, data_dir, clock.new_bytes, clock.pause, log, _author())
     if store.state.damage:
         raise CommandFailed(f"users and ACLs cannot be read: {store.state.damage}")
     if store.state.exposed:

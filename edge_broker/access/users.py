@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from drupelet.errors import CommandFailed, ConfigurationError
 from drupelet.secret_files import first_line
-from edge_broker.access.store import author, open_store, wait_until_done
+from edge_broker.access.store import open_store, wait_until_done
 from edge_broker.clock import SystemClock
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.output import time_text, write_json, write_table
@@ -50,7 +50,7 @@ def _add(options: argparse.Namespace) -> int:
         known = options.name in state.users
         return state.with_user(options.name, credentials)
 
-    store.change(edit, author())
+    store.change(edit)
     wait_until_done(store)
     print(f"{'changed' if known else 'added'}: {options.name}")
     return 0
@@ -135,7 +135,7 @@ def _remove(options: argparse.Namespace) -> int:
             raise CommandFailed(f"there is no user {options.name}; edge-broker user list shows those that are there")
         return state.with_user(options.name, {})
 
-    store.change(edit, author())
+    store.change(edit)
     wait_until_done(store)
     print(f"removed: {options.name}")
     return 0
@@ -144,7 +144,7 @@ def _remove(options: argparse.Namespace) -> int:
 def _restore(options: argparse.Namespace) -> int:
     store = open_store(options.data_dir, make=False)
     try:
-        users, acls = store.state.users, store.want_restored(author()).acls
+        users, acls = store.state.users, store.want_restored().acls
     except ValueError as error:
         raise ConfigurationError(f"{error}; name the data directory of a board of the cluster") from None
     wait_until_done(store)

@@ -69,10 +69,12 @@ class SecurityStore:
         new_bytes: Callable[[int], bytes],
         pause: Callable[[], None],
         log: SecurityLog | None = None,
+        author: Author = COMMAND,
     ) -> None:
         self.state = SecurityState()
         self._sound = self.state  # the last one without damage
         self._log = log
+        self._author = author
         self._logged_generation = OWN
         self._fs = fs
         self._data_dir = data_dir
@@ -91,13 +93,14 @@ class SecurityStore:
         new_bytes: Callable[[int], bytes],
         pause: Callable[[], None] = lambda: None,
         log: SecurityLog | None = None,
+        author: Author = COMMAND,
     ) -> SecurityStore:
         """Read the file of a data directory that is there; what is wrong with it is in `state.damage`.
 
         `new_bytes` gives random bytes; `pause` is called between two tries to get the lock, LOCK_TRIES at most. Without
-        a `log` no change is logged.
+        a `log` no change is logged; `author` makes the changes that name no other.
         """
-        store = cls(fs, data_dir, new_bytes, pause, log)
+        store = cls(fs, data_dir, new_bytes, pause, log, author)
         store._seen, store.state = store._read()
         store._sound = SecurityState() if store.state.damage else store.state
         return store
@@ -125,13 +128,13 @@ class SecurityStore:
         return self.state != before
 
     @runs_in("files")
-    def change(self, edit: Callable[[SecurityState], SecurityState], author: Author = COMMAND) -> SecurityState:
+    def change(self, edit: Callable[[SecurityState], SecurityState], author: Author | None = None) -> SecurityState:
         """Replace the state by what `edit` makes of the newest one, synced; what `edit` raises changes nothing.
 
         The security log names `author`. StorageFault: the file is damaged, the disk refuses, or another process has
         kept the lock.
         """
-        return self._replace_by(partial(self._changed, edit), author)
+        return self._replace_by(partial(self._changed, edit), author or self._author)
 
     def _changed(self, edit: Callable[[SecurityState], SecurityState], before: SecurityState) -> SecurityState:
         if before.damage:
@@ -142,7 +145,7 @@ class SecurityStore:
         after = edit(before if before.secret else before._replace(secret=self.new_secret()))
         return after.marked(before, self.new_mark)
 
-    def want_restored(self, author: Author = COMMAND) -> SecurityState:
+    def want_restored(self) -> SecurityState:
         """As a command: this copy is to be the cluster's users and ACLs again. ValueError: it is none. StorageFault."""
 
         def wanted(before: SecurityState) -> SecurityState:
@@ -150,7 +153,9 @@ class SecurityStore:
                 raise StorageFault(self._path, 0, before.damage)
             if before.generation == OWN:
                 raise ValueError(f"{self._path} is no copy of a cluster's users and ACLs")
-            self._write_log([("restore-wanted", {**author, "users": len(before.users), "acls": len(before.acls)})])
+            self._write_log(
+                [("restore-wanted", {**self._author, "users": len(before.users), "acls": len(before.acls)})]
+            )
             return before._replace(wanted=before.wanted._replace(restore=True))
 
         return self._replace_by(wanted, None)
@@ -166,7 +171,8 @@ class SecurityStore:
         """
 
         def copied(before: SecurityState) -> SecurityState:
-            if not before.damage and agreed.generation not in (self._logged_generation, before.generation):
+            is_logged = agreed.generation == self._logged_generation
+            if not is_logged and (before.damage or agreed.generation != before.generation):
                 self._log_copy(before, agreed, author)
             wanted = before.wanted if before.damage or before.generation != OWN else difference(own, before)
             return agreed._replace(wanted=wanted.without(done))
@@ -239,9 +245,9 @@ class SecurityStore:
         return bool(events)
 
     def _log_copy(self, before: SecurityState, agreed: SecurityState, author: Author) -> None:
-        """Log a generation of a cluster; of the first one, which a board finds when it joins, how much it has."""
+        """Log a generation of a cluster; how much it has, where this board had none, or its own was damaged."""
         generation = {"generation": agreed.generation}
-        if before.generation == OWN:
+        if before.damage or before.generation == OWN:
             counts = {"users": len(agreed.users), "acls": len(agreed.acls)}
             self._write_log([("copy-adopted", {**author, **counts, **generation})])
         else:

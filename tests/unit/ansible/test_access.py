@@ -91,4 +91,13 @@ def test_a_right_that_is_no_longer_meant_goes(tmp_path, capsys):
 def test_the_files_belong_to_whom_the_directory_does(tmp_path):
     os.chown(tmp_path, 12345, 12345)
     made(tmp_path, {"gateway-pi-1": "p"}, GATEWAY)
-    assert {(tmp_path / name).stat().st_uid for name in ("security", "security.lock")} == {12345}
+    names = "security", "security.lock", "security-changes.log"
+    assert {(tmp_path / name).stat().st_uid for name in names} == {12345}
+
+
+def test_what_a_playbook_changes_is_in_the_security_log_with_who_ran_it(tmp_path):
+    made(tmp_path, {"gateway-pi-1": "p"}, GATEWAY)
+    made(tmp_path, {}, [], known=["gateway-pi-1"])
+    lines = (tmp_path / "security-changes.log").read_text().splitlines()
+    assert all(f"by=command uid={os.getuid()} " in line or " changed-by-command uid=" in line for line in lines)
+    assert sum("credential-removed" in line and "user=gateway-pi-1" in line for line in lines) == 2

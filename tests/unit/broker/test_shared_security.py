@@ -300,6 +300,28 @@ def test_each_board_s_security_log_names_a_change_and_that_of_the_asked_one_who_
     assert other.splitlines()[-1].endswith(made.rpartition(" ")[2])
 
 
+def test_a_copy_that_cannot_be_written_has_its_change_named_once(cluster, capsys):
+    """However often the board tries to write it; and its security log has the change meanwhile."""
+    alter(cluster, 1, upsertion("a"))
+    cluster.settle()
+    disk = cluster.boards[2].site.disk
+
+    def fault(kind, path, size):
+        if kind == "rename" and path.endswith("/security"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return size
+
+    disk.fault = fault
+    alter(cluster, 1, upsertion("b"))
+    cluster.settle()
+    for _ in range(3):
+        look(cluster, 2)
+    disk.fault = None
+    look(cluster, 2)
+    assert set(copy_of(cluster, 2).users) == {"a", "b"}
+    assert disk.content("/data/security-changes.log").decode().count("user=b") == 1
+
+
 def test_what_a_command_wants_outlives_the_board_and_an_outage(cluster):
     cluster.boards[2].stop()
     store_on(cluster.boards[2].site.disk).change(with_user("a"))
