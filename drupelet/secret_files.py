@@ -86,16 +86,21 @@ def _owners() -> set[int]:
 
 def first_line(path: str | Path, named: str) -> str:
     """The first line of a private file, without its end. ConfigurationError where it cannot be read, or is empty."""
+    return lines_of(path, named)[0]
+
+
+def lines_of(path: str | Path, named: str) -> list[str]:
+    """Return the lines of a private file without their ends, the first is not empty. ConfigurationError, as above."""
     try:
         with open(path, encoding="utf-8") as file:
             check_status(os.fstat(file.fileno()), path, named)
-            text = file.read(SECRET_BYTES_MAX).split("\n", 1)[0].removesuffix("\r")
+            lines = [line.removesuffix("\r") for line in file.read(SECRET_BYTES_MAX).split("\n")]
     except IsADirectoryError:
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.") from None
     except OSError as error:
         raise ConfigurationError(f"{named} is {path}, which cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{named} is {path}, which is not UTF-8: save it as UTF-8.") from error
-    if not text:
+    if not lines[0]:
         raise ConfigurationError(f"{named} is {path}, which is empty: write the secret on its first line.")
-    return text
+    return lines

@@ -57,8 +57,9 @@ _TABLE = (
     Key(
         "edge.zookeeper.digest.file",
         "",
-        "A file with USER:PASSWORD, which nobody else may read: the cluster's znodes are that user's alone. Users and "
-        "ACLs are the cluster's then; without it a member of a cluster has no log-ins and no authorizer.",
+        "A file with USER:PASSWORD, which nobody else may read: the cluster's znodes are that user's alone. A second "
+        "line is another user that is accepted while one replaces the other. Users and ACLs are the cluster's then; "
+        "without it a member of a cluster has no log-ins and no authorizer.",
     ),
     Key("broker.rack", "", "Where this broker stands; replicas of a partition are put on different racks."),
     Key(

@@ -55,6 +55,8 @@ def health_notes(broker: Broker) -> Iterator[str]:
         from edge_broker.broker.cluster_figures import entries_wait, health  # noqa: PLC0415 - for members alone
 
         yield from _znode_notes(broker)
+        if (protection := broker.cluster.member.protection) is not None and protection.reminder:
+            yield protection.reminder
         few = health(broker.cluster)
         if few is not None:
             yield few

@@ -187,7 +187,7 @@ class Protection:
         if owner is Owner.BROKERS:
             self._unprotected = ""
             self._take_over()
-        elif self._chroot:
+        elif self._chroot or owner is Owner.ACCEPTED:
             self._protect(answer)
         else:
             self._ask(Children(PARENT), partial(self._have_products, answer))
@@ -306,6 +306,16 @@ class Protection:
         foreign = [path for path in ROOTS if path in self.refused]
         self.is_done = not foreign
         self._then(f"{_named(foreign)} not the brokers' alone; {REMEDY}" if foreign else "")
+
+    @property
+    def reminder(self) -> str:
+        """A sentence while two users are accepted; empty else."""
+        if not self._users.other:
+            return ""
+        return (
+            "edge.zookeeper.digest.file names two users; once every board has started with the new one first, remove "
+            "the other line on each"
+        )
 
     # what later reads find
 

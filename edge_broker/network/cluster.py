@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_security import Security
-from drupelet.secret_files import check_private, first_line
+from drupelet.secret_files import check_private, lines_of
 from edge_broker.broker.cluster import Cluster, endpoint_of
 from edge_broker.broker.cluster_ledger import JournalOf, LedgerMaking, forward, let_go
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 DIGEST_FILE = "edge.zookeeper.digest.file"
+USERS_MAX = 2
 TICK_S = 0.1
 TICKS_OF_CALM = 60
 CALM_MS = 1.5 * TICKS_OF_CALM * TICK_S * 1000  # what is soon, also where ticks come late
@@ -139,7 +140,7 @@ class ClusterShell:
             endpoints,
             store.cluster_id,
             store.orphans,
-            None if self._credentials is None else Users(digest_identity(*self._credentials)),
+            Users(*(digest_identity(*each) for each in self._credentials)) if self._credentials else None,
             "".join(connect.partition("/")[1:]),
         )
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
@@ -161,7 +162,7 @@ class ClusterShell:
         self.member.forwarding.journal = JournalOf(broker)
         self.member.keep_copy(self._read_copy())
         broker.join(self.cluster)
-        if self._credentials is not None:
+        if self._credentials:
             broker.security.share(self.cluster, self._note_security)
         else:
             check_nothing_is_secured(config, broker.listeners.values())
@@ -644,14 +645,25 @@ def check_nothing_is_secured(config: BrokerConfig, listeners: Iterable[Listener]
         )
 
 
-def credentials(config: BrokerConfig) -> Credentials | None:
-    """Who the znodes belong to; None: to everybody. ConfigurationError."""
+def credentials(config: BrokerConfig) -> tuple[Credentials, ...]:
+    """Return the brokers' users of ZooKeeper: none, one, or two while one replaces the other; the first owns znodes.
+
+    ConfigurationError.
+    """
     key = DIGEST_FILE
     path = config.text(key)
     if not path:
-        return None
+        return ()
     check_private(path, key)
-    user, colon, password = first_line(path, key).partition(":")
-    if not (user and colon and password):
-        raise ConfigurationError(f"{key} is {path}, and its first line is not USER:PASSWORD; write it so")
-    return Credentials(user, password)
+    lines = [line for line in lines_of(path, key) if line]
+    if len(lines) > USERS_MAX:
+        raise ConfigurationError(
+            f"{key} is {path}, which has {len(lines)} lines; write one user, or two while they change"
+        )
+    found = []
+    for which, line in zip(("first", "second"), lines, strict=False):
+        user, colon, password = line.partition(":")
+        if not (user and colon and password):
+            raise ConfigurationError(f"{key} is {path}, and its {which} line is not USER:PASSWORD; write it so")
+        found.append(Credentials(user, password))
+    return tuple(dict.fromkeys(found))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -88,8 +88,9 @@ class KazooSession:
         timeout_ms: int,
         listener: Listener,
         deliver: Deliver,
-        credentials: Credentials | None = None,
+        credentials: Sequence[Credentials] = (),
     ) -> None:
+        """Begin a session as all these users; znodes that it creates belong to the first one, or to everybody."""
         self._listener, self._deliver = listener, deliver
         self._waiting: deque[_Asked] = deque()
         self._connected = self._closed = False
@@ -245,16 +246,15 @@ _CHANGES = {
 }
 
 
-def _client(connect: str, timeout_ms: int, credentials: Credentials | None) -> KazooClient:
+def _client(connect: str, timeout_ms: int, credentials: Sequence[Credentials]) -> KazooClient:
     from kazoo.client import KazooClient  # noqa: PLC0415
     from kazoo.security import make_digest_acl  # noqa: PLC0415
 
     protection = {}
-    if credentials is not None:
-        user, password = credentials
+    if credentials:
         protection = {
-            "auth_data": [("digest", f"{user}:{password}")],
-            "default_acl": [make_digest_acl(user, password, all=True)],
+            "auth_data": [("digest", f"{user}:{password}") for user, password in credentials],
+            "default_acl": [make_digest_acl(*credentials[0], all=True)],
         }
     return KazooClient(hosts=connect, timeout=timeout_ms / 1000, connection_retry=RETRY, **protection)
 

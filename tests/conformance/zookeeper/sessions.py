@@ -191,7 +191,11 @@ class RealWorld:
         peer = Peer(pump)
         self._thieves[id(peer)] = thief
         session = KazooSession(
-            f"{proxy.bootstrap}{self._chroot}", self._timeout_ms, peer, arrived.put, credentials or self._credentials
+            f"{proxy.bootstrap}{self._chroot}",
+            self._timeout_ms,
+            peer,
+            arrived.put,
+            [each for each in (credentials or self._credentials,) if each is not None],
         )
         peer.session = session
         self._peers.append((peer, session, proxy))

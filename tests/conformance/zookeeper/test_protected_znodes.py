@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NotEmptyError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
@@ -84,9 +85,10 @@ def tree(zookeeper: KazooClient, path: str = "/") -> list[str]:
     return [path, *below]
 
 
-def foreign(zookeeper: KazooClient) -> list[str]:
+def foreign(zookeeper: KazooClient, password: str = PASSWORD) -> list[str]:
     """The znodes whose ACL is not exactly the brokers'."""
-    return [path for path in tree(zookeeper) if zookeeper.get_acls(path)[0] != [OURS]]
+    acl = [make_digest_acl("boards", password, all=True)]
+    return [path for path in tree(zookeeper) if zookeeper.get_acls(path)[0] != acl]
 
 
 def refused(call: object, *arguments: object) -> type[KazooException] | None:
@@ -245,3 +247,41 @@ def test_a_topic_that_is_foreign_is_not_served_and_not_deleted(ensemble: ZooKeep
         wait_until(lambda: is_written(broker), 30, "it is served again")
         with connected(broker.bootstrap, 30) as reading:
             assert reading.end_offset("t") == 2
+
+
+@pytest.mark.night
+@pytest.mark.timeout(180)
+def test_a_user_is_replaced_board_by_board(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    """CLUSTER.md's drill: each of two boards gets the new user second, then first, then alone; both serve all along."""
+    chroot, old, new = "/changing", PASSWORD, "the next one"
+    files = [tmp_path / str(number) for number in (1, 2)]
+    for each in files:
+        each.mkdir()
+    boards = [board(tmp_path, ensemble, chroot, digest_file(each, old), at) for at, each in enumerate(files, 1)]
+    for each in boards:
+        each.command += ["--set", "controlled.shutdown.enable=false", "--set", "default.replication.factor=2"]
+    with client(ensemble, chroot), client(ensemble, chroot, old) as former, client(ensemble, chroot, new) as owner:
+        both = f"{boards[0].bootstrap},{boards[1].bootstrap}"
+        with boards[0], boards[1]:
+            create_topic(boards[0].bootstrap, "t")
+            for passwords in ((old, new), (new, old), (new,)):
+                for number, broker in enumerate(boards):
+                    broker.stop()
+                    digest_file(files[number], *passwords)
+                    broker.start()
+                    wait_until(lambda: names_of(both) == {1, 2}, 30, "both know each other")
+                if passwords == (old, new):
+                    assert foreign(former, old) == []
+                    assert "names two users" in health_of(boards[0])
+                else:
+                    assert foreign(owner, new) == []
+            assert refused(former.get, FORMAT) is NoAuthError
+            assert "names two users" not in health_of(boards[0])
+            refusals = [each.log_path.read_text().count("znode_refused") for each in boards]
+            assert refusals == [0, 0]
+
+
+def names_of(bootstrap: str) -> set[int]:
+    """The brokers that each of these brokers knows, as far as they agree."""
+    clients = [AdminClient({"bootstrap.servers": each}) for each in bootstrap.split(",")]
+    return set.intersection(*(set(each.list_topics(timeout=CALL_S).brokers) for each in clients))

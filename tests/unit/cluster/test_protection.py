@@ -355,10 +355,38 @@ def test_a_lost_session_ends_the_steps() -> None:
     assert (told, waiting) == ([], [])
 
 
-def test_the_acls_of_a_former_user_are_replaced() -> None:
+def test_the_acls_of_a_former_user_are_replaced_where_the_new_one_is_first() -> None:
+    """Every board has both, then the new one first, then it alone: no board is ever kept out."""
     site = Site()
     site.create(FORMAT, *ROOTS, topic_path("t"), by=(US,))
     site.protect()
-    assert site.protect(CHANGING)[1] == [""]
-    assert site.foreign(CHANGING) == []
-    assert site.protect(Users(NEXT))[1] == [""]
+    assert site.protect(Users(US, NEXT))[1] == [""]
+    assert site.foreign(USERS) == [], "a board that has only the former user goes on"
+    protection, told = site.protect(CHANGING)
+    assert (told, site.foreign(CHANGING), protection.refused) == ([""], [], {})
+    assert "names two users" in protection.reminder
+    replaced = next(line for line in protection.lines if line.event == "znode_acls_replaced")
+    assert replaced.fields == {"count": 6}
+    assert site.protect(Users(US, NEXT))[1] == [""]
+    assert site.foreign(USERS) == [], "one that starts again as before takes it back, until it has the new one first"
+    site.protect(CHANGING)
+    protection, told = site.protect(Users(NEXT))
+    assert (told, protection.refused, protection.reminder) == ([""], {}, "")
+    assert site.answer(Get(FORMAT), (US,)) is Failure.NO_AUTH
+
+
+def test_a_root_and_znodes_that_the_other_user_opened_are_no_stranger_s() -> None:
+    site = Site()
+    site.create("/hbase", FORMAT, *ROOTS, by=(US,))
+    site.answer(SetAcl("/", acl(US), ANY_VERSION))
+    protection, told = site.protect(CHANGING, chroot="")
+    assert (told, protection.notes, site.foreign(CHANGING)) == ([""], [], ["/hbase"])
+
+
+def test_open_znodes_are_not_taken_over_while_users_change() -> None:
+    site = Site()
+    site.create(FORMAT, *ROOTS, topic_path("t"), by=(US,))
+    site.protect()
+    site.answer(SetAcl(topic_path("t"), EVERYBODY, ANY_VERSION), (US,))
+    protection, told = site.protect(CHANGING)
+    assert (told, site.foreign(CHANGING), list(protection.refused)) == ([""], [topic_path("t")], [topic_path("t")])

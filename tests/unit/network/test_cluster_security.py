@@ -35,11 +35,18 @@ def test_users_and_rights_are_not_had_where_they_are_everybody_s(
 @pytest.mark.parametrize("listener", [OPEN, MUTUAL])
 def test_without_users_and_rights_a_cluster_needs_no_password(listener: Listener) -> None:
     check_nothing_is_secured(BrokerConfig(), [listener])
-    assert credentials(BrokerConfig()) is None
+    assert credentials(BrokerConfig()) == ()
 
 
 @pytest.mark.parametrize(
-    ("mode", "text", "why"), [(0o644, "u:p\n", "other users"), (0o600, "u\n", "is not USER:PASSWORD")]
+    ("mode", "text", "why"),
+    [
+        (0o644, "u:p\n", "other users"),
+        (0o600, "u\n", "its first line is not USER:PASSWORD"),
+        (0o600, "u:p\nv\n", "its second line is not USER:PASSWORD"),
+        (0o600, "u:p\nu:q\nu:r\n", "which has 3 lines; write one user, or two"),
+        (0o600, "", "is empty"),
+    ],
 )
 def test_the_password_is_read_from_a_file_that_nobody_else_reads(
     tmp_path: Path, mode: int, text: str, why: str
@@ -51,7 +58,24 @@ def test_the_password_is_read_from_a_file_that_nobody_else_reads(
         credentials(BrokerConfig({"edge.zookeeper.digest.file": str(path)}))
     path.write_text("u:p:q\n")
     path.chmod(0o600)
-    assert credentials(BrokerConfig({"edge.zookeeper.digest.file": str(path)})) == ("u", "p:q")
+    assert credentials(BrokerConfig({"edge.zookeeper.digest.file": str(path)})) == (("u", "p:q"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("u:new\nu:old\n", (("u", "new"), ("u", "old"))),
+        ("u:new\r\n\r\nv:old\r\n", (("u", "new"), ("v", "old"))),
+        ("u:new\nu:new", (("u", "new"),)),
+    ],
+)
+def test_a_second_line_is_the_other_user_while_they_change(
+    tmp_path: Path, text: str, found: tuple[tuple[str, str], ...]
+) -> None:
+    path = tmp_path / "digest"
+    path.touch(0o600)
+    path.write_bytes(text.encode())
+    assert credentials(BrokerConfig({"edge.zookeeper.digest.file": str(path)})) == found
 
 
 def test_a_broker_without_anything_to_show_is_told_the_key() -> None:
