@@ -1,4 +1,4 @@
-"""The bounds of the log lines that clients can bring about by log-ins and requests: by event and by source.
+"""The bounds of log lines that clients can bring about by connections, log-ins and requests: by event and by source.
 
 | lines of one event in a window of WINDOW_S | written |
 |---|---|
@@ -54,8 +54,15 @@ class AuditLog:
         self._timer: asyncio.TimerHandle | None = None
         self._begin = 0.0
 
+    def line(self, level: str, event: str, **fields: object) -> None:
+        """Write a line about a connection whose address and port are its `client`, or count it."""
+        self._add(level, Audited(event, fields))
+
     def add(self, audited: Audited) -> None:
         """Write the line, or count it."""
+        self._add("info", audited)
+
+    def _add(self, level: str, audited: Audited) -> None:
         if self._timer is None:
             self._begin = self._loop.time()
             self._timer = self._loop.call_later(WINDOW_S, self.end_window)
@@ -64,7 +71,7 @@ class AuditLog:
             source.summed, source.tally = source.left_out, audited.tally
         elif source.lines < LINES_MAX:
             source.lines += 1
-            log_line("info", audited.event, **audited.fields)
+            log_line(level, audited.event, **audited.fields)
         else:
             source.summed += 1
 
@@ -107,4 +114,4 @@ def source_of(fields: Mapping[str, object]) -> str:
     principal = str(fields.get("principal", ""))
     if principal and principal != "User:ANONYMOUS":
         return principal
-    return str(fields.get("host") or fields.get("client") or "")
+    return str(fields.get("host") or str(fields.get("client", "")).rpartition(":")[0])

@@ -17,7 +17,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from edge_broker.network.log_lines import LimitedLog, log_line
+from edge_broker.network.audit_log import AuditLog
+from edge_broker.network.log_lines import log_line
 from edge_broker.network.tls_transport import READ_BYTES, Refused, Step, TlsTransport
 from edge_broker.network.worker import Worker
 
@@ -52,7 +53,7 @@ class Handshakes:
         self._room = room
         self._is_short = is_short
         self.seconds = seconds
-        self._log = LimitedLog(loop.time)
+        self._log = AuditLog(loop)
         self._begun: dict[TlsTransport, tuple[str, float]] = {}
         self._ring: deque[TlsTransport] = deque()
         self._sweeping = False
@@ -116,7 +117,8 @@ class Handshakes:
         self.complete += 1
 
     def refuse(self) -> None:
-        """End all that are under way: the broker stops."""
+        """End all that are under way, and say what was only counted: the broker stops."""
+        self._log.end_window()
         for transport in list(self._begun):
             self._begun.pop(transport)
             transport.abort()

@@ -30,7 +30,6 @@ from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
 from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.connection_bound import connection_bound
 from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.log_lines import LimitedLog
 from edge_broker.network.unread import Unread
 from edge_broker.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, SYNC_GROUP
 
@@ -77,7 +76,7 @@ class Server:
         self.violations = 0
         self._dispatcher = dispatcher
         self._loop = loop
-        self._log = LimitedLog(loop.time)
+        self._log = dispatcher.audit_log
         self._halves: dict[Connection, float] = {}
         self._unread = Unread(loop.time, self._unread_for_long)
         self._ahead: dict[Share, float] = {}  # who went ahead of the bound, seen since when

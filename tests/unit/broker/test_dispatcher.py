@@ -497,8 +497,16 @@ def test_what_clients_make_the_log_say_is_limited_and_counted(capsys: pytest.Cap
     site.loop.advance(20_000)
     _taken(site, "10.0.0.1")
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == LINES_MAX + 1
-    assert f"left_out={499 - LINES_MAX}" in lines[-1]
+    assert len(lines) == LINES_MAX + 2
+    assert f"audit-summed of=connection-refused source=10.0.0.1 left_out={499 - LINES_MAX} " in lines[-2]
+
+
+def test_refused_connections_of_one_address_hide_none_of_another(capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site({"max.connections": 2})
+    for _ in range(3 * LINES_MAX):
+        _taken(site, "10.0.0.1")
+    _taken(site, "10.0.0.2")
+    assert "client=10.0.0.2:" in capsys.readouterr().err
 
 
 # requests and answers that are large
