@@ -4,6 +4,7 @@
 |---|---|
 | a value of a log line, a name within a sentence | `name_text` |
 | a name that a sentence always shows in quotes | `quoted` |
+| a word of a command that a person is advised to run | `shell_word` |
 | a value of a metric's label | `label_text` |
 | a whole sentence or page whose names are not marked | `printable` |
 
@@ -37,6 +38,27 @@ def label_text(value: object) -> str:
     """
     text = str(value)
     return text if text.isprintable() and not text.startswith('"') else quoted(text)
+
+
+def shell_word(text: object) -> str:
+    r"""Return one word of a shell command, as it is where the shell takes it so, else quoted.
+
+    Unprintable characters become the escapes of `$'…'`, which bash and zsh read, and bytes that are no UTF-8 likewise.
+    """
+    import shlex  # noqa: PLC0415 - every command imports this module, and few advise one
+
+    word = str(text)
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_in_dollar_quotes, word)) + "'"
+
+
+def _in_dollar_quotes(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
 def quoted(text: str) -> str:

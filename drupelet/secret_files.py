@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError, reason
+from drupelet.printable import shell_word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +53,8 @@ def check_status(status: os.stat_result, path: str | Path, named: str) -> None:
     mode = status.st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
-    if mode & _NOT_ALLOWED:
-        raise ConfigurationError(f"{named} is {path}, which other users of this host may use: chmod g-w,o= {path}.")
+    if said := exposure(status, path):
+        raise ConfigurationError(f"{named} is {path}, which {said}.")
     _check_owner(status, path, named)
 
 
@@ -65,7 +66,8 @@ def check_unchangeable(status: os.stat_result, path: str | Path, named: str) -> 
     if not stat.S_ISREG(status.st_mode):
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigurationError(f"{named} is {path}, which other users of this host may change: chmod go-w {path}.")
+        remedy = f"`chmod go-w {shell_word(os.path.abspath(path))}`"
+        raise ConfigurationError(f"{named} is {path}, which other users of this host may change: {remedy}.")
     _check_owner(status, path, named)
 
 
@@ -73,8 +75,18 @@ def _check_owner(status: os.stat_result, path: str | Path, named: str) -> None:
     if status.st_uid not in _owners():
         raise ConfigurationError(
             f"{named} is {path}, which belongs to another user (uid {status.st_uid}), who may change it: "
-            f"chown it to the service's user, or to root."
+            "chown it to the service's user, or to root."
         )
+
+
+def exposure(status: os.stat_result, path: str | Path) -> str:
+    """Return how other users of this host may use a secret file, with the command that ends it; empty: they may not.
+
+    Its owner does not count, as the file may belong to another service.
+    """
+    if not status.st_mode & _NOT_ALLOWED:
+        return ""
+    return f"other users of this host may use: `chmod g-w,o= {shell_word(os.path.abspath(path))}`"
 
 
 def _owners() -> set[int]:

@@ -23,6 +23,7 @@ from drupelet.certificate_ends import CertificateEnds
 from drupelet.errors import ConfigurationError, reason
 from drupelet.http import Pages
 from drupelet.log_tree import Log
+from drupelet.printable import shell_word
 from drupelet.systemd import Notifier, alive
 from drupelet.watches import health_text, unknown_text
 from gateway import notices, state
@@ -290,7 +291,7 @@ def _tell_forgotten_session(config: GatewayConfig) -> None:
 
     client_id = forgotten_session(config.state_dir)
     if client_id is not None:
-        remedy = f"put [mqtt] back to read it, or drop it: mosquitto_sub -i {client_id} -t x -E"
+        remedy = f"put [mqtt] back to read it, or drop it: `mosquitto_sub -i {shell_word(client_id)} -t x -E`"
         _log.warning("session_left_behind", client_id=client_id, reason="[mqtt] is no more in the file", remedy=remedy)
 
 

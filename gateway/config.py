@@ -19,6 +19,7 @@ from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
 from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
 from drupelet.ledger import LEDGER_TOPIC
 from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
+from drupelet.secret_files import check_private
 from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
 from gateway.time_settings import time_settings
 from gateway.timestamps import TIME_UNITS
@@ -334,6 +335,9 @@ def _mqtt(table: Table) -> MqttConfig:
     _check_certificate(table)
     for key in ("password_file", "ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
         _check_there(table, key, getattr(config, key))
+    for key, path in (("password_file", config.password_file), ("ssl_key_file", config.ssl_key_file)):
+        if path is not None:
+            check_private(path, f"{table.file}: mqtt.{key}")
     return config
 
 

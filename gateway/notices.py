@@ -14,7 +14,8 @@ from pathlib import Path
 
 from drupelet.addresses import host_and_port, is_loopback
 from drupelet.errors import reason
-from drupelet.printable import name_text
+from drupelet.printable import name_text, shell_word
+from drupelet.secret_files import exposure
 from gateway.config import FileConfig, GatewayConfig, JournalConfig, MosquittoConfig
 from gateway.sources.links import irregular_kind, rule_for
 from gateway.sources.matches import CANDIDATES_MAX, find_matches
@@ -133,7 +134,7 @@ def persistence_trouble(config: MosquittoConfig) -> str | None:
         return f"mosquitto.user {user} is no user of this host: install mosquitto, or name another"
     if _may_write(status, entry):
         return None
-    return f"{name} cannot be written by {user}: chown {user} {directory}; {loss}"
+    return f"{name} cannot be written by {user}: `chown {shell_word(user)} {shell_word(directory)}`; {loss}"
 
 
 def _open_ports(config: GatewayConfig) -> Iterator[str]:
@@ -154,18 +155,15 @@ def _open_ports(config: GatewayConfig) -> Iterator[str]:
 
 
 def _open_files(config: GatewayConfig) -> Iterator[str]:
-    for name, table in (("mqtt", config.mqtt), ("mosquitto", config.mosquitto)):
-        for key in ("password_file", "ssl_key_file"):
-            path = getattr(table, key, None)
-            if path is not None and _all_may_read(path):
-                yield f"{name}.{key} {path} can be read by every user of this host: chmod 640 {path}."
-
-
-def _all_may_read(path: Path) -> bool:
-    try:
-        return bool(path.stat().st_mode & stat.S_IROTH)
-    except OSError:
-        return False
+    """mosquitto's own files; those of the gateway are refused (`config`)."""
+    settings = config.mosquitto
+    for key, path in (("password_file", settings.password_file), ("ssl_key_file", settings.ssl_key_file)):
+        try:
+            said = "" if path is None else exposure(path.stat(), path)
+        except OSError:  # it is not there, or in a directory that only mosquitto may enter
+            continue
+        if said:
+            yield f"mosquitto.{key} is {path}, which {said}."
 
 
 def _is_there(path: Path) -> bool:

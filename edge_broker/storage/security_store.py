@@ -23,11 +23,13 @@ Lives here: that file. Must never come in: who may log in or do what, clocks, wa
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from drupelet.printable import shell_word
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author, Event, change_events
@@ -54,7 +56,7 @@ VERSION_OF_COPY = 2
 ASIDE_MAX = 100
 LOCK_TRIES = 100
 MARK_BYTES = 8
-_WRITABLE = "see that what stands in it is yours, or restore it from a copy, then chmod 600"
+_WRITABLE = "see that what stands in it is yours, or restore it from a copy, then"
 _READABLE = ", and give the users new passwords if somebody may have read it, as weak ones can be guessed from it"
 _MADE = b"there is a file named security beside this one; without it nobody gets in\n"
 
@@ -282,6 +284,9 @@ class SecurityStore:
             write_all(self._lock, _MADE, 0)
             self._lock.datasync()
 
+    def _make_private(self) -> str:
+        return f"`chmod 600 {shell_word(os.path.abspath(self._path))}`"
+
     def _read(self) -> tuple[str, SecurityState]:
         """What names the file, and what it says, which is on the disk."""
         seen = ""
@@ -289,12 +294,12 @@ class SecurityStore:
             seen = self._identity()
             mode = self._fs.mode(self._path)
             if mode & (stat.S_IWGRP | stat.S_IWOTH):
-                return seen, SecurityState(damage=f"others may write {self._path}: {_WRITABLE} {self._path}")
+                return seen, SecurityState(damage=f"others may write {self._path}: {_WRITABLE} {self._make_private()}")
             data = read_whole(self._fs, self._path)
             self._fs.sync_directory(self._data_dir)  # who replaced it may have been killed before that
             state = decode(checked_body(self._path, data, NAME, VERSION_OF_COPY))
             if mode & (stat.S_IRGRP | stat.S_IROTH):
-                state = state._replace(exposed=f"others may read {self._path}: chmod 600 {self._path}{_READABLE}")
+                state = state._replace(exposed=f"others may read {self._path}: {self._make_private()}{_READABLE}")
             return seen, state
         except FileNotFoundError:
             return seen, SecurityState(damage=self._missing())

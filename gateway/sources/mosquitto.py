@@ -32,6 +32,7 @@ from typing import Any
 
 from drupelet.errors import reason
 from drupelet.log_tree import Log
+from drupelet.printable import shell_word
 from gateway import state
 from gateway.metrics import Metrics
 from gateway.publisher import Publisher
@@ -219,7 +220,7 @@ class MosquittoWatch:
             return "mosquitto has lost our session and its queue: it restarted without its file, or could not write it"
         return (
             f"mqtt.client_id was changed: the queue of {client_id} stays in mosquitto. Take the old id back to read it,"
-            f" or drop it: mosquitto_sub -i {client_id} -t x -E"
+            f" or drop it: `mosquitto_sub -i {shell_word(client_id)} -t x -E`"
         )
 
     def _uptime(self, uptime_s: int) -> None:

@@ -35,6 +35,7 @@ from drupelet.backoff import Backoff
 from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.log_tree import Log
+from drupelet.secret_files import first_line
 from drupelet.watches import Watch
 from gateway import dead_letters
 from gateway.config import MqttConfig
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 SESSION_NEVER_EXPIRES = 0xFFFFFFFF
 PACKETS_PER_TURN = 20
 CONNECT_TIMEOUT_S = 10.0
-PASSWORD_BYTES_MAX = 4_096
 SYS_ANSWER_S = 10.0
 SYS_RETRY_S = 600.0  # until $SYS is subscribed to again where mosquitto hangs up on that
 _log = Log("gateway.mqtt")
@@ -583,11 +583,8 @@ def _is_decrypted(sock: socket.socket | None) -> bool:
 
 
 def read_password(config: MqttConfig) -> str | None:
-    """Return the first line of the password file; raises ConfigurationError when it cannot be read."""
-    if config.password_file is None:
-        return None
-    try:
-        with config.password_file.open(encoding="utf-8") as file:
-            return file.read(PASSWORD_BYTES_MAX).split("\n", 1)[0]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"mqtt.password_file {config.password_file} cannot be read: {error}.") from error
+    """Return the first line of the password file.
+
+    ConfigurationError when it cannot be read, is empty, or may be used by other users of this host.
+    """
+    return None if config.password_file is None else first_line(config.password_file, "mqtt.password_file")

@@ -118,6 +118,7 @@ def test_each_wrong_thing_is_a_sentence(site, authority, edge, tmp_path):
     other = Authority(tmp_path / "other", "other")
     good = site.config_path.read_text()
     (tmp_path / "wrong").write_text("nope\n")
+    (tmp_path / "wrong").chmod(0o600)
     closed = free_port()
     mistakes = [
         (str(authority.certificate), str(other.certificate), "has a certificate of an unknown CA: name that CA in"),

@@ -143,10 +143,20 @@ def test_a_configuration_that_has_a_secret_is_private(
     assert main(["serve", "--data-dir", str(tmp_path / "data"), "--config", file]) == 2
     for line in capsys.readouterr().err.splitlines():
         assert "--config, which has ssl.key.password" in line
-        assert line.endswith(f"chmod g-w,o= {file}.")
+        assert line.endswith(f"chmod g-w,o= {file}`.")
         assert "opensesame" not in line
     os.chmod(file, 0o640)
     assert check("--config", file, "--strict") == 0
+
+
+def test_the_target_of_a_linked_configuration_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = '"listeners" = "PLAINTEXT://127.0.0.1:0"\n"ssl.key.password" = "opensesame"\n'
+    file, link = written(tmp_path, keys), tmp_path / "a link.toml"
+    link.symlink_to(file)
+    for mode, status in ((0o644, 2), (0o640, 0)):
+        os.chmod(file, mode)
+        assert check("--config", str(link), "--strict") == status
+    assert f"`chmod g-w,o= '{link}'`" in capsys.readouterr().err
 
 
 def test_a_configuration_without_a_secret_may_be_read_by_all(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_file_that_others_may_read_is_told_until_it_is_the_owner_s_again(capsy
         assert "a" in looked(site).users
         looked(site)
         (said,) = health_notes(site.broker)
-        assert said.startswith(f"others may read /data/{NAME}: chmod 600 /data/{NAME}, and give the users new")
+        assert said.startswith(f"others may read /data/{NAME}: `chmod 600 /data/{NAME}`, and give the users new")
         assert health_problem(site.broker) is None
         assert capsys.readouterr().err.count("others may read") == 1
         mend()

@@ -77,7 +77,7 @@ def test_who_listens_reads_a_plain_password_alone(folder: Path) -> None:
         ({"security_protocol": "SSL", "ssl_key_file": "key"}, "at.ssl_cert_file is missing: at.ssl_key_file needs it"),
         (
             {"security_protocol": "SSL", "ssl_cert_file": "cert", "ssl_key_file": "open"},
-            "open, which other users of this host may use: chmod g-w,o=",
+            "open, which other users of this host may use: `chmod g-w,o=",
         ),
         ({"security_protocol": "SASL_SSL"}, "FILE: at.sasl_username is missing: at.security_protocol needs it"),
         ({"security_protocol": "SASL_SSL", "sasl_username": "u"}, "FILE: at.sasl_password_file is missing"),

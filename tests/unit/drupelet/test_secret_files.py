@@ -28,7 +28,7 @@ def test_the_first_line_is_the_secret(tmp_path: Path, content: bytes, mode: int)
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o601])
 def test_what_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(ConfigurationError, match=r"key is .*, which other users of this host may use: chmod g-w,o="):
+    with pytest.raises(ConfigurationError, match=r"key is .*, which other users of this host may use: `chmod g-w,o="):
         first_line(written(tmp_path / "s", b"secret", mode), "key")
 
 

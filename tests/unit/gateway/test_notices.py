@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from drupelet.errors import ConfigurationError
 from gateway import cli, connect, notices
 from gateway.config import GatewayConfig, parse_config
+from gateway.sources.mqtt import read_password
 from tests.support.ports import free_port
 
 TOLD = "kafka sends its password to far in clear text: set kafka.security_protocol to SASL_SSL."
@@ -84,15 +86,46 @@ def test_doors_on_loopback_or_with_tls_and_a_password_are_not(tmp_path: Path) ->
 
 
 def test_secrets_that_all_may_read_are_told(tmp_path: Path) -> None:
-    for name, mode in (("secret", 0o644), ("key", 0o604), ("cert", 0o644), ("passwd", 0o640)):
+    """mosquitto's; a link's target counts. Those of the gateway itself are refused."""
+    for name, mode in (("secret", 0o644), ("key", 0o604), ("cert", 0o644)):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(mode)
-    text = '[mqtt]\nusername = "u"\npassword_file = "secret"\nssl_cert_file = "cert"\nssl_key_file = "key"\n' + ROUTE
-    told = notices.security(config(tmp_path, text + '[mosquitto]\npassword_file = "passwd"\n'))
-    assert told == [
-        f"mqtt.password_file {tmp_path}/secret can be read by every user of this host: chmod 640 {tmp_path}/secret.",
-        f"mqtt.ssl_key_file {tmp_path}/key can be read by every user of this host: chmod 640 {tmp_path}/key.",
+    (tmp_path / "passwd").symlink_to(tmp_path / "secret")
+    text = '[mosquitto]\npassword_file = "passwd"\nssl_cert_file = "cert"\nssl_key_file = "key"\n'
+    remedy = f"which other users of this host may use: `chmod g-w,o= {tmp_path}"
+    assert notices.security(config(tmp_path, "[board]\n" + text)) == [
+        f"mosquitto.password_file is {tmp_path}/passwd, {remedy}/passwd`.",
+        f"mosquitto.ssl_key_file is {tmp_path}/key, {remedy}/key`.",
     ]
+    (tmp_path / "secret").chmod(0o640)
+    (tmp_path / "key").chmod(0o600)
+    assert notices.security(config(tmp_path, "[board]\n" + text)) == []
+
+
+@pytest.mark.parametrize("key", ["password_file", "ssl_key_file"])
+def test_a_secret_of_the_gateway_that_others_may_use_is_refused_also_behind_a_link(tmp_path: Path, key: str) -> None:
+    (tmp_path / "target").write_text("secret\n")
+    (tmp_path / "cert").touch()
+    (tmp_path / "link").symlink_to("target")
+    more = 'username = "u"\n' if key == "password_file" else 'ssl_cert_file = "cert"\n'
+    text = f'[mqtt]\n{key} = "link"\n{more}{ROUTE}'
+    for mode in (0o644, 0o620):
+        (tmp_path / "target").chmod(mode)
+        with pytest.raises(ConfigurationError, match=f"mqtt.{key} is .*/link, which other users of this host may use"):
+            config(tmp_path, text)
+    (tmp_path / "target").chmod(0o640)
+    assert config(tmp_path, text).mqtt is not None
+
+
+def test_a_password_that_others_may_use_later_goes_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text("secret\nsecond line\n")
+    (tmp_path / "pw").chmod(0o600)
+    mqtt = config(tmp_path, f'[mqtt]\npassword_file = "pw"\nusername = "u"\n{ROUTE}').mqtt
+    assert mqtt is not None
+    assert read_password(mqtt) == "secret"
+    (tmp_path / "pw").chmod(0o604)
+    with pytest.raises(ConfigurationError, match=r"mqtt\.password_file is .*/pw, which other users of"):
+        read_password(mqtt)
 
 
 def test_what_mosquitto_will_not_find_is_told_where_the_file_configures_it(tmp_path: Path) -> None:
@@ -110,7 +143,7 @@ def test_a_directory_that_mosquitto_cannot_write_is_told(tmp_path: Path) -> None
     (tmp_path / "db").mkdir(mode=0o755)
     (tmp_path / "file").touch()
     settings = config(tmp_path, '[board]\n[mosquitto]\npersistence_dir = "db"\nuser = "nobody"\n').mosquitto
-    assert f"{tmp_path}/db cannot be written by nobody: chown nobody" in str(notices.persistence_trouble(settings))
+    assert f"{tmp_path}/db cannot be written by nobody: `chown nobody" in str(notices.persistence_trouble(settings))
     os.chmod(tmp_path / "db", 0o777)
     assert notices.persistence_trouble(settings) is None
     text = '[board]\n[mosquitto]\npersistence_dir = "file"\nuser = "no-such-user"\n'

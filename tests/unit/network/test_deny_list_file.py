@@ -73,7 +73,7 @@ REFUSED = [
     (unreadable, "line 2 is 'ann': write serial=HEX"),
     (half, "line 1 has no end; write it whole"),
     (large, f"has more than {BYTES_MAX} bytes"),
-    (changeable, "which other users of this host may change: chmod go-w "),
+    (changeable, "which other users of this host may change: `chmod go-w "),
     (missing, "which cannot be read: no such file"),
     (directory, "which is no file: name the file"),
     (pipe, "which is no file: name the file"),

@@ -265,7 +265,7 @@ def test_an_encrypted_key_needs_its_password(files: Files) -> None:
 
 def test_a_key_that_everybody_may_read_is_refused(files: Files) -> None:
     files.broker.chmod(0o644)
-    assert refused(of(files)).endswith(f"which other users of this host may use: chmod g-w,o= {files.broker}.")
+    assert refused(of(files)).endswith(f"which other users of this host may use: `chmod g-w,o= {files.broker}`.")
 
 
 def test_what_is_missing_or_no_certificate_is_named(files: Files) -> None:
