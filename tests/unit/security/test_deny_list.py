@@ -25,7 +25,7 @@ def test_each_line_denies_what_it_names_and_nothing_else() -> None:
     assert found.denial(["User:ANONYMOUS", "User:CN=pump-7"]).startswith("line 5 ")
     assert found.denial([], [CertificateId(0x5F3A09, OTHER)]).startswith("line 2 ")
     assert found.denial([], [CertificateId(1, OURS), CertificateId(0x0A, OURS)]).endswith("of serial=A")
-    for name in ("User:an", "User:Ann", "User:ann ", "ann", "User:"):
+    for name in ("User:an", "User:Ann", "User:ann~2", "User:ann ", "ann", "User:"):
         assert not found.denial([name])
     for certificate_id in (CertificateId(0x0A, OTHER), CertificateId(0x5F3A, OURS), CertificateId(0, OURS)):
         assert not found.denial([], [certificate_id])
