@@ -36,7 +36,7 @@ from edge_broker.broker.ledger_entries import LedgerEntries
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.election import is_offline, may_take_over
 from edge_broker.cluster.image import DeletedTopic
-from edge_broker.cluster.log import NoLog, last_epoch
+from edge_broker.cluster.log import NEWEST_EPOCH, NoLog, epoch_end, last_epoch
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition import LEADS, Partition
 from edge_broker.cluster.placement import Replicas
@@ -322,12 +322,15 @@ class Cluster:
         found = self.member.partitions.get(partition)
         return cast("Replica", found.log) if found is not None and not isinstance(found.log, NoLog) else None
 
-    def log_end(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The epoch of the last record here, and the log's end; None: no replica of it is open here. Refusal."""
+    def log_end(self, topic: str, partition: int, epoch: int = NEWEST_EPOCH) -> tuple[int, int] | None:
+        """The epoch of the last record here, and the log's end; None: no replica of it is open here. Refusal.
+
+        Of another `epoch`: the greatest known one not above it, and where that ended.
+        """
         found = self.member.partitions.get(PartitionId(topic, partition))
         if found is not None and not found.log.online:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{partition} is offline here")
-        return None if found is None else (last_epoch(found.log), found.log.log_end_offset)
+        return None if found is None else epoch_end(found.log, epoch)
 
     def end_here(self, topic: str, partition: int) -> tuple[int, int]:
         """The end of what counts as replicated in this broker's replica, and its log's last epoch; Refusal."""

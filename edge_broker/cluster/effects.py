@@ -167,10 +167,14 @@ class OwnUp(NamedTuple):
 
 
 class Reopen(NamedTuple):
-    """Try to open a log that is offline; one that is missing is made `anew`, as nobody counts on it any more."""
+    """Try to open a log that is offline; one that is missing is made `anew`, as nobody counts on it any more.
+
+    The leader has, up to `kept_until`, what this replica led and its disk has not confirmed; 0: not as far as is known.
+    """
 
     partition: PartitionId
     anew: bool
+    kept_until: int = 0
 
 
 class RemoveFront(NamedTuple):

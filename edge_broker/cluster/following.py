@@ -33,11 +33,10 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from edge_broker.cluster.effects import CutDamage, Lost, PassOver, StartAnew, Truncate
-from edge_broker.cluster.log import ReplicaLog, last_epoch
+from edge_broker.cluster.log import NEWEST_EPOCH, ReplicaLog, last_epoch
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 
-NEWEST_EPOCH = (1 << 31) - 1
 REMOVAL_RETRY_MS = 1_000.0
 KEPT_OUT_MS = 1_000.0  # between fetches of one that keeps out: they are answered at once
 

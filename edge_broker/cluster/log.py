@@ -9,6 +9,9 @@ from typing import Protocol
 
 from edge_broker.storage.epochs import NONE, LeaderEpochs
 
+NEWEST_EPOCH = (1 << 31) - 1
+"""In place of an epoch: the newest of a log."""
+
 
 class ReplicaLog(Protocol):
     """A log as others see it."""
@@ -27,6 +30,10 @@ class ReplicaLog(Protocol):
 
     def may_lack(self, epoch: int) -> bool:
         """Whether a power cut may have taken what it had acknowledged under a registration."""
+
+    @property
+    def unconfirmed_epoch(self) -> int:
+        """The epoch in which this replica led and appended what its disk has not confirmed; NONE: nothing is so."""
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -62,6 +69,7 @@ class NoLog:
     __slots__ = ("epochs",)
     log_start_offset = log_end_offset = acknowledged_offset = 0
     online = missing = damaged = full = busy = False
+    unconfirmed_epoch = NONE
 
     def __init__(self) -> None:
         self.epochs = LeaderEpochs()
@@ -80,3 +88,10 @@ def last_epoch(log: ReplicaLog) -> int:
     if log.log_end_offset == log.log_start_offset:
         return NONE
     return log.epochs.at(log.log_end_offset - 1)
+
+
+def epoch_end(log: ReplicaLog, epoch: int) -> tuple[int, int]:
+    """Return the greatest known epoch not above this one, and where it ended; of NEWEST_EPOCH the last record's."""
+    if epoch == NEWEST_EPOCH:
+        return last_epoch(log), log.log_end_offset
+    return log.epochs.end(epoch, NEWEST_EPOCH, log.log_end_offset)

@@ -4,7 +4,7 @@
 |---|---|
 | ReplicaFetch | Fetch 17 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory`, `synced_end` and `keeps_out` are tagged fields of ours |
 | ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records; `lost` is a tagged field of ours |
-| AskEnd, TellEnd | OffsetForLeaderEpoch of the epoch of now, on the inter-broker listener; KAFKA_STORAGE_ERROR: the log is offline |
+| AskEnd, TellEnd | OffsetForLeaderEpoch on the inter-broker listener, of NEWEST_EPOCH for the log's end; KAFKA_STORAGE_ERROR: the log is offline |
 | HandOver | ElectLeaders (preferred), sent on to the leader |
 | ForwardEntries | Produce 12 of acks=all, to `__edge_ledger`; `forwarder` is a tagged field of ours |
 | EntriesTaken | its answer |
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from edge_broker.cluster.log import NEWEST_EPOCH
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode
 
@@ -75,15 +76,23 @@ class HandOver(NamedTuple):
 
 
 class AskEnd(NamedTuple):
-    """Before an unclean election: how much do you have? `version` is the state's, so that old answers are known."""
+    """How much do you have? `version` is the state's, so that old answers are known.
+
+    NEWEST_EPOCH asks for the log's end, before an unclean election; another epoch asks where that ended.
+    """
 
     partition: PartitionId
     version: int
     asks: int
+    epoch: int = NEWEST_EPOCH
 
 
 class TellEnd(NamedTuple):
-    """So much; of a log that is not `online` it counts for nothing."""
+    """So much; of a log that is not `online` it counts for nothing.
+
+    `epoch` is the one that was asked for. Where it is not NEWEST_EPOCH `last_epoch` is the greatest known epoch not
+    above it, and `end_offset` is its end; a release that knows no such question answers with the log's.
+    """
 
     partition: PartitionId
     version: int
@@ -91,6 +100,7 @@ class TellEnd(NamedTuple):
     last_epoch: int
     end_offset: int
     online: bool = True
+    epoch: int = NEWEST_EPOCH
 
 
 class ForwardEntries(NamedTuple):

@@ -56,7 +56,7 @@ from edge_broker.cluster.election import LogEnds, Registrations
 from edge_broker.cluster.following import KEPT_OUT_MS, Cut, Cutting, Following, Step, keeps_out, lost_by, truncation_end
 from edge_broker.cluster.in_sync import changed, high_watermark
 from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_removed
-from edge_broker.cluster.log import ReplicaLog, last_epoch
+from edge_broker.cluster.log import NEWEST_EPOCH, ReplicaLog, epoch_end, last_epoch
 from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.repair import steps_back, without_damaged
 from edge_broker.cluster.room import full_followers, has_kept_room, has_room, others_with_room, room_offset
@@ -176,6 +176,8 @@ class Partition:
         self._owns_up = False
         self._reopens = False
         self._reopen_due_ms: float | None = None  # None: its log is online, as far as was seen
+        self._kept_until: int | None = None  # as of Reopen, once the leader has said so
+        self._ask_due_ms = 0.0
         self._counted_epoch = NONE  # the last one in which a fetch of this log may have been counted
         self._write = StateWrite(partition, topic.topic_id, ask, self._settled)
         self._refused_until_ms = 0.0
@@ -571,15 +573,17 @@ class Partition:
 
     def end_told(self, told: TellEnd) -> None:
         """Another replica has so much."""
-        if self._unclean is not None and told.version == self._unclean.version:
+        if told.epoch != NEWEST_EPOCH:
+            self._kept_told(told)
+        elif self._unclean is not None and told.version == self._unclean.version:
             self._unclean.ends[told.tells] = LogEnds(told.last_epoch, told.end_offset) if told.online else None
             self.reconcile()
 
     def tell_end(self, asked: AskEnd) -> None:
         """Say how much is here."""
         me = self._around.identity.broker
-        end = (last_epoch(self.log), self.log.log_end_offset)
-        told = TellEnd(self.partition, asked.version, me, *end, online=self.log.online)
+        end = epoch_end(self.log, asked.epoch)
+        told = TellEnd(self.partition, asked.version, me, *end, online=self.log.online, epoch=asked.epoch)
         self._around.out(Send(asked.asks, told))
 
     # following
@@ -719,20 +723,44 @@ class Partition:
         """Try a log again, others having been told; one that is missing was to be in the set for what is gone."""
         state, around, missing = self.state, self._around, self.log.missing
         if self.log.online:
-            self._reopen_due_ms = None
+            self._reopen_due_ms = self._kept_until = None
         elif self._reopen_due_ms is None:
             self._reopen_due_ms = around.now_ms + (0.0 if missing else around.settings.reopen_ms)
         elif state is not None and not self._reopens and around.now_ms >= self._reopen_due_ms:
             named = state.entry(around.identity.broker) is not None
-            if not (missing and (named or self._write.busy)):
+            if not (missing and (named or self._write.busy)) and not self._awaits_kept(state, self._reopen_due_ms):
                 self._reopens = True
-                around.out(Reopen(self.partition, missing))
+                around.out(Reopen(self.partition, missing, self._kept_until or 0))
+
+    def _awaits_kept(self, state: PartitionState, due_ms: float) -> bool:
+        """Ask the leader what it has of what this replica led unconfirmed; False: it was told, or cannot be.
+
+        Without an answer all of that counts as lost, as no in-sync replica is known to have it.
+        """
+        around, epoch = self._around, self.log.unconfirmed_epoch
+        me, settings = around.identity.broker, around.settings
+        if epoch == NONE or self._kept_until is not None or all(each.broker == me for each in state.in_sync):
+            return False
+        if around.now_ms > due_ms + settings.reopen_ms:
+            return False
+        led = state.leader != me and not around.is_gone(state.entry(state.leader))
+        if led and around.now_ms >= self._ask_due_ms:
+            self._ask_due_ms = around.now_ms + settings.fetch_timeout_ms
+            around.out(Send(state.leader, AskEnd(self.partition, self.version, me, epoch)))
+        return True
+
+    def _kept_told(self, told: TellEnd) -> None:
+        """The leader has of an epoch what is before its end there; what it began later says nothing of that epoch."""
+        asked = told.online and told.epoch == self.log.unconfirmed_epoch and self.state is not None
+        if asked and self.state is not None and told.tells == self.state.leader and self._kept_until is None:
+            self._kept_until = told.end_offset if told.last_epoch == told.epoch else 0
+            self._reopen_if_due()
 
     def reopened(self) -> None:
         """The log is online again, or could not be opened yet."""
         self._reopens = False
         if self.log.online:
-            self._reopen_due_ms = None
+            self._reopen_due_ms = self._kept_until = None
             self.truncated()  # nothing of what was under way is; it ends elsewhere, perhaps
         else:
             self._reopen_due_ms = self._around.now_ms + self._around.settings.reopen_ms

@@ -97,7 +97,7 @@ def _log(
 def _of_replica(
     broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition, answer: EpochEndOffset
 ) -> EpochEndOffset:
-    """How much is here, for another broker that would be elected though it may lack something."""
+    """How much is here, for a broker that would be elected though it may lack something, or that lost what it led."""
     from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
 
     cluster = broker.cluster
@@ -105,7 +105,7 @@ def _of_replica(
         answer.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return answer
     try:
-        end = cluster.log_end(topic, wanted.partition)
+        end = cluster.log_end(topic, wanted.partition, wanted.leader_epoch)
     except Refusal as refusal:
         answer.error_code = refusal.code
         return answer

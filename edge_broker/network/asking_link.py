@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from edge_broker.cluster.following import NEWEST_EPOCH
 from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, Message, TellEnd
 from edge_broker.errors import ErrorCode, known_error
 from edge_broker.handlers.elect_leaders import PREFERRED
@@ -98,17 +97,18 @@ class AskingLink(BrokerLink):
     def _ask_end(self, question: AskEnd) -> None:
         partition = question.partition
         wanted = OffsetForLeaderPartition(
-            partition=partition.partition, current_leader_epoch=ANY_EPOCH, leader_epoch=NEWEST_EPOCH
+            partition=partition.partition, current_leader_epoch=ANY_EPOCH, leader_epoch=question.epoch
         )
         topic = OffsetForLeaderTopic(topic=partition.topic, partitions=[wanted])
 
-        def told(answer: OffsetForLeaderEpochResponse) -> None:
+        def answered(answer: OffsetForLeaderEpochResponse) -> None:
             for found in (each for topic in answer.topics for each in topic.partitions):
                 if found.error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
                     end, online = (found.leader_epoch, found.end_offset), found.error_code == ErrorCode.NONE
-                    self._owner.told(TellEnd(partition, question.version, self.to, *end, online=online))
+                    told = TellEnd(partition, question.version, self.to, *end, online=online, epoch=question.epoch)
+                    self._owner.told(told)
 
-        self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), told)
+        self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), answered)
 
     def _forward(self, entries: ForwardEntries) -> None:
         """Forward entries of the journal; of a lost answer is told that nobody knows."""

@@ -651,7 +651,7 @@ class Replicas:
 
     def reopen(self, wish: Reopen) -> None:
         """As the table says; that it cannot be done yet is said each time, which is not often."""
-        partition, anew = wish
+        partition, anew, kept_until = wish
         replica, known = self.replica(partition), self._member.partitions.get(partition)
 
         def over() -> None:
@@ -682,7 +682,8 @@ class Replicas:
             over()
             return Reply(None)
 
-        work = partial(reopen, self._broker.store, log, self._broker.time.now(), led_from=replica.led_from, anew=anew)
+        opens = partial(reopen, self._broker.store, log, self._broker.time.now(), anew=anew, kept_until=kept_until)
+        work = partial(opens, led_from=replica.led_from)
         works = Do(faulted(log.directory, work), opened, refused)
         self._broker.effects.start(behind("disk", behind("writer", works)))
 

@@ -3,7 +3,7 @@
 | the log | what is opened |
 |---|---|
 | failed while it was open | what the disk had confirmed: of the rest nothing is known for certain (bring_online.py) |
-| the same, and it had led since its last fetch | the same; what is behind that is in the ledger first (`sync_failed`) |
+| the same, and it led since its last fetch | the same; what the leader lacks is in the ledger first (`sync_failed`) |
 | failed amid a truncation that was decided | that is carried out (truncation.py) |
 | was never opened | what lies there, as the next start would |
 | the same, as its directory or all segments are missing | an empty log, once nobody counts on this replica any more |
@@ -43,12 +43,14 @@ class Reopened(NamedTuple):
 
 
 @runs_in("files")
-def reopen(store: LogStore, log: PartitionLog, now: Now, *, led_from: int | None, anew: bool) -> Reopened:
+def reopen(
+    store: LogStore, log: PartitionLog, now: Now, *, led_from: int | None, anew: bool, kept_until: int = 0
+) -> Reopened:
     """Open an offline log of a replica again, of which nothing else is under way.
 
-    `led_from`: where its own appends as a leader began, since when it has fetched nothing. `anew`: nobody counts on it,
-    so one that is missing may be made. StorageFault, Refusal: the disk or the ledger still refuses, and the log stays
-    as it is.
+    `led_from`: where its own appends as a leader began, since when it has fetched nothing; `kept_until`: up to where
+    another leader has them. `anew`: nobody counts on it, so one that is missing may be made. StorageFault, Refusal: the
+    disk or the ledger still refuses, and the log stays as it is.
     """
     topic = store.kept_topic_of(log)
     try:
@@ -56,12 +58,12 @@ def reopen(store: LogStore, log: PartitionLog, now: Now, *, led_from: int | None
             return Reopened(
                 store.make_anew(topic, log), [f"{log.directory}: an empty log, in place of the missing one"]
             )
-        return _opened(store, topic, log, now, led_from)
+        return _opened(store, topic, log, now, None if led_from is None else max(led_from, kept_until))
     except OSError as error:
         raise fault_of(error, log.directory, 0) from error
 
 
-def _opened(store: LogStore, topic: Topic, log: PartitionLog, now: Now, led_from: int | None) -> Reopened:
+def _opened(store: LogStore, topic: Topic, log: PartitionLog, now: Now, lost_from: int | None) -> Reopened:
     notes: list[str] = []
     end = store.stored_end(topic, log)
     if log.may_come_online:
@@ -70,7 +72,7 @@ def _opened(store: LogStore, topic: Topic, log: PartitionLog, now: Now, led_from
         segment, position, offset, _ = log.synced
         end = Position(log.log_start_offset, segment.base_offset, position, offset)
         if not log.files.fs.exists(f"{log.directory}/{TRUNCATION}"):
-            _enter(log, led_from)
+            _enter(log, lost_from)
             cut_off(log.files.fs.open(segment.path), position)
     fresh = store.reopen(topic, log, end, now, notes)
     if fresh.fault is not None:
@@ -78,10 +80,10 @@ def _opened(store: LogStore, topic: Topic, log: PartitionLog, now: Now, led_from
     return Reopened(fresh, notes)
 
 
-def _enter(log: PartitionLog, led_from: int | None) -> None:
+def _enter(log: PartitionLog, lost_from: int | None) -> None:
     """What was answered at acks=1, and no disk may have. What a ledger loses is told again by who lost it."""
     end_offset = log.log_end_offset
-    first_offset = end_offset if led_from is None else max(log.synced.offset, led_from)
+    first_offset = end_offset if lost_from is None else max(log.synced.offset, lost_from)
     if first_offset < end_offset and log.topic not in LEDGERS:
         where = (log.topic, log.topic_id, log.partition, first_offset, end_offset)
         log.ledger.write([Loss("sync_failed", *where, None, None, leader_epoch=log.leader_epoch)])

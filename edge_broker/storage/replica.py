@@ -45,6 +45,7 @@ from edge_broker.storage.epochs import NONE, LeaderEpochs
 from edge_broker.storage.log_state import LogEnd
 from edge_broker.storage.reading import LogReader
 from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.topics import LEDGERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,13 @@ class Replica:
     def may_lack(self, epoch: int) -> bool:
         """Whether a power cut may have taken what it had acknowledged under a registration."""
         return epoch <= self.log.cut_epoch and not self.log.settings.sync_awaited
+
+    @property
+    def unconfirmed_epoch(self) -> int:
+        """As ReplicaLog; a ledger has none, as who lost something tells that again."""
+        state = self.log.state
+        led = self.led_from is not None and max(state.synced.offset, self.led_from) < state.log_end_offset
+        return state.leader_epoch if led and self.log.topic not in LEDGERS else NONE
 
     @property
     def epochs(self) -> LeaderEpochs:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from edge_broker.cluster.effects import Lost
 from edge_broker.cluster.state import PartitionId
-from edge_broker.storage.epochs import LeaderEpochs, Start
+from edge_broker.storage.epochs import NONE, LeaderEpochs, Start
 
 
 class Record(NamedTuple):
@@ -128,7 +128,12 @@ class SimLog:
         self.records += [GONE] * (end_offset - len(self.records))
         self.end_sync(self.begin_sync())
 
-    def reopen(self, *, anew: bool) -> list[Lost]:
+    @property
+    def unconfirmed_epoch(self) -> int:
+        led = self.led_from is not None and max(self.synced_offset, self.led_from) < len(self.records)
+        return self.records[-1].epoch if led else NONE
+
+    def reopen(self, *, anew: bool, kept_until: int = 0) -> list[Lost]:
         """Open what the disk has for certain, if it lets one; what is to be written down, as this one led it."""
         if self.online or self.refuses or not (self._synced or anew):
             return []
@@ -137,7 +142,7 @@ class SimLog:
             self.start_anew(0)
         else:
             end = self.synced_offset
-            first = len(self.records) if self.led_from is None else max(end, self.led_from)
+            first = len(self.records) if self.led_from is None else max(end, self.led_from, kept_until)
             lost = [Lost(one.epoch, offset, offset + 1) for offset, one in enumerate(self.records) if offset >= first]
             self.begin_truncation(end)
             self.truncated(end)
@@ -339,9 +344,10 @@ class Disk:
             log.cut_epoch = max(self.epochs)  # whoever has a log has served
         return set().union(*[log.cut_power(dice) for log in self.logs.values()])
 
-    def reopen(self, partition: PartitionId, topic_id: str, *, anew: bool) -> None:
+    def reopen(self, partition: PartitionId, topic_id: str, *, anew: bool, kept_until: int) -> None:
         """Try to open a log that is offline."""
-        self.enter(partition, topic_id, "sync_failed", self.logs[partition, topic_id].reopen(anew=anew))
+        lost = self.logs[partition, topic_id].reopen(anew=anew, kept_until=kept_until)
+        self.enter(partition, topic_id, "sync_failed", lost)
 
     def lose(self, partition: PartitionId, topic_id: str) -> set[int]:
         """The directory of a log is lost, with all that is in it."""

@@ -152,7 +152,11 @@ class RealLog:
     def missing(self) -> bool:
         return self.replica.missing
 
-    def reopen(self, *, anew: bool) -> None:
+    @property
+    def unconfirmed_epoch(self) -> int:
+        return self.replica.unconfirmed_epoch
+
+    def reopen(self, *, anew: bool, kept_until: int) -> None:
         """Open what the disk has for certain, if it lets one."""
         log, replica = self.replica.log, self.replica
         if self.online or self.refuses:
@@ -160,7 +164,9 @@ class RealLog:
         self.disk.may_be_cut(CUT_AMID * 10)
         self.is_made_anew = self.is_made_anew or (anew and self.missing)
         end = log.synced.offset
-        work = partial(reopen, self.disk.store, log, self.disk.now, led_from=replica.led_from, anew=anew)
+        work = partial(
+            reopen, self.disk.store, log, self.disk.now, led_from=replica.led_from, anew=anew, kept_until=kept_until
+        )
         try:
             with at("files"):
                 found = work()
@@ -646,8 +652,8 @@ class RealDisk:
         else:
             log.enter(losses[0].first_offset)
 
-    def reopen(self, partition: PartitionId, topic_id: str, *, anew: bool) -> None:
-        self.logs[partition, topic_id].reopen(anew=anew)
+    def reopen(self, partition: PartitionId, topic_id: str, *, anew: bool, kept_until: int) -> None:
+        self.logs[partition, topic_id].reopen(anew=anew, kept_until=kept_until)
 
     def lose(self, partition: PartitionId, topic_id: str) -> set[int]:
         """The directory of a log is lost while nothing runs, with all that is in it."""

@@ -311,7 +311,7 @@ class Process:
         elif isinstance(effect, effects.OwnUp):
             self._own_up(partition, log)
         elif isinstance(effect, effects.Reopen):
-            self._reopen(partition, log, anew=effect.anew)
+            self._reopen(partition, log, effect)
         elif isinstance(effect, effects.RemoveFront):
             self._follow_start(partition, log, effect.start_offset)
         else:
@@ -354,19 +354,19 @@ class Process:
 
         self._once_held(log, passed)
 
-    def _reopen(self, partition: PartitionId, log: SimLog | RealLog, *, anew: bool) -> None:
+    def _reopen(self, partition: PartitionId, log: SimLog | RealLog, effect: effects.Reopen) -> None:
         """Behind all that was under way."""
         if log.refuses:
             self.later(1.0, lambda: self.member.reopened(partition, self.now_ms))
             return
         if log.works or log.syncing:
-            self.later(1.0, lambda: self._reopen(partition, log, anew=anew))
+            self.later(1.0, lambda: self._reopen(partition, log, effect))
             return
         where = partition, self.topic_id(partition)
 
         def reopened() -> None:
             if self._has(partition, log):
-                self.board.disk.reopen(*where, anew=anew)
+                self.board.disk.reopen(*where, anew=effect.anew, kept_until=effect.kept_until)
                 online = "online" if log.online else "offline"
                 self.world.note(
                     f"board {self.board.number}: {partition.partition} is {online}, ends at {log.log_end_offset}"

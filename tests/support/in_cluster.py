@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from edge_broker.broker.cluster import Cluster
@@ -32,6 +33,7 @@ from edge_broker.settings import Value
 from edge_broker.storage.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.removal import follow_start
+from edge_broker.storage.reopening import reopen
 from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.topics import OFFSETS_TOPIC, id_of, id_text
@@ -222,6 +224,8 @@ class Board:
         elif isinstance(effect, effects.RemoveFront):
             log = self.log(effect.partition)
             self.work(lambda: follow_start(log, min(effect.start_offset, log.high_watermark), self.broker.time.now()))
+        elif isinstance(effect, effects.Reopen):
+            self._reopen(effect)
         elif isinstance(effect, effects.Stray):
             self.facade.strays.add((effect.topic, effect.topic_id))
         elif isinstance(effect, effects.Forward):
@@ -257,6 +261,19 @@ class Board:
         go_on(log, self.work(lambda: start_anew(self.site.store, log, start_offset, self.broker.time.now())))
         self.member.truncated(partition, self.now_ms())
         self.cluster.loop.call_soon(self.site.dispatcher.moved, log)
+
+    def _reopen(self, effect: effects.Reopen) -> None:
+        replica, now = self.replicas[effect.partition], self.broker.time.now()
+        how = partial(reopen, self.site.store, replica.log, now, led_from=replica.led_from)
+        found = self.work(partial(how, anew=effect.anew, kept_until=effect.kept_until))
+        replica.log.go_on_as(found.log)
+        replica.led_from = None
+        self.site.dispatcher.is_back(replica.log)
+        self.cluster.loop.call_soon(self._reopened, effect.partition)
+
+    def _reopened(self, partition: PartitionId) -> None:
+        self.member.reopened(partition, self.now_ms())
+        self.carry_out()
 
     def _moved(self, partition: PartitionId) -> None:
         if self.alive:

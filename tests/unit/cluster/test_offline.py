@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from edge_broker.cluster.effects import Effect, Reopen
+import pytest
+
+from edge_broker.cluster.effects import Effect, Reopen, Send
+from edge_broker.cluster.log import NEWEST_EPOCH
+from edge_broker.cluster.messages import AskEnd, TellEnd
 from edge_broker.cluster.partition import Partition, Settings
-from edge_broker.cluster.state import NO_LEADER, OfflineLog, PartitionState, Topic
+from edge_broker.cluster.state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Topic
+from tests.simulation.cluster_disk import SimLog
 from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, following, replica_of
 from tests.unit.cluster.test_repair import settles, written
 
@@ -99,3 +104,80 @@ def test_the_last_one_that_is_named_makes_nothing_anew_and_says_that_it_is_offli
     assert written(around) == PartitionState(NO_LEADER, 4, (ME,), (OfflineLog(1, 5),))
     settles(made, around, 2)
     assert passes(made, around, REOPEN_MS * 2) == [], "its files may be put back"
+
+
+def lost_the_lead(*, in_sync: tuple[InSyncReplica, ...] = (B, C)) -> tuple[Partition, SimLog, Around]:
+    """Offsets 2 and 3 were appended while it led epoch 4, and its disk refused to sync them; its try is due."""
+    made, log, around = replica_of(3, 3)
+    made.take_in(PartitionState(1, 4, (ME, B, C)), 1)
+    log.begin_epoch(4)
+    made.epoch_begun(4)
+    log.lead(4, (7, 8))
+    log.online = False
+    made.log_moved()
+    made._write.stop()
+    made.take_in(PartitionState(in_sync[0].broker, 5, in_sync), 2)
+    made.tick()
+    around.took()
+    return made, log, around
+
+
+def asks(around: Around) -> list[Effect]:
+    return [each for each in around.took() if isinstance(each, Send) and isinstance(each.message, AskEnd)]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end", "kept"),
+    [
+        (4, 4, 4),  # the leader has all of it
+        (4, 3, 3),  # one of the two
+        (3, 2, 0),  # nothing that was written in that epoch
+        (5, 9, 0),  # a release that knows no such question: its log's last epoch and end
+    ],
+)
+def test_what_the_leader_has_of_an_epoch_that_was_led_here_is_asked_first(epoch: int, end: int, kept: int) -> None:
+    made, _, around = lost_the_lead()
+    question = AskEnd(PARTITION, 2, 1, 4)
+    around.now_ms += REOPEN_MS * 1.01
+    made.tick()
+    made.tick()
+    assert around.took() == [Send(2, question)], "once, and nothing is opened before the answer"
+    for other in (TellEnd(PARTITION, 2, 3, epoch, end, epoch=4), TellEnd(PARTITION, 2, 2, epoch, end)):
+        made.end_told(other)
+    made.end_told(TellEnd(PARTITION, 2, 2, -1, -1, online=False, epoch=4))
+    assert around.took() == [], "only the leader's answer to this question counts"
+    made.end_told(TellEnd(PARTITION, 2, 2, epoch, end, epoch=4))
+    assert around.took() == [Reopen(PARTITION, anew=False, kept_until=kept)]
+    made.reopened()
+    around.now_ms += REOPEN_MS * 1.01
+    made.tick()
+    assert around.took() == [Reopen(PARTITION, anew=False, kept_until=kept)], "the disk still refused; the same entry"
+
+
+def test_it_is_asked_again_and_without_an_answer_all_of_it_counts_as_lost() -> None:
+    made, _, around = lost_the_lead()
+    found: list[Effect] = []
+    for _ in range(100):
+        around.now_ms += REOPEN_MS / 40
+        made.tick()
+        found += around.took()
+    assert found[:-1] == [Send(2, AskEnd(PARTITION, 2, 1, 4))] * (len(found) - 1)
+    assert len(found) > 10
+    assert found[-1] == Reopen(PARTITION, anew=False)
+
+
+@pytest.mark.parametrize("leader_is_there", [True, False])
+def test_who_has_nobody_to_ask_asks_nobody(*, leader_is_there: bool) -> None:
+    made, log, around = lost_the_lead(in_sync=(B,) if leader_is_there else (ME,))
+    if leader_is_there:
+        log.end_sync(log.begin_sync())
+    around.now_ms += REOPEN_MS * 1.01
+    made.tick()
+    assert [each for each in around.took() if isinstance(each, Reopen | Send)] == [Reopen(PARTITION, anew=False)]
+
+
+def test_a_replica_says_where_an_epoch_ended_in_its_log() -> None:
+    made, _, around = following(2, 2, 4)
+    for epoch, end in ((4, (4, 3)), (3, (2, 2)), (2, (2, 2)), (NEWEST_EPOCH, (4, 3))):
+        made.tell_end(AskEnd(PARTITION, 1, 3, epoch))
+        assert around.took() == [Send(3, TellEnd(PARTITION, 1, 1, *end, epoch=epoch))]

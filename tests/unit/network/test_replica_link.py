@@ -28,6 +28,7 @@ from edge_broker.protocol.messages.fetch import (
 )
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
+    OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
@@ -387,3 +388,19 @@ async def test_how_much_another_has_is_told_or_that_its_log_is_offline(
     wire.answers[0].set_result(found)  # type: ignore[arg-type]
     await turns()
     assert here.messages == told
+
+
+async def test_the_end_of_an_epoch_is_asked_for_and_told_as_that() -> None:
+    here, wire = Here(), Wire()
+    link = AskingLink(here.as_owner(), Security(), LimitedLog(lambda: 0.0), 1)
+    link._task.cancel()
+    link._connection = wire  # type: ignore[assignment]
+    link.send(AskEnd(P, 7, 2, 4))
+    (request,) = wire.sent
+    assert isinstance(request, OffsetForLeaderEpochRequest)
+    assert request.topics[0].partitions[0].leader_epoch == 4
+    answer = EpochEndOffset(leader_epoch=3, end_offset=9)
+    found = OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=[answer])])
+    wire.answers[0].set_result(found)  # type: ignore[arg-type]
+    await turns()
+    assert here.messages == [TellEnd(P, 7, 1, 3, 9, epoch=4)]

@@ -6,8 +6,10 @@ from functools import partial
 
 import pytest
 
+from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.storage.epochs import NONE
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.owed import own_up
 from edge_broker.storage.recovery import LogMissing
@@ -81,6 +83,30 @@ def test_what_it_led_and_no_disk_had_confirmed_is_in_the_ledger_first() -> None:
     opens(store, replica)
     assert (replica.log_end_offset, all_of(replica)) == (5, written)
     assert ledgered(store) == [("sync_failed", "t", 0, 5, 7)]
+
+
+@pytest.mark.parametrize(("kept_until", "lost"), [(3, (5, 7)), (6, (6, 7)), (7, (7, 7)), (8, None), (99, None)])
+def test_what_the_leader_has_is_no_loss(kept_until: int, lost: tuple[int, int] | None) -> None:
+    store, replica, written = filled(SimulatedDisk(8), batches=5)
+    leads(replica, 3)
+    assert replica.unconfirmed_epoch == 9
+    replica.log.fail(FAULT)
+    assert replica.unconfirmed_epoch == 9
+    found = reopen(store, replica.log, NOW, led_from=replica.led_from, anew=False, kept_until=kept_until)
+    replica.log.go_on_as(found.log)
+    assert (replica.log_end_offset, all_of(replica)) == (5, written), "the rest comes from the leader"
+    assert ledgered(store) == ([] if lost is None else [("sync_failed", "t", 0, *lost)])
+
+
+def test_nothing_is_unconfirmed_of_who_follows_or_has_synced_or_of_a_ledger() -> None:
+    store, replica, _ = filled(SimulatedDisk(9), batches=5)
+    assert replica.unconfirmed_epoch == NONE
+    leads(replica, 1)
+    synced(replica.log)
+    assert replica.unconfirmed_epoch == NONE
+    ledger = Replica(make_topic(store, LEDGER_TOPIC).partitions[0])
+    leads(ledger, 1)
+    assert ledger.unconfirmed_epoch == NONE
 
 
 def test_who_has_fetched_since_it_led_enters_nothing() -> None:
