@@ -22,6 +22,7 @@ from edge_broker.cluster.state import PartitionId
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.topics import id_text
 
+NAMED_MAX = 10
 REMEDY = "nothing of it is deleted; put a newer copy of the ensemble's data back, then it is served again"
 
 
@@ -44,14 +45,16 @@ def unserved(cluster: Cluster, store: LogStore) -> list[Unserved]:
 
 
 def unserved_problem(found: Sequence[Unserved]) -> str | None:
-    """Return one sentence for /health with the first of them and the remedy; None: there is none."""
+    """Return one sentence for /health and `cluster status` with their names, NAMED_MAX at most; None: there is none."""
     if not found:
         return None
-    (name, number), reason = found[0]
     one = len(found) == 1
     count = "1 partition" if one else f"{len(found)} partitions"
-    verb = "is not served:" if one else "are not served, first"
-    return f"{count} with records on this disk {verb} {name}-{number}: {reason}; {REMEDY}"
+    names = ", ".join(f"{name}-{number}" for (name, number), _ in found[:NAMED_MAX])
+    if len(found) > NAMED_MAX:
+        names += f" and {len(found) - NAMED_MAX} more"
+    reasons = ", ".join(dict.fromkeys(reason for _, reason in found[:NAMED_MAX]))
+    return f"{count} with records on this disk {'is' if one else 'are'} not served: {names}: {reasons}; {REMEDY}"
 
 
 def _of_topic(cluster: Cluster, topic: Topic) -> Iterator[Unserved]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edge_broker.broker.health import health_problem
-from edge_broker.broker.unserved import unserved
+from edge_broker.broker.unserved import Unserved, unserved, unserved_problem
 from edge_broker.cluster.layout import (
     decode_topic,
     deleted_path,
@@ -122,7 +122,9 @@ def test_so_it_is_where_the_boards_start_with_the_older_copy(site: Site) -> None
     site.restart()
     for board in (1, 2, 3):
         assert site.named(board) == [PartitionId("t", 1), LAST]
-        assert "2 partitions with records on this disk are not served, first t-1" in (site.health(board) or "")
+        assert "2 partitions with records on this disk are not served: t-1, t-2: ZooKeeper" in (
+            site.health(board) or ""
+        )
     site.commit(kept)
     assert [site.named(board) for board in (1, 2, 3)] == [[], [], []]
     assert (site.write(1), site.write(2)) == (NONE, NONE)
@@ -218,3 +220,18 @@ def test_nothing_is_named_while_what_there_is_is_not_known(site: Site) -> None:
     board.session.close()
     board.member.image.end()
     assert site.named(1) == []
+
+
+def test_many_are_counted_and_ten_are_named() -> None:
+    found = [Unserved(PartitionId("t", number), f"reason {number % 2}") for number in range(12)]
+    text = unserved_problem(found) or ""
+    assert text.startswith("12 partitions with records on this disk are not served: t-0, t-1, t-2, ")
+    assert "t-9 and 2 more: reason 0, reason 1; nothing of it is deleted" in text
+    assert unserved_problem([]) is None
+
+
+def test_cluster_status_is_told_what_health_says(site: Site) -> None:
+    site.change([(1, 2, 3)] * 2)
+    answer = site.cluster.ask(3, DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))
+    (problem,) = answer.problems
+    assert (problem.kind, problem.text) == ("unserved", site.health(3))
