@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +13,13 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from edge_broker.app import CANNOT_BE_MEMBER
+from edge_broker.cluster.layout import decode_topic, encode_topic, topic_path
+from edge_broker.cluster.zookeeper import Node, Stat
 from tests.conformance.test_cluster import Written, assert_each_once
 from tests.support.board_cluster import BoardCluster
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import EdgeBroker
-from tests.support.waiting import CALL_S
+from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
 
 
@@ -115,4 +119,47 @@ def test_a_board_with_replicas_begins_no_cluster_on_an_emptied_ensemble(cluster:
     client.close()
     board.start()
     cluster.wait_in_sync(topic)
+    assert_each_once(cluster, topic, answered)
+
+
+def cluster_status(cluster: BoardCluster) -> tuple[int, str]:
+    """What `edge-broker cluster status` ends with, and prints."""
+    place = cluster.bootstrap.partition(",")[0]
+    words = [sys.executable, "-m", "edge_broker", "cluster", "status", "--bootstrap-server", place]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=CALL_S)
+    assert not done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.night  # one of two proofs: tests/unit/broker/test_unserved.py has the same over the model of ZooKeeper
+@pytest.mark.timeout(180)
+def test_partitions_that_an_older_znode_lacks_are_named_and_served_again_with_the_newer_one(
+    cluster: BoardCluster,
+) -> None:
+    topic = cluster.make_topic("older", 3)
+    written = Written(cluster, topic)
+    written.write(200, "before")
+    answered = dict(written.end())
+    client = KazooClient(cluster.ensemble.connect)
+    client.start(CALL_S)
+    try:
+        path = topic_path(topic)
+        newer, _ = client.get(path)
+        state, _ = client.get(f"{path}/2")
+        known = decode_topic(topic, Node(newer, Stat(0, 1, 1, 0)))
+        client.set(path, encode_topic(known._replace(replicas=known.replicas[:2])))
+        client.delete(f"{path}/2")
+        named = f"with records on this disk is not served: {topic}-2: ZooKeeper's topic {topic} has 2 partitions"
+        wait_until(lambda: cluster_status(cluster)[1].count(named) >= 3, CALL_S, "all boards name it")
+        assert cluster_status(cluster)[0] == 1
+        for board in cluster.boards:
+            text = board.log_path.read_text()
+            assert text.count(f"partition_not_served topic={topic} partition=2") == 1
+            assert "IndexError" not in text
+        client.create(f"{path}/2", state)
+        client.set(path, newer)
+    finally:
+        client.stop()
+        client.close()
+    wait_until(lambda: cluster_status(cluster)[0] == 0, CALL_S, "it is served again")
     assert_each_once(cluster, topic, answered)
