@@ -43,12 +43,13 @@ def label_text(value: object) -> str:
 def shell_word(text: object) -> str:
     r"""Return one word of a shell command, as it is where the shell takes it so, else quoted.
 
-    Unprintable characters become the escapes of `$'…'`, which bash and zsh read, and bytes that are no UTF-8 likewise.
+    Unprintable characters and bytes that are no UTF-8 become escapes of `$'…'`, which bash and zsh read; backticks and
+    single quotes too, so that the word can stand in a command between backticks.
     """
     import shlex  # noqa: PLC0415 - every command imports this module, and few advise one
 
     word = str(text)
-    if word.isprintable():
+    if word.isprintable() and "'" not in word and "`" not in word:
         return shlex.quote(word)
     return "$'" + "".join(map(_in_dollar_quotes, word)) + "'"
 
@@ -56,7 +57,7 @@ def shell_word(text: object) -> str:
 def _in_dollar_quotes(character: str) -> str:
     if character in "\\'":
         return f"\\{character}"
-    if character.isprintable():
+    if character.isprintable() and character != "`":
         return character
     return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
 

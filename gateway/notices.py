@@ -117,15 +117,16 @@ def persistence_trouble(config: MosquittoConfig) -> str | None:
     directory, user = config.persistence_dir, config.user
     name = f"mosquitto.persistence_dir {directory}"
     loss = "mosquitto would lose sessions and queues when it stops"
+    make = f"install -d -m 700 -o {shell_word(user)} {shell_word(directory)}"
     try:
         status = directory.stat()
         read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
     except (FileNotFoundError, NotADirectoryError):
-        return f"{name} is not there: make it, owned by {user}; {loss}"
+        return f"{name} is not there: `{make}`; {loss}"
     except OSError:
         return None
     if not stat.S_ISDIR(status.st_mode):
-        return f"{name} is no directory: make one, owned by {user}; {loss}"
+        return f"{name} is no directory: move it away, then `{make}`; {loss}"
     if read_only:
         return f"{name} is on a disk that is mounted read-only; {loss}"
     try:
@@ -134,7 +135,8 @@ def persistence_trouble(config: MosquittoConfig) -> str | None:
         return f"mosquitto.user {user} is no user of this host: install mosquitto, or name another"
     if _may_write(status, entry):
         return None
-    return f"{name} cannot be written by {user}: `chown {shell_word(user)} {shell_word(directory)}`; {loss}"
+    mend = "chmod u+rwx" if status.st_uid == entry.pw_uid else f"chown {shell_word(user)}"
+    return f"{name} cannot be written by {user}: `{mend} {shell_word(directory)}`; {loss}"
 
 
 def _open_ports(config: GatewayConfig) -> Iterator[str]:

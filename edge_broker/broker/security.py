@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError
+from drupelet.printable import shell_word
 from edge_broker.broker.outcome import Do, Outcome, Park, Reply, Steps
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.security.acls import Acls
@@ -176,7 +177,7 @@ def check_rights(config: BrokerConfig, state: SecurityState, data_dir: str) -> N
         raise ConfigurationError(
             "authorizer.class.name names an authorizer, and neither super.users nor an ACL lets anybody in: name "
             "somebody in super.users, such as User:admin, or give rights with edge-broker acl add --data-dir "
-            f"{data_dir}"
+            f"{shell_word(data_dir)}"
         )
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from drupelet.printable import shell_word
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.cluster.security_node import Found, Standing
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 TRIES_MAX = 5
 WAIT_MS = 15_000
 RESTORED = 1 << 20  # generations between what is restored and what any broker may have seen behind its copy
-RESTORE = "once it is sure that nobody else shall get in, edge-broker user restore --data-dir"
+RESTORE = "once it is sure that nobody else shall get in, run"
 _WRONG = {
     Standing.LOST: "the cluster's znode /security/state is gone; restore the ensemble's data, or",
     Standing.FOREIGN: "the znode /security/state was there before the cluster made it: see who has put it there, and "
@@ -118,6 +119,10 @@ class SharedSecurity:
         if own.generation == OWN:
             use(SecurityState(damage=NOT_READ_YET), Acls())
         cluster.share_security(self.found)
+
+    @property
+    def _restore_command(self) -> str:
+        return f"`edge-broker user restore --data-dir {shell_word(self._store.data_dir)}`"
 
     @property
     def known(self) -> bool:
@@ -238,7 +243,8 @@ class SharedSecurity:
         """Nobody has any rights, until it is mended."""
         self._state, self._damaged = None, why
         mended = self._found is not None and self._found.standing in (Standing.FOREIGN, Standing.BARRED)
-        self._use(SecurityState(damage=why if mended else f"{why} {RESTORE} DIR on one board"), Acls())
+        damage = why if mended else f"{why} {RESTORE} {self._restore_command} on one board"
+        self._use(SecurityState(damage=damage), Acls())
         for change in [each for each in self._changes if not each.restores]:
             self._changes.remove(change)
             change.end(self._closed())

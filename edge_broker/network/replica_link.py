@@ -178,7 +178,7 @@ class ReplicaLink(BrokerLink):
         security = self._security
         user = f"User:{security.username}" if security.has_login else "User: and the subject of its certificate"
         remedy = (
-            f"name it in super.users there, or edge-broker acl add --allow {user} --operation cluster_action --cluster"
+            "name it in super.users there, or give it CLUSTER_ACTION of the cluster there, with `edge-broker acl add`"
             if security.shows_who
             else "inter.broker.listener.name and the addresses in advertised.listeners say where brokers come from"
         )

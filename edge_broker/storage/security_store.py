@@ -79,7 +79,7 @@ class SecurityStore:
         self._author = author
         self._logged_generation = OWN
         self._fs = fs
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._path = f"{data_dir}/{NAME}"
         self._lock_path = f"{data_dir}/{LOCK_NAME}"
         self._new_bytes = new_bytes
@@ -198,11 +198,11 @@ class SecurityStore:
             if not self._fs.exists(self._path):
                 return ""
             names = (f"{ASIDE_NAME}.{number}" for number in range(1, ASIDE_MAX))
-            name = next((each for each in names if not self._fs.exists(f"{self._data_dir}/{each}")), ASIDE_NAME)
-            replace(self._fs, self._data_dir, name, read_whole(self._fs, self._path), private=True)
+            name = next((each for each in names if not self._fs.exists(f"{self.data_dir}/{each}")), ASIDE_NAME)
+            replace(self._fs, self.data_dir, name, read_whole(self._fs, self._path), private=True)
         except OSError as error:
             raise fault_of(error, self._path, 0) from error
-        return f"{self._data_dir}/{name}"
+        return f"{self.data_dir}/{name}"
 
     def new_secret(self) -> bytes:
         """What false salts are made of."""
@@ -278,7 +278,7 @@ class SecurityStore:
             raise StorageFault(
                 self._path, STATE_BYTES_MAX, "users and ACLs would take more bytes than that; remove some"
             )
-        replace(self._fs, self._data_dir, NAME, data, private=True)
+        replace(self._fs, self.data_dir, NAME, data, private=True)
         assert self._lock is not None
         if not self._lock.size():
             write_all(self._lock, _MADE, 0)
@@ -296,7 +296,7 @@ class SecurityStore:
             if mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return seen, SecurityState(damage=f"others may write {self._path}: {_WRITABLE} {self._make_private()}")
             data = read_whole(self._fs, self._path)
-            self._fs.sync_directory(self._data_dir)  # who replaced it may have been killed before that
+            self._fs.sync_directory(self.data_dir)  # who replaced it may have been killed before that
             state = decode(checked_body(self._path, data, NAME, VERSION_OF_COPY))
             if mode & (stat.S_IRGRP | stat.S_IROTH):
                 state = state._replace(exposed=f"others may read {self._path}: {self._make_private()}{_READABLE}")

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from drupelet.errors import ConfigurationError
+from drupelet.printable import shell_word
 from hardware.flash.progress import amount
 from hardware.system_files import SystemFiles
 
@@ -108,8 +109,8 @@ def refuse_used(device: Device, files: SystemFiles) -> None:
         )
     if device.name in used.mounted:
         places = used.mounted[device.name]
-        remedy = " ".join(places)
-        raise ConfigurationError(f"/dev/{device.name} is mounted at {listed(places)}: `sudo umount {remedy}` first.")
+        remedy = f"`sudo umount {' '.join(map(shell_word, places))}`"
+        raise ConfigurationError(f"/dev/{device.name} is mounted at {listed(places)}: {remedy} first.")
     holders = [holder for part in parts(device.name, files) for holder in children(f"{BLOCK}/{part}/holders", files)]
     if holders:
         raise ConfigurationError(

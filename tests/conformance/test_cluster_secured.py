@@ -230,9 +230,7 @@ def test_users_and_rights_are_the_cluster_s(ensemble: ZooKeeperEnsemble, tmp_pat
         assert f"removed: ALLOW CLUSTER_ACTION by User:{BROKER}" in cluster.acl(
             2, "remove", "--principal", f"User:{BROKER}"
         )
-        sentence = (
-            f"as User:{BROKER} has no right to CLUSTER_ACTION: name it in super.users there, or edge-broker acl add"
-        )
+        sentence = f"as User:{BROKER} has no right to CLUSTER_ACTION: name it in super.users there, or give it"
         for one in cluster.boards:
             one.spawn() if not one.running else None
         cluster.boards[2].stop()

@@ -384,6 +384,8 @@ def test_a_znode_that_is_gone_lets_nobody_in_also_on_a_board_that_is_new(cluster
     cluster.add(4)
     cluster.settle()
     assert_closed(cluster, "/security/state is gone")
+    advised = "`edge-broker user restore --data-dir /data` on one board"  # test_one_board_s_copy_is_restored_by_command
+    assert advised in str(health_problem(cluster.boards[1].broker))
 
 
 def test_an_old_copy_of_the_znode_lets_nobody_in(cluster):

@@ -132,7 +132,7 @@ def test_what_mosquitto_will_not_find_is_told_where_the_file_configures_it(tmp_p
     text = f'[mosquitto]\npassword_file = "passwd"\npersistence_dir = "db"\nuser = "{getpass.getuser()}"\n'
     told = notices.mosquitto(config(tmp_path, "[board]\n" + text))
     assert told[0] == f"mosquitto.password_file {tmp_path}/passwd is not there."
-    assert f"mosquitto.persistence_dir {tmp_path}/db is not there: make it, owned by" in told[1]
+    assert f"mosquitto.persistence_dir {tmp_path}/db is not there: `install -d -m 700 -o " in told[1]
     (tmp_path / "db").mkdir()
     (tmp_path / "passwd").touch()
     assert notices.mosquitto(config(tmp_path, "[board]\n" + text)) == []

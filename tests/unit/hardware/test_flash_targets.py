@@ -177,6 +177,11 @@ def test_what_is_mounted_says_what_to_unmount(machine: Machine) -> None:
     assert "`sudo umount /media/site/bootfs /media/site/rootfs` first" in machine.refusal("sdb", forced="sdb")
 
 
+def test_a_place_with_a_blank_is_one_word_of_the_command(machine: Machine) -> None:
+    machine.mount("/media/site/my\\040card", "8:17")
+    assert "`sudo umount '/media/site/my card'` first" in machine.refusal("sdb", forced="sdb")
+
+
 def test_a_member_of_something_that_is_not_mounted(machine: Machine) -> None:
     machine.stacked("dm-0", "253:0", "sdb1")
     assert "part of dm-0" in machine.refusal("sdb", forced="sdb")
