@@ -73,17 +73,13 @@ class _Stores(NamedTuple):
     key_refusal: str = ""
     authorities_refusal: str = ""
 
-    def problems(self, listener: str) -> Iterator[str]:
-        """A sentence for each store that is refused."""
+    def problems(self) -> Iterator[str]:
+        """A sentence for each store that is refused; listeners that share a store have the same one."""
         if self.key_refusal:
-            yield (
-                f"the key store of listener {listener} is refused: {self.key_refusal}; until then the certificate "
-                "from before is used"
-            )
+            yield (f"the key store is refused: {self.key_refusal}; until then the certificate from before is used")
         if self.authorities_refusal:
             yield (
-                f"the trust store of listener {listener} is refused: {self.authorities_refusal}; until then the CAs "
-                "from before are trusted"
+                f"the trust store is refused: {self.authorities_refusal}; until then the CAs from before are trusted"
             )
 
     def read_since(self, before: _Stores) -> Iterator[str]:
@@ -165,7 +161,7 @@ class Tls:
         try:
             if due or (stores.key, stores.authorities) != (before.key, before.authorities):
                 self._made = _make(self._settings, stores, now_s, self._host)
-            self._stores, self.problems = stores, tuple(stores.problems(self.listener))
+            self._stores, self.problems = stores, tuple(stores.problems())
         except ConfigurationError as error:
             self.problems = (f"{_without_end(error)}; until then listener {self.listener} goes on as before",)
         changed = {PROBLEM} if self.problems != problems else set()

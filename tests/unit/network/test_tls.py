@@ -469,7 +469,7 @@ def test_a_removed_ca_is_not_trusted_while_the_key_store_is_refused(
     assert tls.look() == {"problem", "authorities"}
     assert not lets_in(tls, client)
     (refusal,) = [warning for warning in tls.warnings() if "until then" in warning]
-    assert refusal.startswith(f"the key store of listener LAN is refused: ssl.keystore.location is {files.broker}, ")
+    assert refusal.startswith(f"the key store is refused: ssl.keystore.location is {files.broker}, ")
     assert refusal.endswith("until then the certificate from before is used")
 
 
@@ -483,7 +483,7 @@ def test_a_new_certificate_is_used_while_the_trust_store_is_refused(files: Files
     assert subject_shown(tls, client) == "client"
     assert lets_in(tls, client), "the CAs from before"
     (refusal,) = [warning for warning in tls.warnings() if "until then" in warning]
-    assert refusal.startswith("the trust store of listener LAN is refused: certificate 1 in ")
+    assert refusal.startswith("the trust store is refused: certificate 1 in ")
     assert refusal.endswith("until then the CAs from before are trusted")
     files.authority.write_text(before)
     assert tls.look() == {"problem", "authorities"}
@@ -497,7 +497,7 @@ def test_both_stores_are_named_when_both_are_refused(files: Files) -> None:
     files.authority.unlink()
     assert tls.look() == {"problem"}
     told = [warning for warning in tls.warnings() if "is refused" in warning]
-    assert [warning.partition(" of listener")[0] for warning in told] == ["the key store", "the trust store"]
+    assert [warning.partition(" is refused")[0] for warning in told] == ["the key store", "the trust store"]
     assert "ssl.truststore.location" in told[1]
     assert lets_in(tls, client)
 
