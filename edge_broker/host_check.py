@@ -56,6 +56,7 @@ def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
             attempt(check)
     if data_dir is not None:
         attempt(lambda: check_data_dir(data_dir))
+        attempt(lambda: _check_broker_id(config, data_dir))
         if config.text("authorizer.class.name"):
             attempt(lambda: _check_rights(config, data_dir))
     endpoints = [(f"listeners names {one.name}://{endpoint_text(*one.bind)}", one.bind) for one in checked.listeners]
@@ -98,6 +99,18 @@ def check_data_dir(path: str) -> None:
         raise ConfigurationError(
             f"--data-dir {path} cannot be {what} by this user: give it the right to, or name a directory of its own"
         )
+
+
+def _check_broker_id(config: BrokerConfig, data_dir: str) -> None:
+    from edge_broker.errors import StorageFault  # noqa: PLC0415 - no other check needs the storage
+    from edge_broker.storage.broker_id import check_broker_id  # noqa: PLC0415
+    from edge_broker.storage.filesystem import Disk  # noqa: PLC0415
+
+    in_cluster = bool(config.text("zookeeper.connect"))
+    try:
+        check_broker_id(Disk(), data_dir.rstrip("/") or "/", config.integer("broker.id"), in_cluster=in_cluster)
+    except (OSError, StorageFault) as error:
+        raise ConfigurationError(f"--data-dir {data_dir} cannot be read: {error}") from error
 
 
 def _check_rights(config: BrokerConfig, data_dir: str) -> None:

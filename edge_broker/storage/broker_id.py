@@ -21,11 +21,13 @@ from drupelet.errors import ConfigurationError
 from edge_broker.errors import StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.state_files import encode_state, read_state, replace
+from edge_broker.storage.topics import JOURNAL_TOPIC, TOPIC_SUFFIX
 
 if TYPE_CHECKING:
     from edge_broker.storage.filesystem import FileSystem
 
 KIND = FILE = "broker-id"
+_OF_MEMBERS = ("registrations", f"topics/{JOURNAL_TOPIC}{TOPIC_SUFFIX}")  # files of a directory that was in a cluster
 
 
 def read_broker_id(fs: FileSystem, data_dir: str) -> int:
@@ -47,8 +49,21 @@ def write_broker_id(fs: FileSystem, data_dir: str, broker_id: int) -> None:
     replace(fs, data_dir, FILE, encode_state(KIND, 1, [str(broker_id)]))
 
 
-def another_broker(data_dir: str, kept: int, asked: int) -> ConfigurationError:
-    """Return why a directory is not served under another id than before."""
+def check_broker_id(fs: FileSystem, data_dir: str, broker_id: int, *, in_cluster: bool) -> int | None:
+    """Return the id that a directory has, None if it has none.
+
+    ConfigurationError if it is not to be served as `broker_id`; OSError, StorageFault.
+    """
+    if not fs.exists(f"{data_dir}/{FILE}"):
+        return None
+    kept = read_broker_id(fs, data_dir)
+    has_replicas = any(fs.exists(f"{data_dir}/{name}") for name in _OF_MEMBERS)
+    if kept != broker_id and (has_replicas or not in_cluster):
+        raise _another_broker(data_dir, kept, broker_id)
+    return kept
+
+
+def _another_broker(data_dir: str, kept: int, asked: int) -> ConfigurationError:
     return ConfigurationError(
         f"broker.id is {asked}, and the data directory {data_dir} is of broker {kept}; set broker.id={kept}, give this "
         f"broker its own card or data directory, or, if broker {asked} is to serve these data from now on, remove "

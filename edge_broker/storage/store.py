@@ -38,7 +38,7 @@ from edge_broker.settings import LogSettings
 from edge_broker.storage.age import KIND, Age, Now, age_of
 from edge_broker.storage.batched_files import BatchedFiles
 from edge_broker.storage.broker_id import FILE as BROKER_ID
-from edge_broker.storage.broker_id import another_broker, read_broker_id, write_broker_id
+from edge_broker.storage.broker_id import check_broker_id, write_broker_id
 from edge_broker.storage.card import Card, read_card, write_card
 from edge_broker.storage.cuts import Cut
 from edge_broker.storage.deletion import Deletions, id_in
@@ -210,7 +210,7 @@ class LogStore:
             self._initialise(names, new_uuid)
             names = self.fs.names(self.data_dir)
         if broker_id is not None:
-            self._take_broker_id(broker_id, names, in_cluster=in_cluster)
+            self._take_broker_id(broker_id, in_cluster=in_cluster)
         if in_cluster or REGISTRATIONS in names:
             self._open_registrations(names, new_uuid, in_cluster=in_cluster)
         names = self.fs.names(self.data_dir)  # what a crash left of these files is gone by now
@@ -241,19 +241,15 @@ class LogStore:
         self._put_unknown_files_aside(self.fs.names(self.data_dir))
         self._write_first_files(opening)
 
-    def _take_broker_id(self, broker_id: int, names: list[str], *, in_cluster: bool) -> None:
+    def _take_broker_id(self, broker_id: int, *, in_cluster: bool) -> None:
         """Keep the id of the broker that is served from here, or refuse another one.
 
         OSError, StorageFault, ConfigurationError.
         """
-        kept = read_broker_id(self.fs, self.data_dir) if BROKER_ID in names else None
+        kept = check_broker_id(self.fs, self.data_dir, broker_id, in_cluster=in_cluster)
         if kept == broker_id:
             return
         if kept is not None:
-            journal = f"{JOURNAL_TOPIC}{TOPIC_SUFFIX}"
-            has_replicas = REGISTRATIONS in names or journal in self.fs.names(self._path("topics"))
-            if has_replicas or not in_cluster:
-                raise another_broker(self.data_dir, kept, broker_id)
             self._check_stood_alone()  # before anything is changed
         try:
             write_broker_id(self.fs, self.data_dir, broker_id)

@@ -13,6 +13,8 @@ import pytest
 
 from edge_broker.cli import main
 from edge_broker.configuration_check import Serve, check_configuration
+from edge_broker.storage.broker_id import FILE, write_broker_id
+from edge_broker.storage.filesystem import Disk
 
 ROOT = Path(__file__).parents[3]
 LOCAL = '"listeners" = "PLAINTEXT://127.0.0.1:9092"\n'
@@ -237,3 +239,16 @@ def test_a_bad_option_is_not_followed_by_a_problem_that_it_causes() -> None:
     assert check_configuration(Serve(listen="nowhere")).problems == [
         "--listen is 'nowhere'; write HOST:PORT, for example 127.0.0.1:9092"
     ]
+
+
+def test_a_data_directory_of_another_broker_id_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, data_dir = written(tmp_path, '"broker.id" = 4\n"listeners" = "PLAINTEXT://127.0.0.1:0"\n'), tmp_path / "data"
+    data_dir.mkdir()
+    words = ["--config", file, "--data-dir", str(data_dir), "--strict"]
+    assert check(*words) == 0
+    write_broker_id(Disk(), str(data_dir), 5)
+    assert check(*words) == 2
+    assert f"broker.id is 4, and the data directory {data_dir} is of broker 5" in capsys.readouterr().err
+    (data_dir / FILE).write_text("no state")
+    assert check(*words) == 2
+    assert f"{FILE} at byte 0: this is no broker-id file" in capsys.readouterr().err
