@@ -117,6 +117,7 @@ from edge_broker.storage.cluster_copy import ClusterCopy
 FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
 PROTECT_AGAIN_MS = 1000.0
 CLAIM_AGAIN_MS = 5000.0
+CHECK_AGAIN_MS = 10_000.0
 UNRECORDED_LIFE = 5.0  # the same of what is most likely a copy, or a life that ended before its epoch was recorded
 LEDGER = PartitionId(LEDGER_TOPIC, 0)
 ORPHANS_NAMED = 5
@@ -191,7 +192,7 @@ class ClusterMember:
             self.protection = Protection(self._ask, users, chroot)
             self._trusted = TrustedReads(self._ask, users, self.protection.refuse, self.protection.accept)
         self._believes_all = True  # until the first protection is done
-        self._protect_due_ms = 0.0
+        self._protect_due_ms = self._check_due_ms = 0.0
         self.forwarding = Forwarding(self.out)
         self._lease = Lease()
         self._timeout_ms = 0
@@ -765,6 +766,7 @@ class ClusterMember:
             self.out(Left())  # without ZooKeeper nobody else can lead
         if self.standing is not Standing.SERVING:
             return
+        self._check_shared_root()
         self._tick_partitions()
         if self.copy is not None:
             self.copy.tick(self.identity.broker, self.identity.epochs[-1], now_ms)
@@ -778,6 +780,14 @@ class ClusterMember:
         elif self.controller.holds and now_ms >= self._balance_due_ms:
             self._balance_due_ms = now_ms + self.settings.balance_ms
             self._balance()
+
+    def _check_shared_root(self) -> None:
+        """Where a stranger can replace /controller, its holder hears of that by no watch, as it created the znode."""
+        if self.protection is None or self.protection.is_complete or self.now_ms < self._check_due_ms:
+            return
+        self._check_due_ms = self.now_ms + CHECK_AGAIN_MS
+        self.protection.check_again()
+        self.controller.watched()
 
     def _tick_partitions(self) -> None:
         """All that are in a hurry, and a share of the others; fetches are sent when they are due."""

@@ -317,6 +317,24 @@ class Protection:
             "the other line on each"
         )
 
+    # while the broker serves
+
+    def check_again(self) -> None:
+        """Verify the topmost znodes where a stranger can replace them; the member calls it repeatedly."""
+        for path in TOP if self._unprotected else ():
+            self._ask(GetAcl(path), partial(self._checked_again, path))
+
+    def _checked_again(self, path: str, answer: Answer) -> None:
+        if answer is Failure.NO_NODE or (isinstance(answer, Acl) and is_trusted(owner_of(answer.entries, self._users))):
+            self.accept(path)
+        elif isinstance(answer, Acl) or answer is Failure.NO_AUTH:
+            self.refuse(path)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the parent of all znodes is the brokers' alone."""
+        return not self._unprotected
+
     # what later reads find
 
     def refuse(self, path: str) -> None:

@@ -54,10 +54,12 @@ from edge_broker.cluster.zookeeper import (
     Suspended,
     Watched,
 )
-from edge_broker.network.log_lines import log_line
+from edge_broker.network.log_lines import LimitedLog, log_line
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+_log = LimitedLog(time.monotonic)
 
 Deliver = Callable[[Callable[[], None]], object]
 REPLACE_S = 1.0  # between two clients
@@ -319,7 +321,7 @@ def _multi_answer(results: list[Any]) -> Answer:
 def _failure(error: BaseException) -> Failure:
     known = _FAILURES.get(type(error).__name__, Failure.REFUSED)
     if known in (Failure.REFUSED, Failure.NO_AUTH):
-        log_line("error", "zookeeper-refused", error=repr(error))
+        _log.line("error", "zookeeper-refused", error=repr(error))  # a client may have it asked again and again
     return known
 
 

@@ -285,3 +285,32 @@ def names_of(bootstrap: str) -> set[int]:
     """The brokers that each of these brokers knows, as far as they agree."""
     clients = [AdminClient({"bootstrap.servers": each}) for each in bootstrap.split(",")]
     return set.intersection(*(set(each.list_topics(timeout=CALL_S).brokers) for each in clients))
+
+
+@pytest.mark.timeout(120)
+def test_below_a_root_that_is_shared_a_stranger_forges_the_controller_alone(
+    ensemble: ZooKeeperEnsemble, tmp_path: Path
+) -> None:
+    """Another product has znodes below `/`, which so stays everybody's: what can be guarded is, the rest is named."""
+    broker = board(tmp_path, ensemble, "", digest_file(tmp_path))
+    shared = client(ensemble, "/another-product")
+    with shared, client(ensemble, "") as stranger, client(ensemble, "", PASSWORD) as owner, broker:
+        create_topic(broker.bootstrap, "t")
+        take_a_producer_id(broker, owner)
+        assert "another-product" in health_of(broker)
+        assert "parent_znode_not_protected path=/ " in broker.log_path.read_text()
+        wait_until(lambda: owner.exists(CONTROLLER) is not None, 30, "there is a controller")
+        stranger.sync("/")
+        for path in (FORMAT, "/brokers", "/topics"):
+            assert refused(stranger.delete, path) is NotEmptyError, path
+        assert refused(stranger.create, f"{DELETED}/forged", b"") is NoAuthError
+        forging = stranger.transaction()
+        forging.delete(CONTROLLER)
+        forging.create(CONTROLLER, encode_controller(9))
+        assert not any(isinstance(each, Exception) for each in forging.commit())
+        text = "znode /controller is not the brokers' alone, and not believed"
+        wait_until(lambda: text in health_of(broker), 30, "health names it", seen=broker.log_tail)
+        owner.delete(CONTROLLER)
+        wait_until(lambda: "not believed" not in health_of(broker), 30, "health names it no more")
+        wait_until(lambda: owner.exists(CONTROLLER) is not None, 30, "the broker is the controller again")
+        assert owner.get_acls(CONTROLLER)[0] == [OURS]

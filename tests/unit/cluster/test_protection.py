@@ -305,6 +305,39 @@ def test_a_root_shared_with_others_stays_theirs_and_what_can_be_guarded_is() -> 
         assert site.answer(Delete(path)) is Failure.NOT_EMPTY
 
 
+def test_what_a_stranger_replaces_below_a_shared_root_is_named_later_on() -> None:
+    site = Site()
+    site.create("/kafka", FORMAT, *ROOTS)
+    site.create(CONTROLLER, by=(US,))
+    asked: list[Request] = []
+
+    def ask(request: Request, then: Callable[[Answer], None]) -> None:
+        asked.append(request)
+        then(site.answer(request, USERS.accepted))
+
+    protection = Protection(ask, USERS, "")
+    protection.begin(CLUSTER, 1, lambda problem: None)
+    assert not protection.is_complete
+    protection.check_again()
+    assert not protection.refused
+    site.answer(Delete(CONTROLLER))
+    site.create(CONTROLLER)
+    protection.check_again()
+    assert list(protection.refused) == [CONTROLLER]
+    site.answer(Delete(CONTROLLER))
+    site.create(CONTROLLER, by=(EVIL,))
+    protection.check_again()
+    assert list(protection.refused) == [CONTROLLER]
+    site.answer(Delete(CONTROLLER))
+    protection.check_again()
+    assert not protection.refused
+    chroot = Protection(ask, USERS, "/site")
+    chroot.begin(CLUSTER, 1, lambda problem: None)
+    asked.clear()
+    chroot.check_again()
+    assert (chroot.is_complete, asked) == (True, [])
+
+
 def test_a_parent_of_another_user_is_named() -> None:
     site = Site()
     site.create(FORMAT, *ROOTS, by=(US,))
