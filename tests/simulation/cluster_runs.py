@@ -14,11 +14,11 @@ from random import Random
 from typing import NamedTuple
 
 from edge_broker.cluster.controller import placed
-from edge_broker.cluster.layout import topic_path
+from edge_broker.cluster.layout import decode_topic, encode_topic, state_path, topic_path
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.state import PartitionId
-from edge_broker.cluster.zookeeper import Multi, Request, SetData
+from edge_broker.cluster.zookeeper import Multi, Node, Request, SetData
 from edge_broker.errors import ErrorCode
 from edge_broker.testing.zookeeper import Gone, Put
 from tests.simulation.cluster_checks import Violation
@@ -100,7 +100,7 @@ class Schedule:
             self.world.before_asking, self.world.before_opening = self.stall, self.lose_while_opening
         self.sizes = Random(f"sizes {seed}")
         self.batches = LARGER if seed % 13 in LARGER_OF_13 else [1]
-        self.acts_done = 0
+        self.acts_done = self.partitions = 0  # partitions of the topic; 0: as the dice say
         self.lost_for_good = 0
         self.ending = self.calm = False
         self.acts = [act for act in ACTS if self.dice.random() < 0.45] or [ACTS[0]]
@@ -121,7 +121,8 @@ class Schedule:
             "min.insync.replicas": str(self.shape.needed),
             "unclean.leader.election.enable": "true" if self.shape.unclean else "false",
         }
-        world.make_topic(dice.randint(1, 2), self.shape.factor, config)
+        partitions = dice.randint(1, 2)
+        world.make_topic(self.partitions or partitions, self.shape.factor, config)
         world.disturbed = world.synced
         self._produce_on()
         self._consume_on()
@@ -836,6 +837,35 @@ def forget_topic(schedule: Schedule) -> None:
     world.ensemble.commit(tuple(kept))
     world.forgotten = set()
     for board in world.boards:
+        schedule.start_later(board)
+
+
+def forget_partition(schedule: Schedule) -> None:
+    """The ensemble's data become an older copy, in which the topic lacks its last partition; the right one comes back.
+
+    With every other act all boards are off both times; else they run on.
+    """
+    world, dark = schedule.world, schedule.acts_done % 2 == 0
+    nodes, last = world.ensemble.tree.nodes, world.partitions[-1]
+    paths = [state_path(last), topic_path(TOPIC)]
+    if any(path not in nodes for path in paths):
+        return
+    if dark:
+        _dark(schedule)
+    kept = tuple(Put(path, nodes[path].data, nodes[path].stat) for path in reversed(paths))
+    topic = decode_topic(TOPIC, Node(kept[0].data, kept[0].stat))
+    fewer = encode_topic(topic._replace(replicas=topic.replicas[:-1]))
+    world.ensemble.commit((Gone(paths[0]), Put(paths[1], fewer, kept[0].stat)))
+    for board in world.boards if dark else ():
+        board.start()
+    schedule.pass_time(schedule.dice.random() * 4 * SESSION_MS)
+    for process in world.processes:
+        known = process.member.image.topics.get(TOPIC)
+        assert known is None or len(known.replicas) > last.partition or last not in process.member.partitions
+    if dark:
+        _dark(schedule)
+    world.ensemble.commit(kept)
+    for board in world.boards if dark else ():
         schedule.start_later(board)
 
 

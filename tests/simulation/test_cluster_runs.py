@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge_broker.cluster.state import Topic
 from tests.simulation.cluster_broken import (
     BROKEN,
     BROKEN_DELETIONS,
@@ -13,7 +14,7 @@ from tests.simulation.cluster_broken import (
     SEEDS_OF_STORAGE,
     break_rule,
 )
-from tests.simulation.cluster_runs import DELETES_OF_4, run_seed
+from tests.simulation.cluster_runs import DELETES_OF_4, Schedule, cut_power, forget_partition, hand_over, kill, run_seed
 
 SEEDS_RUN = 36
 SEEDS_MAX = 300
@@ -75,3 +76,24 @@ def test_a_rule_of_the_storage_that_is_broken_is_found(rule: str, monkeypatch: p
     break_rule(rule, monkeypatch.setattr)
     seeds = (SEEDS_OF_STORAGE[rule], *range(SEEDS_OF_STORAGE_MAX))
     assert any(run_seed(seed, real=True).failure for seed in seeds)
+
+
+def run_with_an_older_copy(seed: int) -> Schedule:
+    schedule = Schedule(seed)
+    schedule.acts = [forget_partition, kill, cut_power, hand_over]
+    schedule.partitions = 2
+    schedule.run()
+    return schedule
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_partition_that_an_older_copy_lacks_is_served_again_with_all_that_was_acked(seed: int) -> None:
+    schedule = run_with_an_older_copy(seed)
+    assert schedule.acts_done >= 5
+    assert schedule.world.checks.acked
+
+
+def test_a_board_that_goes_on_with_what_its_topic_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Topic, "gives", lambda self, partition, broker: True)
+    with pytest.raises(IndexError):
+        run_with_an_older_copy(1)
