@@ -201,7 +201,8 @@ class LogIns:
         self._effects.audited(Audited("log-in-delayed", fields, self._source(session, user)))
 
     def _source(self, session: Session, user: str) -> str:
-        return f"{USER}{user} from {session.host}" if user in self._security.state.users else session.host
+        exists = user in self._security.state.users or USER + user in self._config.super_users
+        return f"{USER}{user} from {session.host}" if exists else session.host
 
 
 def _derived(held: Sequence[Credentials]) -> _Derived:

@@ -22,7 +22,7 @@ from edge_broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from edge_broker.security.authorizer import OPERATIONS, Authorizer
 
 if TYPE_CHECKING:
-    from edge_broker.broker.context import RequestContext
+    from edge_broker.broker.context import RequestContext, Session
     from edge_broker.broker.effects import Effects
     from edge_broker.config import BrokerConfig
 
@@ -127,14 +127,20 @@ class Rights:
             if noted == NOTED_MAX + 1:
                 self._tally = [0]
                 who = {"principal": session.principal, "host": session.host}
-                self._effects.audited(Audited("denied", who, tally=self._tally))
+                self._effects.audited(Audited("denied", who, _source(session, resource_type), self._tally))
             self._tally[0] += 1
             return
-        self._effects.audit(
-            "denied",
-            principal=session.principal,
-            host=session.host,
-            client=context.client_id[:256],
-            operation=operation.name,
-            resource=f"{resource_type.name}:{name[:256]}",
-        )
+        fields = {
+            "principal": session.principal,
+            "host": session.host,
+            "client": context.client_id[:256],
+            "operation": operation.name,
+            "resource": f"{resource_type.name}:{name[:256]}",
+        }
+        self._effects.audited(Audited("denied", fields, _source(session, resource_type)))
+
+
+def _source(session: Session, resource_type: ResourceType) -> str:
+    """Return whose denials are counted together: those about topics hide none about the cluster, and so its rights."""
+    who = session.principal if session.known else session.host
+    return f"{who} on the cluster" if resource_type == ResourceType.CLUSTER else who

@@ -21,6 +21,7 @@ import hmac
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
 from hashlib import sha256, shake_256
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -43,6 +44,7 @@ ALPHABETS = (
 )
 KAFKA_BITS = 130
 KAFKA_CHARACTERS = range(22, 27)  # fewer in one of 3 million salts
+KINDS_CACHED = 4096  # two mechanisms of 2000 users, who are looked through after each change, on the loop
 _MIX, _64_BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 T = TypeVar("T", bound=Hashable)
 
@@ -73,6 +75,7 @@ OWN_SALT = SaltKind(ANY_BYTES, SALT_BYTES)
 OWN = CredentialKind(OWN_SALT, ITERATIONS_MIN)
 
 
+@lru_cache(maxsize=KINDS_CACHED)
 def salt_kind(salt: bytes) -> SaltKind:
     """Return the form of a salt."""
     if not salt.isascii():

@@ -206,6 +206,23 @@ def test_a_flood_of_one_principal_hides_no_denial_of_another(capsys: pytest.Capt
     assert [line for line in lines(capsys, "denied") if "principal=User:bob" in line]
 
 
+def test_denials_about_topics_hide_none_about_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the same principal: he tries to give himself a right."""
+    site = rights_site()
+    denied(site, "User:ann", 500)
+    create(client(site, "User:ann"), BOB)
+    assert [line for line in lines(capsys, "denied") if "operation=ALTER resource=CLUSTER:" in line]
+
+
+def test_guesses_at_a_super_user_without_a_password_are_not_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that comes by certificate alone."""
+    site = secured({"super.users": "User:ops"}, users=("ann",))
+    for number in range(3 * LINES_MAX):
+        guess(site, f"nobody{number}", "10.0.0.9")
+    guess(site, "ops", "10.0.0.9")
+    assert any("user=ops" in line for line in lines(capsys, "log-in-failed"))
+
+
 def test_guesses_at_a_user_are_not_hidden_by_guesses_at_names_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     site = secured(users=("ops",))
     for number in range(3 * LINES_MAX):
