@@ -169,6 +169,10 @@ def decode_registration(broker: int, node: Node, epoch_base: int = 0) -> Registr
     """LayoutFault."""
     with _reading(broker_path(broker), node.data) as fields:
         endpoints = tuple(sorted((str(name), str(at)) for name, at in fields["endpoints"].items()))
+        for name, at in endpoints:
+            host, _, port = at.rpartition(":")
+            if not (host and port.isascii() and port.isdigit()):
+                raise ValueError(f"its listener {name} is at {at!r}, which is no HOST:PORT")
         directory, rack, (oldest, newest) = str(fields["directory"]), fields.get("rack"), fields["protocols"]
         protocols = (int(oldest), int(newest))
         return Registration(broker, epoch_base + node.stat.czxid, directory, rack, endpoints, protocols)

@@ -82,3 +82,10 @@ def test_a_topic_without_partitions_or_replicas_is_none_of_ours(replicas: tuple[
     """What goes by the first replica of each partition relies on that."""
     with pytest.raises(LayoutFault, match="/topics/t"):
         decode_topic("t", node(encode_topic(Topic("id", replicas, {}))))
+
+
+@pytest.mark.parametrize("at", ["", "h", "h:", ":1", "h:x", "h:²", "h:-1"])
+def test_an_address_that_nobody_can_connect_to_is_refused(at: str) -> None:
+    """Else every answer that names the brokers would fail."""
+    with pytest.raises(LayoutFault, match="/brokers/2"):
+        decode_registration(2, node(encode_registration(Registration(2, 0, "7c", None, (("CLIENT", at),)))))
