@@ -19,6 +19,7 @@ from edge_broker.access.arguments import add_access
 from edge_broker.access.user_arguments import add_users
 from edge_broker.compiled import walker_name, why_not_compiled
 from edge_broker.errors import StorageFault
+from edge_broker.rebuild.arguments import add_rebuild
 from edge_broker.tools.arguments import INT_MAX, add_tools
 
 EXAMPLE = """examples:
@@ -124,7 +125,9 @@ def parser() -> Parser:
     _add_ledger(commands)
     add_users(commands)
     add_access(commands)
-    _add_disk(add_tools(commands))
+    actions = add_tools(commands)
+    _add_disk(actions)
+    add_rebuild(actions)
     return root
 
 
@@ -224,7 +227,7 @@ def _add_disk(actions: argparse._SubParsersAction[Any]) -> None:
         "--broker-id",
         type=whole_number(0, INT_MAX),
         metavar="ID",
-        help="its broker.id; default: as the file cluster-copy has it, which releases before that did not write",
+        help="its broker.id; default: as its file broker-id has it, which earlier releases did not write",
     )
     disk.add_argument("--json", action="store_true", help="one line of JSON")
     disk.set_defaults(run=_tool, action="disk")

@@ -36,7 +36,7 @@ class CopyKeeper:
 
     def __init__(self, ask: AskThen, image: Image, out: Callable[[Effect], None], written: ClusterCopy) -> None:
         self._ask, self._image, self._out = ask, image, out
-        self.written = self.copy = written  # of another broker.id where the disk has changed its board
+        self.written = self.copy = written
         self._asking: set[str] = set()  # topic ids, whose deletions are asked for
         self._not_deleted: set[str] = set()  # topic ids, as far as ZooKeeper says
         self._compared = -1  # the image's changes then
@@ -48,11 +48,10 @@ class CopyKeeper:
         self._not_deleted.clear()
         self._compared = -1
 
-    def tick(self, broker: int, own_epoch: int, now_ms: float) -> None:
-        """Time has passed; `own_epoch` is that of this `broker`'s registration, under which the image was read."""
+    def tick(self, own_epoch: int, now_ms: float) -> None:
+        """Time has passed; `own_epoch` is that of this broker's registration, under which the image was read."""
         if self._image.is_settled and self._image.changes != self._compared:
             self._compare(own_epoch)
-            self.copy = self.copy._replace(broker=broker)
         if self._writing is None and not self._asking and self.copy != self.written and now_ms >= self._due_ms:
             self._writing, self._due_ms = self.copy, now_ms + KEEP_MS
             self._out(KeepCopy(self.copy))

@@ -13,12 +13,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from edge_broker.storage.cluster_copy import NO_BROKER, ClusterCopy, CopiedDeletion, CopiedTopic
+from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
 
 VERSION = 1
 KIND = "cluster-disk"
 NEVER_REGISTERED = -1
 NO_GENERATION = -1
+NO_BROKER = -1
 RUNNING = "running"
 
 
@@ -127,7 +128,7 @@ def _decode_copy(fields: dict[str, Any]) -> ClusterCopy:
         for word in ("topics", "absent")
     )
     deletions = tuple(CopiedDeletion(**each) for each in fields["deletions"])
-    return ClusterCopy(int(fields["as_of"]), topics, absent, deletions, int(fields.get("broker", NO_BROKER)))
+    return ClusterCopy(int(fields["as_of"]), topics, absent, deletions)
 
 
 def _decode_log(fields: dict[str, Any]) -> DiskLog:

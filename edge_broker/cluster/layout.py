@@ -25,8 +25,9 @@ SECURITY = "/security"
 SECURITY_STATE = "/security/state"
 OWNERSHIP = "/format/ownership"
 GUARD = "guard"
+LOST = "/lost"
 ROOTS = (BROKERS, TOPICS, DELETED)
-TOP = (FORMAT, BROKERS, TOPICS, DELETED, SECURITY, PRODUCER_IDS, CONTROLLER)
+TOP = (FORMAT, BROKERS, TOPICS, DELETED, SECURITY, PRODUCER_IDS, CONTROLLER, LOST)
 
 
 class LayoutFault(Exception):
@@ -54,6 +55,11 @@ def topic_id_path(topic: str, topic_id: str) -> str:
 def deleted_path(topic_id: str) -> str:
     """Of what stays of a topic that was deleted: a log is removed where this says so, and nowhere else."""
     return f"{DELETED}/{topic_id}"
+
+
+def lost_path(partition: PartitionId) -> str:
+    """Of what a rebuild may have lost of a partition."""
+    return f"{LOST}/{partition.topic}-{partition.partition}"
 
 
 def state_path(partition: PartitionId) -> str:
@@ -198,6 +204,36 @@ def encode_state(state: PartitionState) -> bytes:
     fields = {"leader": state.leader, "leader_epoch": state.leader_epoch, "in_sync": in_sync}
     offline = [{"broker": each.broker, "epoch": each.epoch} for each in state.offline]
     return encode({**fields, "offline": offline} if offline else fields)
+
+
+class MayBeLost(NamedTuple):
+    """What a rebuild may have lost of a partition, which the broker of `entry` writes down before it leads.
+
+    `state` is what the partition's znode gets then.
+    """
+
+    partition: PartitionId
+    topic_id: str
+    entry: InSyncReplica
+    state: PartitionState
+
+
+def encode_lost(lost: MayBeLost) -> bytes:
+    """Return the bytes of a znode below LOST."""
+    state = json.loads(encode_state(lost.state))
+    where = {"topic": lost.partition.topic, "partition": lost.partition.partition, "topic_id": lost.topic_id}
+    return encode({**where, "broker": lost.entry.broker, "directory": lost.entry.directory, "state": state})
+
+
+def decode_lost(path: str, node: Node) -> MayBeLost:
+    """Return what such a znode says; LayoutFault."""
+    with _reading(path, node.data) as fields:
+        partition = PartitionId(str(fields["topic"]), int(fields["partition"]))
+        state = decode_state(partition, Node(json.dumps(fields["state"]).encode(), node.stat))
+        entry = state.entry(int(fields["broker"]))
+        if entry is None or entry.directory != fields["directory"]:
+            raise ValueError("its state does not name its broker")
+        return MayBeLost(partition, str(fields["topic_id"]), entry, state)
 
 
 def decode_state(partition: PartitionId, node: Node) -> PartitionState:

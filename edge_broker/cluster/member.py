@@ -83,6 +83,7 @@ from edge_broker.cluster.messages import (
 from edge_broker.cluster.ownership import Users
 from edge_broker.cluster.partition import LEADS, Partition, Role, Settings
 from edge_broker.cluster.protection import Protection
+from edge_broker.cluster.rebuilt_losses import RebuiltLosses
 from edge_broker.cluster.security_node import Found, SecurityNode
 from edge_broker.cluster.state import (
     PROTOCOLS,
@@ -193,6 +194,7 @@ class ClusterMember:
             self._trusted = TrustedReads(self._ask, users, self.protection.refuse, self.protection.accept)
         self._believes_all = True  # until the first protection is done
         self._protect_due_ms = self._check_due_ms = 0.0
+        self.losses = RebuiltLosses(self.ask, self.out, self.token, self.unreadable)
         self.forwarding = Forwarding(self.out)
         self._lease = Lease()
         self._timeout_ms = 0
@@ -422,7 +424,8 @@ class ClusterMember:
         elif answer is Failure.NO_NODE and mine:
             self._contradict(
                 f"the ensemble at zookeeper.connect knows no cluster, and this data directory belongs to cluster "
-                f"{mine}; correct zookeeper.connect, or restore the ensemble's data: nothing here was touched"
+                f"{mine}; correct zookeeper.connect, restore the ensemble's data, or make the znodes anew "
+                "(`edge-broker cluster rebuild --help`): nothing here was touched"
             )
         elif answer is Failure.NO_NODE and self._orphans:
             shown = ", ".join(self._orphans[:ORPHANS_NAMED]) + ", …" * (len(self._orphans) > ORPHANS_NAMED)
@@ -507,6 +510,8 @@ class ClusterMember:
             self._look_at_protocols()
         if self.copy is not None:
             self.copy.read_again()
+        if self.image.epoch_base:
+            self.losses.read_again(self.identity)
         self._gone |= self._strays  # the ensemble may have other data than before
         self._strays.clear()
         self._look_at_gone()
@@ -714,7 +719,7 @@ class ClusterMember:
     def entered(self, partition: PartitionId, token: int, now_ms: float) -> None:
         """As Enter."""
         self.now_ms = now_ms
-        if partition in self.partitions:
+        if not self.losses.entered(token) and partition in self.partitions:
             self.partitions[partition].entered(token)
 
     def owned_up(self, partition: PartitionId, now_ms: float) -> None:
@@ -768,8 +773,9 @@ class ClusterMember:
             return
         self._check_shared_root()
         self._tick_partitions()
+        self.losses.tick(self.partitions)
         if self.copy is not None:
-            self.copy.tick(self.identity.broker, self.identity.epochs[-1], now_ms)
+            self.copy.tick(self.identity.epochs[-1], now_ms)
         self.forwarding.tick(now_ms, self.ledger_leader)
         if self.leaving:
             if now_ms >= self._leave_due_ms:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from edge_broker.cluster.disks import (
     NEVER_REGISTERED,
+    NO_BROKER,
     NO_GENERATION,
     RUNNING,
     Disk,
@@ -24,7 +25,8 @@ from edge_broker.errors import StorageFault
 from edge_broker.output import write_json, write_table
 from edge_broker.security import state as security_state
 from edge_broker.storage import security_store
-from edge_broker.storage.cluster_copy import NO_BROKER, ClusterCopy, read_cluster_copy
+from edge_broker.storage.broker_id import read_broker_id
+from edge_broker.storage.cluster_copy import ClusterCopy, read_cluster_copy
 from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.registrations import Registrations, read_registrations
 from edge_broker.storage.segment import Segment
@@ -36,7 +38,7 @@ _COLUMNS = ("partition", "replicas", "log start", "end", "epoch", "epochs", "pro
 
 
 def describe(directory: DataDirectory, broker: int | None) -> Disk:
-    """Return the description of a data directory, whose broker has the id `broker` (None: as its copy says).
+    """Return the description of a data directory, whose broker has the id `broker` (None: as its file says).
 
     A file that cannot be read is among its `problems`.
     """
@@ -49,7 +51,7 @@ def describe(directory: DataDirectory, broker: int | None) -> Disk:
             logs.append(log_of(partition))
     running, stopped = directory.holder is not None, "stopped cleanly" if directory.clean else "stopped uncleanly"
     return Disk(
-        broker if broker is not None else (copy.broker if copy is not None else NO_BROKER),
+        broker if broker is not None else _broker_id(directory, problems),
         kept.directory,
         kept.cluster,
         kept.epochs[-1] if kept.epochs else NEVER_REGISTERED,
@@ -100,6 +102,16 @@ def _registrations(directory: DataDirectory, problems: list[str]) -> Registratio
     except (StorageFault, OSError) as fault:
         problems.append(str(fault))
     return Registrations("")
+
+
+def _broker_id(directory: DataDirectory, problems: list[str]) -> int:
+    try:
+        return read_broker_id(directory.fs, directory.path)
+    except FileNotFoundError:
+        problems.append("no file broker-id: the board was not started since it keeps one")
+    except (StorageFault, OSError) as fault:
+        problems.append(str(fault))
+    return NO_BROKER
 
 
 def _copy(directory: DataDirectory, problems: list[str]) -> ClusterCopy | None:

@@ -2,7 +2,6 @@
 
 | line | content |
 |---|---|
-| `broker` | the id of the broker that wrote the file |
 | `as-of` | the epoch up to which the file has every topic that existed and every deletion |
 | `topic` | topic id, epoch of its znode, name, replicas of each partition (`1,2,3;2,3,1`), configuration as JSON |
 | `absent` | the same of a topic that ZooKeeper lacks although nothing says that it was deleted |
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 KIND = "cluster-copy"
 FILE = "cluster-copy"
 NEVER = -1
-NO_BROKER = -1
 DELETIONS_KEPT = 1000  # older ones follow from `as-of`
 
 
@@ -62,7 +60,6 @@ class ClusterCopy(NamedTuple):
     topics: tuple[CopiedTopic, ...] = ()
     absent: tuple[CopiedTopic, ...] = ()
     deletions: tuple[CopiedDeletion, ...] = ()
-    broker: int = NO_BROKER
 
 
 def read_cluster_copy(fs: FileSystem, data_dir: str) -> ClusterCopy:
@@ -70,13 +67,13 @@ def read_cluster_copy(fs: FileSystem, data_dir: str) -> ClusterCopy:
     path = f"{data_dir}/{FILE}"
     lines = read_state(fs, path, KIND)
     try:
-        (first, broker), (second, as_of), *rest = lines
+        (first, as_of), *rest = lines
         topics = tuple(_topic(line) for line in rest if line[0] == "topic")
         absent = tuple(_topic(line) for line in rest if line[0] == "absent")
         deletions = tuple(CopiedDeletion(name, of, int(epoch)) for word, of, epoch, name in _of(rest, "deleted"))
-        if (first, second) != ("broker", "as-of") or len(topics) + len(absent) + len(deletions) != len(rest):
+        if first != "as-of" or len(topics) + len(absent) + len(deletions) != len(rest):
             raise ValueError("a line has another word")
-        return ClusterCopy(int(as_of), topics, absent, deletions, int(broker))
+        return ClusterCopy(int(as_of), topics, absent, deletions)
     except (ValueError, TypeError, AttributeError) as error:
         raise StorageFault(
             path, 0, f"is no {KIND} file ({error}); remove it: the broker writes it again once it is a member"
@@ -97,7 +94,7 @@ def _topic(line: list[str]) -> CopiedTopic:
 @runs_in("files")
 def write_cluster_copy(fs: FileSystem, data_dir: str, copy: ClusterCopy) -> None:
     """Replace the file, synced when this returns. StorageFault leaves the former one."""
-    lines = [f"broker {copy.broker}", f"as-of {copy.as_of}"]
+    lines = [f"as-of {copy.as_of}"]
     lines += [_line("topic", topic) for topic in copy.topics]
     lines += [_line("absent", topic) for topic in copy.absent]
     lines += [f"deleted {each.topic_id} {each.epoch} {each.name}" for each in copy.deletions]

@@ -37,7 +37,7 @@ from edge_broker.storage.reopening import reopen
 from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.topics import OFFSETS_TOPIC, id_of, id_text
-from edge_broker.storage.truncating import Entered, enter, go_on, hold, truncate
+from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, truncate
 from edge_broker.testing.client import Client
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
@@ -238,6 +238,10 @@ class Board:
     def _enter(self, effect: effects.Enter) -> None:
         """Once nothing is in the way, and if it is still wanted."""
         found, log = self.member.partitions.get(effect.partition), self.log(effect.partition)
+        if self.alive and found is not None and effect.losses and effect.losses[0].end_offset is None:
+            self.work(lambda: enter_unknown(log, effect.losses[0].epoch, effect.cause))
+            self.member.entered(effect.partition, effect.token, self.now_ms())
+            return
         if not self.alive or found is None or found.cutting is None or found.cutting.token != effect.token:
             return
         if effect.partition not in self.held and not hold(log):
@@ -349,8 +353,12 @@ class InCluster:
         *,
         shares_security: bool = False,
         disks: Mapping[int, SimulatedDisk] | None = None,
+        prepare: Callable[[Ensemble], None] = lambda ensemble: None,
     ) -> None:
-        """`shares_security`: users and ACLs are the cluster's, as where its znodes are the brokers' alone."""
+        """`shares_security`: users and ACLs are the cluster's, as where its znodes are the brokers' alone.
+
+        `prepare` gets the ensemble before any board does.
+        """
         self.loop = Loop()
         self.ensemble = Ensemble(self.loop, random.Random(7), servers=1)
         self.settings, self.racks = settings or {}, racks or {}
@@ -359,6 +367,7 @@ class InCluster:
         self.lives = 0  # so many boards were begun
         self.dropping = 0  # so many messages like `_dropped` are lost
         self._dropped: Callable[[Message], bool] = lambda message: False
+        prepare(self.ensemble)
         for number in range(1, boards + 1):
             self.add(number)
         self.pass_until(lambda: all(each.member.standing is Standing.SERVING for each in self.boards.values()))

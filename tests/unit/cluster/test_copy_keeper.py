@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from edge_broker.cluster.copy_keeper import KEEP_MS, RETRY_MS, CopyKeeper
@@ -19,10 +17,6 @@ OWN = 50
 NOTHING = ClusterCopy()
 T = CopiedTopic("t", "id-t", 20, ((1, 2),), {"retention.ms": "5"})
 U = CopiedTopic("u", "id-u", 60, ((2,),), {})
-
-
-def copy(as_of: int, *rest: Any) -> ClusterCopy:
-    return ClusterCopy(as_of, *rest)._replace(broker=1)
 
 
 class PlayedImage:
@@ -58,7 +52,7 @@ class Keeping:
 
     def tick(self, after_ms: float = KEEP_MS) -> None:
         self.now_ms += after_ms
-        self.keeper.tick(1, OWN, self.now_ms)
+        self.keeper.tick(OWN, self.now_ms)
         for effect in self.left:
             assert isinstance(effect, KeepCopy)
             self.keeper.kept(self.now_ms, done=not self.refuses)
@@ -76,14 +70,14 @@ def test_topics_are_copied_as_zookeeper_has_them() -> None:
     board = Keeping()
     board.image.has(T, U)
     board.tick()
-    assert board.kept == [copy(60, (T, U))]
+    assert board.kept == [ClusterCopy(60, (T, U))]
     assert not board.asked
 
 
 def test_all_up_to_the_registration_was_seen_also_in_a_cluster_without_topics() -> None:
     board = Keeping()
     board.tick()
-    assert board.kept == [copy(OWN)]
+    assert board.kept == [ClusterCopy(OWN)]
 
 
 def test_nothing_is_compared_while_an_answer_is_open() -> None:
@@ -96,7 +90,7 @@ def test_nothing_is_compared_while_an_answer_is_open() -> None:
     board.image.has(T, U)
     board.image.is_settled = True
     board.tick()
-    assert board.kept == [copy(60, (T, U))]
+    assert board.kept == [ClusterCopy(60, (T, U))]
 
 
 def test_a_deletion_is_kept_by_its_epoch() -> None:
@@ -109,7 +103,7 @@ def test_a_deletion_is_kept_by_its_epoch() -> None:
     assert len(board.kept) == 1, "not before it is known whether the topic was deleted"
     assert board.answers(Stat(0, 70, 70, 0)) == [Exists(deleted_path("id-t"))]
     board.tick()
-    assert board.kept[-1] == copy(1070, (U,), (), (CopiedDeletion("t", "id-t", 1070),))
+    assert board.kept[-1] == ClusterCopy(1070, (U,), (), (CopiedDeletion("t", "id-t", 1070),))
 
 
 def test_a_topic_that_an_older_ensemble_lacks_stays() -> None:
@@ -118,10 +112,10 @@ def test_a_topic_that_an_older_ensemble_lacks_stays() -> None:
     board.tick()
     board.answers(Failure.NO_NODE)
     board.tick()
-    assert board.kept == [copy(70, (T,), (U,))]
+    assert board.kept == [ClusterCopy(70, (T,), (U,))]
     board.image.has(T, U)
     board.tick()
-    assert board.kept[-1] == copy(70, (T, U)), "the newest data was put back"
+    assert board.kept[-1] == ClusterCopy(70, (T, U)), "the newest data was put back"
 
 
 def test_what_was_not_answered_is_asked_again_once_everything_was_read_again() -> None:
@@ -129,7 +123,7 @@ def test_what_was_not_answered_is_asked_again_once_everything_was_read_again() -
     board.tick()
     board.answers(Failure.CONNECTION_LOSS)
     board.tick()
-    assert board.kept == [copy(70, (), (T,))]
+    assert board.kept == [ClusterCopy(70, (), (T,))]
     board.keeper.read_again()
     board.tick()
     assert board.answers(Stat(0, 80, 80, 0)) == [Exists(deleted_path("id-t"))]
@@ -144,7 +138,7 @@ def test_a_topic_of_the_same_name_takes_nothing_from_the_former_one() -> None:
     board.tick()
     board.answers(Stat(0, 85, 85, 0))
     board.tick()
-    assert board.kept == [copy(90, (again,), (), (CopiedDeletion("t", "id-t", 85),))]
+    assert board.kept == [ClusterCopy(90, (again,), (), (CopiedDeletion("t", "id-t", 85),))]
 
 
 def test_many_changes_are_one_write_a_second() -> None:
@@ -173,21 +167,21 @@ def test_a_disk_that_refuses_is_asked_again(tries: int) -> None:
     board.tick(RETRY_MS)
     board.tick(RETRY_MS)
     assert len(board.kept) == tries + 1
-    assert board.keeper.written == copy(OWN, (T,))
+    assert board.keeper.written == ClusterCopy(OWN, (T,))
 
 
 def test_a_change_while_the_disk_writes_is_written_next() -> None:
     board = Keeping()
     board.image.has(T)
-    board.keeper.tick(1, OWN, 1.0)
+    board.keeper.tick(OWN, 1.0)
     (first,) = board.left
     board.image.has(T, U)
-    board.keeper.tick(1, OWN, 2 * KEEP_MS)
+    board.keeper.tick(OWN, 2 * KEEP_MS)
     assert board.left == [first], "one write at a time"
     board.left.clear()
     board.keeper.kept(2 * KEEP_MS, done=True)
-    board.keeper.tick(1, OWN, 3 * KEEP_MS)
-    assert board.left == [KeepCopy(copy(60, (T, U)))]
+    board.keeper.tick(OWN, 3 * KEEP_MS)
+    assert board.left == [KeepCopy(ClusterCopy(60, (T, U)))]
 
 
 def test_as_many_deletions_are_kept_as_are_told() -> None:

@@ -190,13 +190,13 @@ def test_a_foreign_znode_is_refused_and_named_and_the_rest_taken_over() -> None:
     assert any(PRODUCER_IDS in note for note in protection.notes)
 
 
-def test_each_further_start_takes_eleven_requests() -> None:
+def test_each_further_start_takes_twelve_requests() -> None:
     site = Site()
     site.create(FORMAT, *ROOTS)
     site.protect()
     site.asked = 0
     assert site.protect()[1] == [""]
-    assert site.asked == 11
+    assert site.asked == 12
 
 
 def test_nothing_is_taken_over_a_second_time() -> None:

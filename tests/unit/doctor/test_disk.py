@@ -8,6 +8,7 @@ import pytest
 
 from edge_broker.cluster.disks import (
     NEVER_REGISTERED,
+    NO_BROKER,
     NO_GENERATION,
     Disk,
     DiskEpoch,
@@ -19,7 +20,8 @@ from edge_broker.cluster.disks import (
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.output import json
-from edge_broker.storage.cluster_copy import NO_BROKER, ClusterCopy, CopiedDeletion, CopiedTopic, write_cluster_copy
+from edge_broker.storage.broker_id import write_broker_id
+from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic, write_cluster_copy
 from edge_broker.storage.filesystem import Disk as RealDisk
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.store import LogStore
@@ -30,7 +32,7 @@ from tests.unit.doctor.conftest import fill_directory
 from tests.unit.storage.test_registrations import CLUSTER, member
 
 T = CopiedTopic("t", "id-t", 20, ((1, 2),), {"retention.ms": "5"})
-COPY = ClusterCopy(70, (T,), (), (CopiedDeletion("old", "id-old", 60),), 2)
+COPY = ClusterCopy(70, (T,), (), (CopiedDeletion("old", "id-old", 60),))
 
 
 def described(disk: SimulatedDisk, broker: int | None = None) -> Disk:
@@ -58,6 +60,7 @@ def test_a_board_is_described_as_it_would_go_on() -> None:
     lead(store, 9, b"c")
     lead(store, 12)
     write_cluster_copy(disk, "/data", COPY)
+    write_broker_id(disk, "/data", 2)
     for end in (disk.kill, disk.crash):
         end()
         found = described(disk)
@@ -137,7 +140,10 @@ def test_a_board_of_an_earlier_release_has_no_copy_and_its_id_is_asked_for() -> 
     disk.kill()
     found = described(disk)
     assert (found.broker, found.copy) == (NO_BROKER, None)
-    assert found.problems == ("no file cluster-copy: the broker was no member since it keeps one",)
+    assert set(found.problems) == {
+        "no file broker-id: the board was not started since it keeps one",
+        "no file cluster-copy: the broker was no member since it keeps one",
+    }
     assert described(disk, 3).broker == 3
 
 
@@ -167,6 +173,7 @@ def test_a_description_is_carried_as_json_and_nothing_else_is_taken_for_one() ->
 def test_the_command_prints_json_or_a_table(run, tmp_path: Path) -> None:
     data = fill_directory(tmp_path / "data")
     write_cluster_copy(RealDisk(), str(data), COPY)
+    write_broker_id(RealDisk(), str(data), 2)
     ran = run("cluster", "disk", "--data-dir", data)
     assert ran.status == 0
     assert "broker 2, stopped cleanly, cluster -" in ran.out

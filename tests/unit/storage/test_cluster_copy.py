@@ -26,9 +26,8 @@ READINGS = CopiedTopic(
 LEDGER = CopiedTopic("__edge_ledger", "3Zo0bS0kTk2g0u0l1Zc3xA", 4294967301, ((1,),), {})
 SPACED = CopiedTopic("a", "AAAAAAAAAAAAAAAAAAAAAA", 12, ((3,),), {"x.note": "two  words\nand a line", "y": ""})
 GONE = CopiedDeletion("old", "-_AAAAAAAAAAAAAAAAAAAA", 4294967340)
-COPY = ClusterCopy(4294967350, (LEDGER, READINGS), (SPACED,), (GONE,), 2)
-GOLDEN = b"""drupelet cluster-copy 1 d339ca61
-broker 2
+COPY = ClusterCopy(4294967350, (LEDGER, READINGS), (SPACED,), (GONE,))
+GOLDEN = b"""drupelet cluster-copy 1 19d91248
 as-of 4294967350
 topic 3Zo0bS0kTk2g0u0l1Zc3xA 4294967301 __edge_ledger 1 {}
 topic kUSr1o3mSvqPpNq5u4Cq5A 4294967337 readings 1,2,3;2,3,1 {"min.insync.replicas":"2"}
@@ -86,14 +85,13 @@ def test_a_disk_that_refuses_keeps_the_former_copy() -> None:
     "body",
     [
         "",
-        "broker 1\nas-of x\n",
-        "as-of 1\nbroker 1\n",
-        "broker 1\ntopic a 1 b 1 {}\n",
-        "broker 1\nas-of 1\ntopic a 1 b 1\n",
-        "broker 1\nas-of 1\ntopic a 1 b 1 []\n",
-        "broker 1\nas-of 1\ntopic a 1 b , {}\n",
-        "broker 1\nas-of 1\ndeleted a 1\n",
-        "broker 1\nas-of 1\nmade a 1 b\n",
+        "as-of x\n",
+        "topic a 1 b 1 {}\n",
+        "as-of 1\ntopic a 1 b 1\n",
+        "as-of 1\ntopic a 1 b 1 []\n",
+        "as-of 1\ntopic a 1 b , {}\n",
+        "as-of 1\ndeleted a 1\n",
+        "as-of 1\nmade a 1 b\n",
     ],
 )
 def test_a_damaged_file_says_what_to_do(body: str) -> None:

@@ -1,0 +1,108 @@
+"""All data of a real ensemble is gone: the znodes are made anew from the disks of three boards, and all is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from edge_broker.app import CANNOT_BE_MEMBER
+from edge_broker.storage.cluster_copy import read_cluster_copy
+from edge_broker.storage.filesystem import ReadOnlyDisk
+from tests.conformance.test_cluster import Written, assert_each_once
+from tests.support.board_cluster import BoardCluster
+from tests.support.processes import EdgeBroker, start_together
+from tests.support.waiting import CALL_S, wait_until
+from tests.support.zookeeper import ZooKeeperEnsemble
+
+WAIT_S = 60
+
+
+def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "edge_broker", "cluster", *map(str, words)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+def described(board: EdgeBroker, directory: Path) -> Path:
+    path = directory / f"{board.name}.json"
+    ran = command("disk", "--data-dir", board.data_dir, "--json")
+    assert ran.returncode == 0, ran.stderr
+    path.write_text(ran.stdout)
+    return path
+
+
+def lose_all(ensemble: ZooKeeperEnsemble) -> None:
+    """The servers' data is removed; the servers serve again, and know nothing."""
+    for server in ensemble.servers:
+        server.kill()
+        shutil.rmtree(server.data / "version-2")
+    for server in ensemble.servers:
+        server.spawn()
+    for server in ensemble.servers:
+        wait_until(server.serves, server.ready_s, f"{server.name} serves", seen=server.log_tail)
+
+
+def rebuild(ensemble: ZooKeeperEnsemble, files: Sequence[Path], *more: str) -> subprocess.CompletedProcess[str]:
+    disks = [word for path in files for word in ("--disk", path)]
+    return command("rebuild", *disks, "--set", f"zookeeper.connect={ensemble.connect}", *more)
+
+
+def knows(board: EdgeBroker, deleted: str) -> bool:
+    copy = read_cluster_copy(ReadOnlyDisk(), str(board.data_dir))
+    return any(each.name == deleted for each in copy.deletions)
+
+
+@pytest.fixture
+def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
+    with ZooKeeperEnsemble(tmp_path) as ensemble:
+        yield ensemble
+
+
+def test_the_drill(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    with BoardCluster(tmp_path, ensemble) as cluster:
+        for name in ("readings", "deleted"):
+            cluster.make_topic(name, 3, min_insync_replicas="2")
+        written = Written(cluster, "readings")
+        written.write(300, "before")
+        answered = dict(written.end())
+        topic_ids = ids_of(cluster.board(1))
+        for gone in cluster.admin.delete_topics(["deleted"]).values():
+            gone.result(CALL_S)
+        wait_until(lambda: all(knows(each, "deleted") for each in cluster.boards), WAIT_S, "each disk has the deletion")
+        for board in cluster.boards:
+            board.kill()
+        lose_all(ensemble)
+        refused = cluster.board(1)
+        refused.spawn()
+        assert refused.wait(CALL_S) == CANNOT_BE_MEMBER
+        assert "make the znodes anew (`edge-broker cluster rebuild --help`)" in refused.log_path.read_text()
+        files = [described(board, tmp_path) for board in cluster.boards]
+        planned = rebuild(ensemble, files, "--dry-run")
+        assert planned.returncode == 0, planned.stdout
+        assert "0 partitions may have lost records" in planned.stdout
+        ran = rebuild(ensemble, files)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert ran.stdout.splitlines()[-1] == "the znodes are written; start the brokers"
+        start_together(cluster.boards)
+        wait_until(lambda: cluster.there() == 3, WAIT_S, "all are members")
+        cluster.wait_in_sync("readings")
+        assert_each_once(cluster, "readings", answered)
+        written = Written(cluster, "readings")
+        written.write(100, "after")
+        assert_each_once(cluster, "readings", {**answered, **written.end()})
+        assert "deleted" not in cluster.admin.list_topics(timeout=CALL_S).topics
+        assert ids_of(cluster.board(1)) == topic_ids
+        alive = rebuild(ensemble, files)
+        assert alive.returncode == 1
+        assert "are registered, so the cluster is alive" in alive.stdout
+
+
+def ids_of(board: EdgeBroker) -> dict[str, str]:
+    """The ids of the topics that stay, by name."""
+    files = [json.loads(path.read_text()) for path in (board.data_dir / "topics").glob("*.json")]
+    return {each["name"]: each["topic_id"] for each in files if each["name"] == "readings"}

@@ -1,0 +1,1 @@
+"""The command `edge-broker cluster rebuild`."""
