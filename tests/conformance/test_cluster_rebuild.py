@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,11 +11,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
 from edge_broker.app import CANNOT_BE_MEMBER
 from edge_broker.storage.cluster_copy import read_cluster_copy
 from edge_broker.storage.filesystem import ReadOnlyDisk
 from tests.conformance.test_cluster import Written, assert_each_once
+from tests.conformance.test_cluster_secured import OPS, SecuredCluster
+from tests.support import runtimes
 from tests.support.board_cluster import BoardCluster
 from tests.support.processes import EdgeBroker, start_together
 from tests.support.waiting import CALL_S, wait_until
@@ -100,6 +105,46 @@ def test_the_drill(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
         alive = rebuild(ensemble, files)
         assert alive.returncode == 1
         assert "are registered, so the cluster is alive" in alive.stdout
+
+
+@pytest.mark.night
+def test_users_come_back_with_the_newest_copy_and_nobody_else_owns_a_znode(
+    ensemble: ZooKeeperEnsemble, tmp_path: Path
+) -> None:
+    with SecuredCluster(tmp_path, ensemble, "SASL_SSL") as cluster:
+        wait_until(lambda: len(cluster.admin(OPS, 3).list_topics(timeout=CALL_S).brokers) == 3, WAIT_S, "three boards")
+        cluster.make_topic("readings")
+        assert cluster.produced(OPS, "readings") is None
+        for board in cluster.boards:
+            board.kill()
+        lose_all(ensemble)
+        files = [described(board, tmp_path) for board in cluster.boards]
+        ran = rebuild(ensemble, files, "--set", f"edge.zookeeper.digest.file={tmp_path / 'zookeeper.digest'}")
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        (newest,) = re.findall(r"has run beside broker (\d)", ran.stdout)
+        assert_barred(ensemble)
+        start_together(cluster.boards)
+        restored = [runtimes.console_script("edge-broker"), "user", "restore", "--data-dir"]
+        subprocess.run([*restored, cluster.boards[int(newest) - 1].data_dir], check=True, timeout=CALL_S)
+        for number in (1, 2, 3):
+            wait_until(lambda at=number: cluster.gets_in(OPS, at), WAIT_S, f"board {number} lets ops in again")
+        wait_until(lambda: cluster.in_sync("readings") == 3, WAIT_S, "all have the topic again")
+        assert cluster.produced(OPS, "readings") is None
+
+
+def assert_barred(ensemble: ZooKeeperEnsemble) -> None:
+    """Somebody without the brokers' user reads no znode of the cluster, and writes none."""
+    stranger = KazooClient(ensemble.connect)
+    stranger.start(CALL_S)
+    try:
+        for path in ("/format", "/topics/readings", "/topics/readings/0", "/producer-ids", "/lost", "/deleted"):
+            with pytest.raises(NoAuthError):
+                stranger.get(path)
+            with pytest.raises(NoAuthError):
+                stranger.set(path, b"{}")
+    finally:
+        stranger.stop()
+        stranger.close()
 
 
 def ids_of(board: EdgeBroker) -> dict[str, str]:
