@@ -21,6 +21,7 @@ from drupelet.addresses import host_and_port
 from drupelet.connection_errors import WANTS_CERTIFICATE, explained
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_security import Security
+from drupelet.printable import peer_text
 
 METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 3, 17, 36
 METADATA_VERSION = 8  # served by Apache Kafka 2.4 to 4.x and by the edge broker
@@ -214,7 +215,7 @@ def check_login(code: int, said: str, security: Security) -> None:
     """Judge the answer to SaslAuthenticate: its error code, and what the broker says of it. NotConnected."""
     if code:
         where = f" in {security.password_name}" if security.password_name else ""
-        reason = f" ({said})" if said and "credentials" not in said else ""
+        reason = f" ({peer_text(said)})" if said and "credentials" not in said else ""
         raise NotConnected(
             f"refuses the user {security.username!r} by {security.mechanism}{reason}:"
             f" is the user known there, and the password{where} right?"

@@ -4,6 +4,7 @@
 |---|---|
 | a value of a log line, a name within a sentence | `name_text` |
 | a name that a sentence always shows in quotes | `quoted` |
+| a peer's words about an error | `peer_text` |
 | a word of a command that a person is advised to run | `shell_word` |
 | a value of a metric's label | `label_text` |
 | a whole sentence or page whose names are not marked | `printable` |
@@ -14,6 +15,8 @@ Does not contain: the wording of any message.
 """
 
 from __future__ import annotations
+
+PEER_CHARACTERS_MAX = 300
 
 
 def printable(text: str) -> str:
@@ -60,6 +63,16 @@ def _in_dollar_quotes(character: str) -> str:
     if character.isprintable() and character != "`":
         return character
     return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def peer_text(text: str | None) -> str:
+    """Return a peer's words about an error in quotes, at most PEER_CHARACTERS_MAX of them; empty where it says nothing.
+
+    In quotes it ends no sentence of ours, and begins none that names something else.
+    """
+    if not text:
+        return ""
+    return quoted(text if len(text) <= PEER_CHARACTERS_MAX else f"{text[:PEER_CHARACTERS_MAX]}…")
 
 
 def quoted(text: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from drupelet.printable import peer_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -71,7 +72,7 @@ async def create(
         answer = await (await cluster.any_connection()).ask(CREATE_TOPICS, request, timeout_s=timeout_s + SERVED_S)
         if any(one.error_code == NOT_CONTROLLER for one in answer.topics):
             answer = await (await _controller(cluster)).ask(CREATE_TOPICS, request, timeout_s=timeout_s + SERVED_S)
-        told = {one.name: Refusal(one.error_code, one.error_message or "") for one in answer.topics}
+        told = {one.name: Refusal(one.error_code, peer_text(one.error_message)) for one in answer.topics}
         for name in some:
             said = told.get(name, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "it was not answered"))
             if said.code == ErrorCode.INVALID_CONFIG and len(left[name]) > 1:
@@ -92,7 +93,7 @@ async def grow(cluster: Cluster, name: str, partitions: int, timeout_s: float) -
     if len(answer.results) != 1:
         raise WireError(f"{len(answer.results)} topics were answered in place of {name}")
     (told,) = answer.results
-    return Refusal(told.error_code, told.error_message or "") if told.error_code else None
+    return Refusal(told.error_code, peer_text(told.error_message)) if told.error_code else None
 
 
 def _topic(name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> CreatableTopic:

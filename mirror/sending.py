@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Protocol
 
 from drupelet.backoff import Backoff
 from drupelet.log_tree import Log
+from drupelet.printable import peer_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
@@ -574,7 +575,7 @@ class Sender:
             self.consider(lane)
             return
         batch.outcome = code
-        batch.said = "" if answer is None else (answer.error_message or "")
+        batch.said = "" if answer is None else peer_text(answer.error_message)
         lane.is_unsure = True
         self._settle(lane)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from drupelet.kafka_client import ClientSettings
+from drupelet.printable import name_text, peer_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.api import Asked
 from edge_broker.protocol.message import Message
@@ -93,8 +94,8 @@ class Source(Asking):
         found: dict[str, dict[str, str] | str] = {name: f"topic {name} was not described" for name in names}
         for told in answer.results:
             if told.error_code:
-                why = told.error_message or error_name(told.error_code)
-                found[told.resource_name] = f"topic {told.resource_name} cannot be described: {why}"
+                why = peer_text(told.error_message) or error_name(told.error_code)
+                found[told.resource_name] = f"topic {name_text(told.resource_name)} cannot be described: {why}"
                 continue
             entries = {one.name: (one.value or "", _config_source(one.config_source)) for one in told.configs}
             found[told.resource_name] = copied_settings(entries)

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from drupelet.kafka_client import replicas_for
+from drupelet.printable import peer_text
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -136,7 +137,7 @@ class StateTopic:
                 return
             if told.error_code not in (ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION):
                 break
-        why = told.error_message or error_name(told.error_code)
+        why = peer_text(told.error_message) or error_name(told.error_code)
         raise TopicRefusedError(f"topic {self.name} cannot be created with {replicas} replicas: {why}")
 
     async def _controller(self) -> Connection:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from drupelet.kafka_client import ClientSettings, replicas_for
+from drupelet.printable import peer_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -236,7 +237,7 @@ class Target(Asking):
             connection = await cluster.any_connection()
             answer = await connection.ask(INCREMENTAL_ALTER_CONFIGS, request, timeout_s=self._timeout_s)
         refused = [one for one in answer.responses if one.error_code]
-        return f"{error_name(refused[0].error_code)}: {refused[0].error_message or ''}" if refused else ""
+        return f"{error_name(refused[0].error_code)}: {peer_text(refused[0].error_message)}" if refused else ""
 
     async def check_in_sync(self, partition: TopicPartition) -> None:
         """Raise ShortError where a partition has fewer replicas in sync than its topic wants, as far as that is told.
