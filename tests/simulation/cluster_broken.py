@@ -20,6 +20,7 @@ Not here, as other rules cover for them, so that 300 schedules found none of the
 | a damaged log acknowledges nothing | who is named too early has caught up within moments |
 | who is damaged begins another epoch | a leader forgets what a member had as it leaves; late fetches are rare |
 | a truncation waits for a flush | few flushes are of a segment that goes |
+| a full leader hands over to nobody whose card is full | who has room comes first among the heirs |
 
 tests/unit/cluster holds all but the last, tests/unit/storage that one.
 
@@ -31,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edge_broker.cluster import election, following, in_sync, leading, partition
+from edge_broker.cluster import election, following, in_sync, leading, partition, room
 from edge_broker.cluster.effects import RemoveLog, Reopen, Send, Truncate
 from edge_broker.cluster.following import Following
 from edge_broker.cluster.image import Image
@@ -209,6 +210,31 @@ def tell_an_end(self: Partition, asked: AskEnd) -> None:
     _tell_end(self, asked) if self.log.online else self._around.out(Send(asked.asks, told))
 
 
+# full cards
+
+
+def claim_in_turn(self: Partition, state: PartitionState) -> None:
+    """As one with room, whose turn comes by the order of the replicas."""
+    full, self.log.full = self.log.full, False  # type: ignore[misc]
+    _without_leader(self, state)
+    self.log.full = full  # type: ignore[misc]
+
+
+def evict_though_others_have_room(full: Any, with_room: int, needed: int, start: int, mark: int) -> int | None:
+    return _room_offset(full, min(with_room, needed - 1), needed, start, mark) if full else None
+
+
+def evict_all_at_once(full: Any, with_room: int, needed: int, start: int, mark: int) -> int | None:
+    """As where a segment of the leader's goes, which may be larger than a follower's card."""
+    return None if _room_offset(full, with_room, needed, start, mark) is None else mark
+
+
+def count_whoever_is_registered(leading: Any, replicas: Any, registrations: Any, *rest: Any) -> int:
+    return sum(broker in registrations for broker in replicas) - 1
+
+
+_without_leader, _room_offset = Partition._without_leader, room.room_offset
+
 # a topic that is deleted, and made anew under its name
 
 
@@ -314,7 +340,7 @@ def register_in_memory(self: LogStore, epoch: int, cluster: str) -> Any:
 _datasync, _write_positions, _reopened = SimulatedFile.datasync, PositionsFiles.write, truncating.reopened
 
 Place = tuple[Any, str, Any]
-ALWAYS = property(lambda self: True)
+ALWAYS, NEVER = property(lambda self: True), property(lambda self: False)
 BROKEN: dict[str, list[Place]] = {
     "a follower truncates to its high watermark": [(Partition, "_follow", truncate_to_the_high_watermark)],
     "a leader truncates to its high watermark": [(Partition, "_begin", begin_at_the_high_watermark)],
@@ -352,6 +378,14 @@ BROKEN: dict[str, list[Place]] = {
     "what is lost is not passed over": [(Partition, "_lost_at", lambda self, offset: None)],
     "an empty log matches wherever it begins": [(Partition, "_may_be_named", lambda self, broker: True)],
     "who is full stays in sync": [(leading.Leading, "_keeps_out", lambda self, replica: False)],
+    "a full leader leads on": [(Partition, "_make_way", lambda self: None)],
+    "a board that was full gets the lead back": [(partition, "has_kept_room", lambda follower, now_ms: True)],
+    "a full replica claims in its turn": [(Partition, "_without_leader", claim_in_turn)],
+    "a leader evicts for itself though others have room": [(Partition, "spares_unpassed", NEVER)],
+    "a leader evicts nothing for others": [(Partition, "evicts_below", property(lambda self: None))],
+    "a leader evicts for others though enough have room": [(partition, "room_offset", evict_though_others_have_room)],
+    "a leader evicts all at once for others": [(partition, "room_offset", evict_all_at_once)],
+    "who is full counts as one with room": [(partition, "others_with_room", count_whoever_is_registered)],
     "a member does not say that its log is offline": [(election, "offline", say_nothing)],
     "a log that is offline counts for what it has": [(Partition, "tell_end", tell_an_end)],
 }
@@ -381,6 +415,14 @@ SEEDS: dict[str, int] = {
     "what is lost is not passed over": 185,
     "an empty log matches wherever it begins": 630,
     "who is full stays in sync": 0,
+    "a full leader leads on": 2,
+    "a board that was full gets the lead back": 2,
+    "a full replica claims in its turn": 30,
+    "a leader evicts for itself though others have room": 2,
+    "a leader evicts nothing for others": 7,
+    "a leader evicts for others though enough have room": 2,
+    "a leader evicts all at once for others": 7,
+    "who is full counts as one with room": 5,
     "a member does not say that its log is offline": 6,
     "a log that is offline counts for what it has": 6,
     "a log goes as its ensemble forgot the topic": 23,

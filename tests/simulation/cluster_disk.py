@@ -362,6 +362,11 @@ class Disk:
         for log in self.logs.values():
             log.full = full
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes nothing more."""
+        return any(log.full for log in self.logs.values())
+
     def calm(self) -> None:
         """Nothing fails any more."""
         self.fill(full=False)

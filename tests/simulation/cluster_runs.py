@@ -21,6 +21,7 @@ from edge_broker.cluster.state import PartitionId
 from edge_broker.cluster.zookeeper import Multi, Node, Request, SetData
 from edge_broker.errors import ErrorCode
 from edge_broker.testing.zookeeper import Gone, Put
+from tests.simulation.cluster_cards import SmallCards
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_disk import Disk, Record
 from tests.simulation.cluster_storage import RealDisk
@@ -145,7 +146,7 @@ class Schedule:
         while left > 0:
             self._advance(min(left, STEP_MS))
             left -= STEP_MS
-            if self.lost_for_good and self._recovered():
+            if self.lost_for_good and self.recovered():
                 self.lost_for_good = 0
 
     def _advance(self, ms: float) -> None:
@@ -317,16 +318,19 @@ class Schedule:
             board.start()
         if world.deletes:
             self.pass_time(SESSION_MS)  # what was asked for may still come, and later, too
-            self._wait("there is a topic", self._has_topic)
+            self.wait("there is a topic", self._has_topic)
         self._end_of_offline_logs()
-        self._wait("everybody is in sync", lambda: self._has_topic() and self._recovered())
+        self.wait("everybody is in sync", lambda: self._has_topic() and self.recovered())
         self.calm = True
-        self._wait("nothing is under way", self._quiet)
+        self.wait("nothing is under way", self.quiet)
         answered: set[PartitionId] = set()
-        self._wait("a last record is acked everywhere", lambda: self._all_answer(answered))
+        self.wait("a last record is acked everywhere", lambda: self.all_answer(answered))
         self._fill_one()
-        self._wait("nothing is under way", self._quiet)
-        self._wait("no disk has a log of a deleted topic", lambda: not any(self._leftovers()))
+        self.wait("nothing is under way", self.quiet)
+        if not self.shape.unclean:
+            SmallCards(self, self.shape.needed).run()
+            self.wait("nothing is under way", self.quiet)
+        self.wait("no disk has a log of a deleted topic", lambda: not any(self._leftovers()))
         world.checks.audit()
 
     def _end_of_offline_logs(self) -> None:
@@ -334,7 +338,7 @@ class Schedule:
         failed = [each for each in self.world.processes if has_offline_log(each)]
         failed = [each for each in failed if not self.world.synced or refuses(each)]
         if failed:
-            self._wait("who may lead leads, though logs are offline", self._led_as_far_as_may_be)
+            self.wait("who may lead leads, though logs are offline", self._led_as_far_as_may_be)
         for process in failed:
             process.board.kill()
             process.board.start()
@@ -360,7 +364,7 @@ class Schedule:
     def _partitions(self) -> list[PartitionId]:
         return [where.partition for where in self.world.current]
 
-    def _all_answer(self, answered: set[PartitionId], but: Board | None = None) -> bool:
+    def all_answer(self, answered: set[PartitionId], but: Board | None = None) -> bool:
         """Produce to everybody who has not answered yet, now and then; what one board leads, if any, need not."""
         for partition in sorted(set(self._partitions) - answered):
             if self.dice.random() < 0.1:
@@ -373,11 +377,11 @@ class Schedule:
         board = self.board
         self.world.note(f"- board {board.number} is full")
         board.disk.fill(full=True)
-        self._wait("a full replica has left", partial(self._has_left, board, {}))
+        self.wait("a full replica has left", partial(self._has_left, board, {}))
         answered: set[PartitionId] = set()
-        self._wait("a record is acked beside a full replica", lambda: self._all_answer(answered, board))
+        self.wait("a record is acked beside a full replica", lambda: self.all_answer(answered, board))
         board.disk.fill(full=False)
-        self._wait("who was full is in sync again", self._recovered)
+        self.wait("who was full is in sync again", self.recovered)
 
     def _has_left(self, board: Board, named: dict[tuple[PartitionId, int], float]) -> bool:
         """Whether no set names it any more; `named`: since when it was seen so, by leader epoch."""
@@ -400,7 +404,8 @@ class Schedule:
         state = self.world.state(partition)
         return state is not None and state.entry(board.number) is not None and not self._leads(board, partition)
 
-    def _wait(self, what: str, condition: Callable[[], bool], within_ms: float = ENDS_MS) -> None:
+    def wait(self, what: str, condition: Callable[[], bool], within_ms: float = ENDS_MS) -> None:
+        """Let time pass until this holds, or it is a violation."""
         until = self.world.now_ms + within_ms
         while not condition():
             if self.world.now_ms > until:
@@ -423,7 +428,8 @@ class Schedule:
     def _left_on(self) -> list[tuple[Board, list[str]]]:
         return [(board, left) for board, left in zip(self.world.boards, self._leftovers(), strict=True) if left]
 
-    def _recovered(self) -> bool:
+    def recovered(self) -> bool:
+        """Whether every replica of every partition is in sync."""
         partitions = self._partitions
         return bool(partitions) and all(self._in_sync(partition) for partition in partitions)
 
@@ -443,7 +449,8 @@ class Schedule:
         leaders = world.leaders(partition)
         return [each.board.number for each in leaders] == [state.leader]
 
-    def _quiet(self) -> bool:
+    def quiet(self) -> bool:
+        """Whether all is replicated, and nothing is being written."""
         for partition in self._partitions:
             leaders = self.world.leaders(partition)
             if len(leaders) != 1:

@@ -694,6 +694,10 @@ class RealDisk:
         for log in self.logs.values():
             log.replica.full = full
 
+    @property
+    def is_full(self) -> bool:
+        return any(log.full for log in self.logs.values())
+
     def calm(self) -> None:
         self.disk.crash_at = -1
         self.fill(full=False)

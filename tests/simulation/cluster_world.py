@@ -408,7 +408,11 @@ class Process:
     def remove_front(self, partition: PartitionId, part: float) -> None:
         """A leader's retention takes a part of what is shown."""
         found, log = self.member.partitions[partition], self.log(partition)
-        offset = log.log_start_offset + int((found.high_watermark - log.log_start_offset) * part)
+        self.remove_below(partition, log.log_start_offset + int((found.high_watermark - log.log_start_offset) * part))
+
+    def remove_below(self, partition: PartitionId, offset: int) -> None:
+        """A leader removes what lies before an offset, as far as it is shown."""
+        found, log = self.member.partitions[partition], self.log(partition)
         if log.online and not log.busy and offset > log.log_start_offset:
             log.shown(found.high_watermark)
             offset = max(log.log_start_offset, min(offset, log.removable(found.high_watermark)))
