@@ -432,8 +432,9 @@ class ClusterMember:
             self._contradict(
                 f"the ensemble at zookeeper.connect knows no cluster, and this data directory has replicas ({shown}) "
                 "of one whose id went with the file registrations: a new cluster would serve none of them; correct "
-                "zookeeper.connect, restore the ensemble's data and that file, or use another data directory: nothing "
-                "here was touched"
+                "zookeeper.connect, restore the ensemble's data and that file, make the znodes anew from the boards "
+                "that have theirs (`edge-broker cluster rebuild --help`), or use another data directory: nothing here "
+                "was touched"
             )
         elif answer is Failure.NO_AUTH and self.protection is not None and FORMAT in self.protection.refused:
             self._contradict(

@@ -47,6 +47,7 @@ def test_replicas_without_a_cluster_begin_none() -> None:
     (sentence,) = board.sentences
     assert "has replicas (a, b, c, d, e, …)" in sentence
     assert "restore the ensemble's data" in sentence
+    assert "`edge-broker cluster rebuild --help`" in sentence
     assert not board.creates()
 
 
@@ -68,3 +69,4 @@ def test_a_board_that_knows_its_cluster_begins_none(orphans: tuple[str, ...]) ->
     board.has_format(Failure.NO_NODE)
     (sentence,) = board.sentences
     assert "belongs to cluster mine" in sentence
+    assert "`edge-broker cluster rebuild --help`" in sentence
