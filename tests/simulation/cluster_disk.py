@@ -100,8 +100,8 @@ class SimLog:
         self._rotten.add(offset)
 
     def cut_damage(self) -> None:
-        """End where the damage begins."""
-        end_offset = self.lacked[0]
+        """End where the damage begins; where it went from the front since that was decided, at the end."""
+        end_offset = self.lacked[0] if self.lacked else self.log_end_offset
         self.begin_truncation(end_offset)
         self.truncated(end_offset)
 

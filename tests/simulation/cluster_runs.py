@@ -834,7 +834,7 @@ def forget_topic(schedule: Schedule) -> None:
     paths = sorted(path for path in nodes if path == topic_path(TOPIC) or path.startswith(topic_path(TOPIC) + "/"))
     if not paths:
         return
-    kept = [Put(path, nodes[path].data, nodes[path].stat) for path in paths]
+    kept = [Put(path, nodes[path].data, nodes[path].stat, nodes[path].acl) for path in paths]
     world.forgotten = {world.topic[0]}
     world.ensemble.commit(tuple(Gone(path) for path in reversed(paths)))
     for board in world.boards:

@@ -18,6 +18,7 @@ from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.layout import decode_state, decode_topic, state_path, topic_path
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.messages import Message, ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.ownership import Users
 from edge_broker.cluster.partition import LEADS, Partition, Settings
 from edge_broker.cluster.state import Identity, PartitionId, PartitionState
 from edge_broker.cluster.zookeeper import Answer, Event, Multi, Node, Request, SetData, ZooKeeper
@@ -115,7 +116,9 @@ class Process:
         disk.start()
         cluster = CLUSTER if disk.epochs else ""
         identity = Identity(board.number, disk.directory, disk.epochs, cluster)
-        self.member = ClusterMember(identity, self.world.settings, rack=board.rack, new_cluster=CLUSTER)
+        self.member = ClusterMember(
+            identity, self.world.settings, rack=board.rack, new_cluster=CLUSTER, users=self.world.users, chroot="/model"
+        )
         self.waiting: dict[Where, list[Waiting]] = {}
         self.left = False
         self._full: dict[PartitionId, bool] = {}
@@ -607,6 +610,8 @@ class Board:
 class World:
     """All of it."""
 
+    users: Users | None = None  # the brokers' in ZooKeeper
+
     def __init__(self, seed: int, boards: int, *, real: bool = False) -> None:
         self._seed, self.real = seed, real
         self.synced = True  # False: the topic's answers wait for no sync
@@ -683,7 +688,8 @@ class World:
 
     def begin_session(self, process: Process) -> ZooKeeper:
         """The session of a process."""
-        return self.ensemble.client(process, SESSION_MS, process.board.links, process.run)
+        identities = self.users.accepted if self.users is not None else ()
+        return self.ensemble.client(process, SESSION_MS, process.board.links, process.run, identities)
 
     def client_of(self, process: Process) -> Client:
         """Its end in the model."""

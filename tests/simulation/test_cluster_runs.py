@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge_broker.cluster.ownership import Users
 from edge_broker.cluster.state import Topic
 from tests.simulation.cluster_broken import (
     BROKEN,
@@ -15,6 +16,7 @@ from tests.simulation.cluster_broken import (
     break_rule,
 )
 from tests.simulation.cluster_runs import DELETES_OF_4, Schedule, cut_power, forget_partition, hand_over, kill, run_seed
+from tests.simulation.cluster_world import World
 
 SEEDS_RUN = 36
 SEEDS_MAX = 300
@@ -25,6 +27,14 @@ SEEDS_OF_STORAGE_MAX = 40
 def test_nothing_is_lost_in_any_schedule(first: int) -> None:
     failures = [(one.seed, one.failure) for one in map(run_seed, range(first, first + 12)) if one.failure]
     assert failures == []
+
+
+@pytest.mark.night
+def test_clusters_whose_znodes_are_the_brokers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """101956: damage goes from the front between the decision to cut it and the cut."""
+    monkeypatch.setattr(World, "users", Users("boards:hash"))
+    failures = [(one.seed, one.failure) for one in map(run_seed, (*range(4, 12), 101956)) if one.failure]
+    assert not failures
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS_RUN, 12))
