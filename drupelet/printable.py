@@ -5,7 +5,7 @@
 | a value of a log line, a name within a sentence | `name_text` |
 | a name that a sentence always shows in quotes | `quoted` |
 | a peer's words about an error | `peer_text` |
-| a word of a command that a person is advised to run | `shell_word` |
+| a word of a command that a person is advised to run | `shell_word`, of a file `shell_path` |
 | a value of a metric's label | `label_text` |
 | a whole sentence or page whose names are not marked | `printable` |
 
@@ -15,6 +15,8 @@ Does not contain: the wording of any message.
 """
 
 from __future__ import annotations
+
+import os
 
 PEER_CHARACTERS_MAX = 300
 
@@ -55,6 +57,11 @@ def shell_word(text: object) -> str:
     if word.isprintable() and "'" not in word and "`" not in word:
         return shlex.quote(word)
     return "$'" + "".join(map(_in_dollar_quotes, word)) + "'"
+
+
+def shell_path(path: str | os.PathLike[str]) -> str:
+    """Return a file's absolute path as one word of a shell command."""
+    return shell_word(os.path.abspath(path))
 
 
 def _in_dollar_quotes(character: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.printable import shell_word
+from drupelet.printable import shell_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def check_unchangeable(status: os.stat_result, path: str | Path, named: str) -> 
     if not stat.S_ISREG(status.st_mode):
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        remedy = f"`chmod go-w {shell_word(os.path.abspath(path))}`"
+        remedy = f"`chmod go-w {shell_path(path)}`"
         raise ConfigurationError(f"{named} is {path}, which other users of this host may change: {remedy}.")
     _check_owner(status, path, named)
 
@@ -86,7 +86,7 @@ def exposure(status: os.stat_result, path: str | Path) -> str:
     """
     if not status.st_mode & _NOT_ALLOWED:
         return ""
-    return f"other users of this host may use: `chmod g-w,o= {shell_word(os.path.abspath(path))}`"
+    return f"other users of this host may use: `chmod g-w,o= {shell_path(path)}`"
 
 
 def _owners() -> set[int]:

@@ -3,7 +3,8 @@
 | event | next |
 |---|---|
 | the image has settled: everything was read, and no answer is open | compare it with the copy |
-| a topic is new or changed | it is in the next copy |
+| a topic is new or changed | it is met: if the image lacks it when it has settled, it counts as one of the copy |
+| a topic of the image that has settled | it is in the next copy |
 | a topic of the copy is not in the image | Exists of its deletion |
 | Stat | it is a deletion in the next copy |
 | NO_NODE | it is absent: ZooKeeper's data may be an older copy, so it stays in the file |
@@ -39,6 +40,7 @@ class CopyKeeper:
         self.written = self.copy = written
         self._asking: set[str] = set()  # topic ids, whose deletions are asked for
         self._not_deleted: set[str] = set()  # topic ids, as far as ZooKeeper says
+        self._met: dict[str, CopiedTopic] = {}  # by topic id: read since then, maybe deleted before it was compared
         self._compared = -1  # the image's changes then
         self._writing: ClusterCopy | None = None
         self._due_ms = 0.0
@@ -47,6 +49,12 @@ class CopyKeeper:
         """Everything was read again: compare all of it, and ask again for what is absent."""
         self._not_deleted.clear()
         self._compared = -1
+
+    def topic_changed(self, name: str) -> None:
+        """A topic was read, or is gone: one that lives for a moment was here as well, and another disk may have it."""
+        if name in self._image.topics:
+            topic = self._copied(name)
+            self._met[topic.topic_id] = topic
 
     def tick(self, own_epoch: int, now_ms: float) -> None:
         """Time has passed; `own_epoch` is that of this broker's registration, under which the image was read."""
@@ -67,18 +75,24 @@ class CopyKeeper:
     def _compare(self, own_epoch: int) -> None:
         image, copy = self._image, self.copy
         self._compared = image.changes
-        topics = tuple(
-            CopiedTopic(name, topic.topic_id, image.topic_epochs[name], topic.replicas, dict(topic.config))
-            for name, topic in sorted(image.topics.items())
-        )
+        topics = tuple(map(self._copied, sorted(image.topics)))
         there = {topic.topic_id for topic in topics}
-        gone = [each for each in (*copy.topics, *copy.absent) if each.topic_id not in there]
+        known = {each.topic_id: each for each in (*self._met.values(), *copy.topics, *copy.absent)}
+        gone = [each for each in known.values() if each.topic_id not in there | self._kept_deletions()]
+        self._met.clear()
         as_of = max(copy.as_of, own_epoch, *(topic.epoch for topic in topics))
         self.copy = copy._replace(as_of=as_of, topics=topics, absent=tuple(sorted(gone, key=_place)))
         for topic in gone:
             if topic.topic_id not in self._asking | self._not_deleted:
                 self._asking.add(topic.topic_id)
                 self._ask(Exists(deleted_path(topic.topic_id)), partial(self._looked, topic))
+
+    def _copied(self, name: str) -> CopiedTopic:
+        topic = self._image.topics[name]
+        return CopiedTopic(name, topic.topic_id, self._image.topic_epochs[name], topic.replicas, dict(topic.config))
+
+    def _kept_deletions(self) -> set[str]:
+        return {each.topic_id for each in self.copy.deletions}
 
     def _looked(self, topic: CopiedTopic, answer: Answer) -> None:
         self._asking.discard(topic.topic_id)

@@ -550,6 +550,8 @@ class ClusterMember:
     def topic_changed(self, name: str) -> None:
         """As Seen."""
         topic = self.image.topics.get(name)
+        if self.copy is not None:
+            self.copy.topic_changed(name)
         for partition in [each for each in self.partitions if each.topic == name]:
             found = self.partitions[partition]
             if topic is not None and self._has_replica(topic, found.topic.topic_id, partition):

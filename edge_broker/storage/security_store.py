@@ -23,13 +23,12 @@ Lives here: that file. Must never come in: who may log in or do what, clocks, wa
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from drupelet.printable import shell_word
+from drupelet.printable import shell_path
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author, Event, change_events
@@ -285,7 +284,7 @@ class SecurityStore:
             self._lock.datasync()
 
     def _make_private(self) -> str:
-        return f"`chmod 600 {shell_word(os.path.abspath(self._path))}`"
+        return f"`chmod 600 {shell_path(self._path)}`"
 
     def _read(self) -> tuple[str, SecurityState]:
         """What names the file, and what it says, which is on the disk."""

@@ -106,6 +106,27 @@ def test_a_deletion_is_kept_by_its_epoch() -> None:
     assert board.kept[-1] == ClusterCopy(1070, (U,), (), (CopiedDeletion("t", "id-t", 1070),))
 
 
+def test_a_topic_that_was_never_compared_is_known_as_deleted() -> None:
+    """It was made and deleted while answers were open; a board that is off since then may still have its log."""
+    board = Keeping()
+    board.image.has(T)
+    board.tick()
+    board.image.is_settled = False
+    board.image.has(T, U)
+    board.keeper.topic_changed("u")
+    board.tick()
+    board.image.has(T)
+    board.keeper.topic_changed("u")
+    board.image.is_settled = True
+    board.tick()
+    assert board.answers(Stat(0, 70, 70, 0)) == [Exists(deleted_path("id-u"))]
+    board.tick()
+    assert board.kept[-1] == ClusterCopy(70, (T,), (), (CopiedDeletion("u", "id-u", 70),))
+    board.image.has(T)
+    board.tick()
+    assert not board.asked, "it is asked for once"
+
+
 def test_a_topic_that_an_older_ensemble_lacks_stays() -> None:
     board = Keeping(ClusterCopy(70, (T, U)))
     board.image.has(T)

@@ -261,7 +261,7 @@ def test_each_name_in_an_advised_command_is_quoted_for_the_shell() -> None:
                 continue
             assert isinstance(piece, ast.FormattedValue)
             value = ast.unparse(piece.value)
-            is_quoted = "shell_word" in value
+            is_quoted = "shell_word" in value or "shell_path" in value
             is_open = text.count("`") % 2 == 1 and OPENED.search(text) is not None
             seen += is_quoted
             if not is_quoted and value not in OWN_WORDS and (is_open or BARE.search(text)):
