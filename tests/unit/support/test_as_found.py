@@ -311,8 +311,10 @@ def test_a_module_closes_the_listener_that_its_tests_opened_again(tmp_path: Path
 
 
 def test_a_listener_on_a_port_of_its_own_is_of_the_test(tmp_path: Path) -> None:
-    text = LISTENS.format(scope="module", end="KEPT.pop().close()")
-    said, counts = outcomes(tmp_path, text.replace('(("127.0.0.1", port))', '(("127.0.0.1", 0))'))
+    text = LISTENS.format(scope="module", end="KEPT.pop().close()").replace("KEPT[-1].close()", "former = KEPT[-1]")
+    another = 'KEPT.append(socket.create_server(("127.0.0.1", 0))); former.close()'  # so that it has another port
+    text = text.replace('KEPT.append(socket.create_server(("127.0.0.1", port)))', another)
+    said, counts = outcomes(tmp_path, text)
     assert counts == {"passed": 2, "error": 1}, said
 
 
