@@ -46,7 +46,7 @@ def write(bootstrap, topic, partition, *sizes, key=b"k"):
         assert producer.flush(CALL_S) == 0
 
 
-@pytest.mark.parametrize("transactions", [False, True])
+@pytest.mark.parametrize("transactions", [False, pytest.param(True, marks=pytest.mark.night)])
 def test_whatever_apache_kafka_refuses_holds_up_itself_alone(source, target, tmp_path, transactions):
     kind = "committed" if transactions else "plain"
     names = {name: f"{kind}-{name}" for name in ("keyless", "large", "huge", "col_lides", "others")}

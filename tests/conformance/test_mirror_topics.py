@@ -122,6 +122,7 @@ def test_a_topic_is_made_with_what_its_source_was_told(source, target, tmp_path)
     assert (plain["retention.ms"], plain["max.message.bytes"]) == ("604800000", "3000000")
 
 
+@pytest.mark.night
 def test_many_topics_are_made_in_few_requests(source, tmp_path):
     for number in range(60):
         create_topic(source.bootstrap, f"t{number}", 2)

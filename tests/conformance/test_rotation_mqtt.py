@@ -151,6 +151,7 @@ def test_both_log_ins_may_do_the_same_and_the_gateways_session_outlives_its_rota
         assert [gateway.received() for _ in range(2)] == [b"thermometer-1", b"thermometer-1~2"]
 
 
+@pytest.mark.night
 def test_a_device_that_still_uses_the_old_log_in_of_two_that_share_it_is_not_locked_out(play):
     with Device(play, "thermometer-1", 1, "first"), Device(play, "thermometer-1", 1, "second") as second:
         play.run(users(thermometer=2))
@@ -191,6 +192,7 @@ def test_a_device_that_leaves_the_inventory_in_the_middle_of_its_rotation_loses_
     assert play.users() == ["gateway"]
 
 
+@pytest.mark.night
 def test_a_run_that_is_cut_off_before_mosquitto_loads_its_files_is_continued(play):
     play.run(users(thermometer=2), interrupted=True)
     assert not lets_in(play, "thermometer-1~2", 2)
@@ -199,6 +201,7 @@ def test_a_run_that_is_cut_off_before_mosquitto_loads_its_files_is_continued(pla
     becomes(play, "thermometer-1~2", 2, let_in=True)
 
 
+@pytest.mark.night
 def test_a_log_in_from_before_a_device_was_made_again_does_not_count(play):
     """The journal still has the connections of a device that left, and whose name another one gets."""
     play.run(users(thermometer=2), rotation="now")

@@ -265,7 +265,7 @@ MIRRORED = [
     ("source", "MUTUAL", None),
     ("target", "TLS", None),
     ("source", "BOTH", "PLAIN"),
-    ("target", "LOGIN", "SCRAM-SHA-512"),
+    pytest.param("target", "LOGIN", "SCRAM-SHA-512", marks=pytest.mark.night),
 ]
 
 

@@ -115,6 +115,7 @@ def test_a_session_that_has_expired_or_has_another_password_is_not_ended(tmp_pat
     end_session(ensemble.connect, 10_000, Session("b", 1, bytes(16)))  # nobody answers
 
 
+@pytest.mark.night
 @pytest.mark.timeout(120)
 def test_a_copy_of_a_living_brokers_directory_ends_nothing(tmp_path: Path) -> None:
     """On one machine, in one boot, with the copy of its session."""

@@ -55,7 +55,9 @@ def wait(tmp_path: Path, address: str, **more: object) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=ANSIBLE, capture_output=True, text=True, check=False, timeout=300)
 
 
-@pytest.mark.parametrize(("unhealthy", "is_told"), [(0, False), (1, False), (12, True)])
+@pytest.mark.parametrize(
+    ("unhealthy", "is_told"), [(0, False), (1, False), pytest.param(12, True, marks=pytest.mark.night)]
+)
 def test_a_service_that_gets_healthy_is_waited_for(tmp_path, address, unhealthy, is_told):
     Health.unhealthy = unhealthy
     done = wait(tmp_path, address)
@@ -94,6 +96,7 @@ def test_a_service_that_does_not_is_refused_with_what_it_says(tmp_path, address)
     assert "`journalctl -u edge-gateway` there says more." in said
 
 
+@pytest.mark.night
 def test_a_service_that_does_not_answer_at_all_is_refused_too(tmp_path):
     done = wait(tmp_path, "127.0.0.1:1")
     assert done.returncode == 2

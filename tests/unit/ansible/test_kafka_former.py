@@ -129,6 +129,7 @@ def test_settings_with_which_kafka_starts_stay(board):
     assert not board.former
 
 
+@pytest.mark.night
 def test_a_start_that_does_not_end_is_a_failure_too(board):
     handlers = board.folder / "roles/kafka/handlers/main.yml"
     handlers.write_text(handlers.read_text().replace("{{ kafka_start_s }}", "2"))
@@ -137,6 +138,7 @@ def test_a_start_that_does_not_end_is_a_failure_too(board):
     assert f"The former {board.settings} is back, and it is healthy again" in said
 
 
+@pytest.mark.night
 def test_a_kafka_that_never_ran_has_nothing_to_go_back_to_and_says_why_it_does_not_start(tmp_path):
     board = Board(tmp_path)
     status, said = board.play("wrong")
@@ -155,6 +157,7 @@ def test_kafka_runs_with_its_changed_files_before_it_is_asked_for_users(board):
     assert board.asked[1:] == ["restart kafka.service", "users"]
 
 
+@pytest.mark.night
 def test_a_run_that_ended_before_the_restart_is_continued(board):
     """The next run finds files with which Kafka was never started, and keeps those with which it was."""
     former = board.settings.read_text()

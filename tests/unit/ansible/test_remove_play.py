@@ -91,6 +91,7 @@ def test_a_lost_board_has_no_log_in_anywhere_afterwards_and_the_list_says_where(
     assert "changed=0" in site.remove().partition("PLAY RECAP")[2]
 
 
+@pytest.mark.night
 def test_a_broker_that_is_off_is_named_with_what_it_keeps_and_the_next_run_ends_it(site):
     site.away("pi-1", "pi-3")
     said = site.remove(code=2)
@@ -117,6 +118,7 @@ def test_mosquitto_loses_the_user_also_where_every_broker_is_off_or_fails(site):
     assert "The broker of pi-4 keeps mirror-pi-1: " in said
 
 
+@pytest.mark.night
 def test_a_mosquitto_that_cannot_be_reloaded_is_named_and_the_next_run_reloads_it(site):
     (site.folder / "broken").touch()
     said = site.remove(code=2)

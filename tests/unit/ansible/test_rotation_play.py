@@ -195,6 +195,7 @@ def test_the_word_with_a_limit_names_the_brokers_that_keep_old_log_ins(site):
     assert "gateway-pi-1" in site.users("pi-2")
 
 
+@pytest.mark.night
 def test_a_rotation_and_a_move_at_once_end_when_the_new_generation_was_used_at_the_new_broker(site):
     site.variables["pi-1"]["security_rotation"] = 2
     site.holds("pi-1", {"admin": SEEN, "gateway-pi-1": SEEN})
@@ -207,6 +208,7 @@ def test_a_rotation_and_a_move_at_once_end_when_the_new_generation_was_used_at_t
     assert not {"gateway-pi-1"} & (site.users("pi-1") | site.users("pi-2"))
 
 
+@pytest.mark.night
 def test_the_log_in_that_sparks_boards_share_ends_in_the_run_in_which_each_of_them_uses_the_new_one(site):
     site.groups = {"spark_jobs": ["pi-1"], "spark_worker": ["pi-2"]}
     for variables in site.variables.values():
