@@ -99,6 +99,15 @@ class _Version(argparse.Action):
         parser.exit(0)
 
 
+def add_command(commands: argparse._SubParsersAction[Any], name: str, text: str, epilog: str) -> Parser:
+    """Add a command to those of a Parser; `text` is its line in the list, and as a sentence begins its own help."""
+    shape = argparse.RawDescriptionHelpFormatter
+    command: Parser = commands.add_parser(
+        name, help=text, description=text[:1].upper() + text[1:], epilog=epilog, formatter_class=shape
+    )
+    return command
+
+
 def whole_number(least: int, most: int) -> Callable[[str], int]:
     """A type of options: a whole number within these bounds, both inclusive."""
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from drupelet.arguments import Parser, not_empty, whole_number
+from drupelet.arguments import Parser, add_command, not_empty, whole_number
 from drupelet.command_line import run
 from drupelet.errors import CommandFailed, ConfigurationError, reason
 from edge_broker.access.arguments import add_access
@@ -156,13 +156,7 @@ def _add_configuration(command: Parser) -> None:
 
 def _add_check(commands: argparse._SubParsersAction[Parser]) -> None:
     text = "check a configuration, list every problem, and what this host lacks for it"
-    check = commands.add_parser(
-        "check",
-        help=text,
-        description=text[0].upper() + text[1:],
-        epilog=CHECK_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    check = add_command(commands, "check", text, CHECK_EXAMPLE)
     _add_configuration(check)
     check.add_argument(
         "--data-dir", type=not_empty, metavar="DIR", help="the data directory of serve; only looked at; default: none"
@@ -215,13 +209,7 @@ def _add_ledger(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _add_disk(actions: argparse._SubParsersAction[Any]) -> None:
     text = "what a board's data directory has of its cluster, for a rebuild without ZooKeeper's data"
-    disk = actions.add_parser(
-        "disk",
-        help=text,
-        description=text[0].upper() + text[1:],
-        epilog=DISK_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    disk = add_command(actions, "disk", text, DISK_EXAMPLE)
     disk.add_argument("--data-dir", type=not_empty, required=True, metavar="DIR", help="the broker's data directory")
     disk.add_argument(
         "--broker-id",

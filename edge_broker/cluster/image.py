@@ -27,6 +27,7 @@ from edge_broker.cluster.layout import (
     decode_registration,
     decode_state,
     decode_topic,
+    is_number,
     state_path,
     topic_path,
 )
@@ -130,7 +131,7 @@ class Image:
             return  # foreign: what was known before stays
         names = answer.names if isinstance(answer, Names) else ()
         if path == BROKERS:
-            self._have_brokers({int(name) for name in names if _is_number(name)})
+            self._have_brokers({int(name) for name in names if is_number(name)})
         else:
             self._have_topics(set(names))
 
@@ -236,14 +237,9 @@ class Image:
             self._read_names(event.path)
             return
         root, *names = event.path.strip("/").split("/")
-        if f"/{root}" == BROKERS and _is_number(names[0]):
+        if f"/{root}" == BROKERS and is_number(names[0]):
             self._read_broker(int(names[0]))
         elif f"/{root}" == TOPICS and len(names) == 1:
             self._read_topic(names[0])
-        elif f"/{root}" == TOPICS and len(names) == 2 and _is_number(names[1]):
+        elif f"/{root}" == TOPICS and len(names) == 2 and is_number(names[1]):
             self._read_state(PartitionId(names[0], int(names[1])))
-
-
-def _is_number(name: str) -> bool:
-    """Return whether a znode's name is a broker id or a partition number, as brokers write them."""
-    return name.isascii() and name.isdigit()

@@ -62,6 +62,11 @@ def lost_path(partition: PartitionId) -> str:
     return f"{LOST}/{partition.topic}-{partition.partition}"
 
 
+def is_number(name: str) -> bool:
+    """Return whether a znode's name is a broker id or a partition number, as brokers write them."""
+    return name.isascii() and name.isdigit()
+
+
 def state_path(partition: PartitionId) -> str:
     """Of a partition's state."""
     return f"{TOPICS}/{partition.topic}/{partition.partition}"
@@ -177,7 +182,7 @@ def decode_registration(broker: int, node: Node, epoch_base: int = 0) -> Registr
         endpoints = tuple(sorted((str(name), str(at)) for name, at in fields["endpoints"].items()))
         for name, at in endpoints:
             host, _, port = at.rpartition(":")
-            if not (host and port.isascii() and port.isdigit()):
+            if not (host and is_number(port)):
                 raise ValueError(f"its listener {name} is at {at!r}, which is no HOST:PORT")
         directory, rack, (oldest, newest) = str(fields["directory"]), fields.get("rack"), fields["protocols"]
         protocols = (int(oldest), int(newest))

@@ -42,6 +42,7 @@ from edge_broker.cluster.layout import (
     encode_state,
     encode_topic,
     has_security,
+    is_number,
     lost_path,
     state_path,
     topic_id_path,
@@ -127,7 +128,7 @@ def _close(plan: Plan, *, replaces: bool) -> Generator[Request, Answer, tuple[in
 
 def _check_nobody(found: Format) -> Steps:
     names = yield Children(BROKERS)
-    there = [name for name in names.names if name.isdigit()] if isinstance(names, Names) else []
+    there = [name for name in names.names if is_number(name)] if isinstance(names, Names) else []
     if there:
         raise RebuildRefused(
             f"brokers {', '.join(there)} of cluster {found.cluster} are registered, so the cluster is alive; stop them "

@@ -9,6 +9,9 @@ Contains: reading and printing that. Does not contain: what a rebuild makes of i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from edge_broker.cluster.disks import (
     NEVER_REGISTERED,
     NO_BROKER,
@@ -26,14 +29,20 @@ from edge_broker.output import write_json, write_table
 from edge_broker.security import state as security_state
 from edge_broker.storage import security_store
 from edge_broker.storage.broker_id import read_broker_id
-from edge_broker.storage.cluster_copy import ClusterCopy, read_cluster_copy
+from edge_broker.storage.cluster_copy import read_cluster_copy
 from edge_broker.storage.epochs import LeaderEpochs
+from edge_broker.storage.filesystem import FileSystem
 from edge_broker.storage.registrations import Registrations, read_registrations
 from edge_broker.storage.segment import Segment
 from edge_broker.storage.state_files import checked_body, fault_of, read_whole
 from edge_broker.storage.topics import JOURNAL_TOPIC, id_text
 from edge_broker.storage.truncation import KIND as TRUNCATION
 
+State = TypeVar("State")
+
+NO_REGISTRATIONS = "no file registrations: the disk belongs to no cluster, or counts as another disk"
+NO_BROKER_ID = "no file broker-id: the board was not started since it keeps one"
+NO_COPY = "no file cluster-copy: the broker was no member since it keeps one"
 _COLUMNS = ("partition", "replicas", "log start", "end", "epoch", "epochs", "problem")
 
 
@@ -43,8 +52,8 @@ def describe(directory: DataDirectory, broker: int | None) -> Disk:
     A file that cannot be read is among its `problems`.
     """
     problems: list[str] = []
-    kept = _registrations(directory, problems)
-    copy = _copy(directory, problems)
+    kept = _state(read_registrations, directory, problems, NO_REGISTRATIONS) or Registrations("")
+    copy = _state(read_cluster_copy, directory, problems, NO_COPY)
     topics, logs = _topics(directory, problems), []
     for partition in directory.partitions():
         if partition.topic.name != JOURNAL_TOPIC:
@@ -94,34 +103,22 @@ def _row(log: DiskLog, replicas: tuple[tuple[int, ...], ...]) -> tuple[object, .
     return f"{log.topic}-{log.partition}", brokers, log.start_offset, log.end_offset, log.last_epoch, epochs, problem
 
 
-def _registrations(directory: DataDirectory, problems: list[str]) -> Registrations:
+def _state(
+    read: Callable[[FileSystem, str], State], directory: DataDirectory, problems: list[str], missing: str
+) -> State | None:
+    """Return what a file of state has; None with a problem, `missing` if there is no file, where it cannot be read."""
     try:
-        return read_registrations(directory.fs, directory.path)
+        return read(directory.fs, directory.path)
     except FileNotFoundError:
-        problems.append("no file registrations: the disk belongs to no cluster, or counts as another disk")
-    except (StorageFault, OSError) as fault:
-        problems.append(str(fault))
-    return Registrations("")
-
-
-def _broker_id(directory: DataDirectory, problems: list[str]) -> int:
-    try:
-        return read_broker_id(directory.fs, directory.path)
-    except FileNotFoundError:
-        problems.append("no file broker-id: the board was not started since it keeps one")
-    except (StorageFault, OSError) as fault:
-        problems.append(str(fault))
-    return NO_BROKER
-
-
-def _copy(directory: DataDirectory, problems: list[str]) -> ClusterCopy | None:
-    try:
-        return read_cluster_copy(directory.fs, directory.path)
-    except FileNotFoundError:
-        problems.append("no file cluster-copy: the broker was no member since it keeps one")
+        problems.append(missing)
     except (StorageFault, OSError, UnicodeDecodeError) as fault:
         problems.append(str(fault))
     return None
+
+
+def _broker_id(directory: DataDirectory, problems: list[str]) -> int:
+    kept = _state(read_broker_id, directory, problems, NO_BROKER_ID)
+    return NO_BROKER if kept is None else kept
 
 
 def _producer_ids(directory: DataDirectory, problems: list[str]) -> int:

@@ -173,7 +173,7 @@ class ClusterShell:
             loop.call_soon_threadsafe,
             self._credentials,
         )
-        self._ensemble = EnsembleWatch(config.text("zookeeper.connect"), loop, broker.notes)
+        self._ensemble = EnsembleWatch(connect, loop, broker.notes)
         self._kept_session, self._place = 0, place_of(store.data_dir, broker.time.now().boot_id)
         self._end_former_session()
         self.replicas.found()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.arguments import not_empty, whole_number
+from drupelet.arguments import add_command, not_empty, whole_number
 
 INT_MAX = 0x7FFFFFFF
 EXAMPLE = """examples:
@@ -25,13 +25,7 @@ exit status: 0 written (--dry-run: it could be), 1 refused, 2 bad usage, or ZooK
 def add_rebuild(actions: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     text = "make the znodes of a cluster anew, from what its boards' disks have"
-    rebuild = actions.add_parser(
-        "rebuild",
-        help=text,
-        description=text[0].upper() + text[1:],
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    rebuild = add_command(actions, "rebuild", text, EXAMPLE)
 
     def add(option: str, metavar: str, text: str, **more: Any) -> None:
         rebuild.add_argument(option, action="append", default=[], metavar=metavar, help=text, **more)

@@ -26,7 +26,8 @@ from pathlib import Path
 
 from drupelet.printable import name_text
 
-LINK = "it is a link: name what it points to, or set follow_links = true"
+_REMEDY = "name what it points to, or set follow_links = true"
+LINK = f"it is a link: {_REMEDY}"
 LINKED_DIRECTORY = f"{LINK}; nothing in that directory is read"
 KERNEL_FILE_SYSTEMS = frozenset(
     ("proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "configfs", "efivarfs", "bpf")
@@ -169,7 +170,7 @@ def _open_no_link(path: Path, flags: int, directory: int | None, whole: Path) ->
 
 
 def _is_link(path: Path) -> NotRegularError:
-    return NotRegularError(f"{name_text(path)} is a link: name what it points to, or set follow_links = true")
+    return NotRegularError(f"{name_text(path)} is a link: {_REMEDY}")
 
 
 def kind_of(mode: int) -> str:
