@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from edge_broker.app import CANNOT_BE_MEMBER
-from edge_broker.storage.cluster_copy import read_cluster_copy
+from edge_broker.storage.cluster_copy import FILE, read_cluster_copy
 from edge_broker.storage.filesystem import ReadOnlyDisk
 from tests.conformance.test_cluster import Written, assert_each_once
 from tests.conformance.test_cluster_secured import OPS, SecuredCluster
@@ -60,6 +60,14 @@ def rebuild(ensemble: ZooKeeperEnsemble, files: Sequence[Path], *more: str) -> s
 def knows(board: EdgeBroker, deleted: str) -> bool:
     copy = read_cluster_copy(ReadOnlyDisk(), str(board.data_dir))
     return any(each.name == deleted for each in copy.deletions)
+
+
+def has_copied(board: EdgeBroker, topic: str) -> bool:
+    """Whether the copy of a board, which is written within a second of a change, has a topic."""
+    if not (board.data_dir / FILE).exists():
+        return False
+    copy = read_cluster_copy(ReadOnlyDisk(), str(board.data_dir))
+    return any(each.name == topic for each in copy.topics)
 
 
 @pytest.fixture
@@ -115,6 +123,7 @@ def test_users_come_back_with_the_newest_copy_and_nobody_else_owns_a_znode(
         wait_until(lambda: len(cluster.admin(OPS, 3).list_topics(timeout=CALL_S).brokers) == 3, WAIT_S, "three boards")
         cluster.make_topic("readings")
         assert cluster.produced(OPS, "readings") is None
+        wait_until(lambda: all(has_copied(each, "readings") for each in cluster.boards), WAIT_S, "each disk has it")
         for board in cluster.boards:
             board.kill()
         lose_all(ensemble)
