@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
+from edge_broker.storage.topics import is_topic_name
 
 VERSION = 1
 KIND = "cluster-disk"
@@ -21,6 +22,8 @@ NEVER_REGISTERED = -1
 NO_GENERATION = -1
 NO_BROKER = -1
 RUNNING = "running"
+INT_MAX = 0x7FFFFFFF
+LONG_MAX = 0x7FFFFFFFFFFFFFFF
 
 
 class DiskFault(Exception):
@@ -117,9 +120,61 @@ def decode(text: str) -> Disk:
         fields["copy"] = None if fields["copy"] is None else _decode_copy(fields["copy"])
         fields["topics"] = tuple(DiskTopic(**each) for each in fields["topics"])
         fields["logs"] = tuple(_decode_log(each) for each in fields["logs"])
-        return Disk(**fields | {"problems": tuple(fields["problems"])})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        disk = Disk(**fields | {"problems": tuple(fields["problems"])})
+        _check(disk)
+        return disk
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DiskFault(f"is no output of `edge-broker cluster disk --json` ({error!r})") from None
+
+
+def _check(disk: Disk) -> None:
+    """ValueError, TypeError for a value that no disk has: what is planned by it would be written into znodes."""
+    _check_texts(disk.directory, disk.cluster, disk.state, *disk.problems)
+    _check_number(disk.broker, -1, INT_MAX)
+    for number in (disk.epoch, disk.security_generation, disk.producer_ids):
+        _check_number(number, -1, LONG_MAX)
+    for topic in disk.topics:
+        _check_topic(topic.name, topic.topic_id, topic.config)
+        _check_number(topic.partitions, 0, INT_MAX)
+    for copied in (*disk.copy.topics, *disk.copy.absent) if disk.copy is not None else ():
+        _check_topic(copied.name, copied.topic_id, copied.config)
+        _check_number(copied.epoch, -1, LONG_MAX)
+        if not copied.replicas or any(not each or len(set(each)) < len(each) for each in copied.replicas):
+            raise ValueError(f"topic {copied.name} has no partition, one without a replica, or a broker twice")
+        for broker in (broker for each in copied.replicas for broker in each):
+            _check_number(broker, 0, INT_MAX)
+    for deletion in disk.copy.deletions if disk.copy is not None else ():
+        _check_topic(deletion.name, deletion.topic_id, {})
+        _check_number(deletion.epoch, -1, LONG_MAX)
+    for log in disk.logs:
+        _check_log(log)
+
+
+def _check_log(log: DiskLog) -> None:
+    _check_topic(log.topic, log.topic_id, {})
+    _check_texts(log.problem)
+    _check_number(log.partition, 0, INT_MAX)
+    for offset in (log.start_offset, log.end_offset, *(each.offset for each in log.epochs)):
+        _check_number(offset, 0, LONG_MAX)
+    for each in log.epochs:
+        _check_number(each.epoch, -1, INT_MAX)
+
+
+def _check_topic(name: str, topic_id: str, config: Mapping[str, str]) -> None:
+    _check_texts(name, topic_id, *config, *config.values())
+    if not is_topic_name(name):
+        raise ValueError(f"{name!r} is no name of a topic")
+
+
+def _check_texts(*texts: str) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+
+
+def _check_number(number: int, least: int, most: int) -> None:
+    if not (isinstance(number, int) and least <= number <= most):
+        raise ValueError(f"{number!r} is no whole number from {least} to {most}")
 
 
 def _decode_copy(fields: dict[str, Any]) -> ClusterCopy:

@@ -12,6 +12,7 @@ from typing import Any
 from drupelet.errors import ConfigurationError, reason
 from drupelet.printable import printable
 from edge_broker.cluster.disks import Disk, DiskFault, decode
+from edge_broker.cluster.layout import is_number
 from edge_broker.cluster.rebuild import RebuildRefused
 from edge_broker.cluster.rebuild_plan import Decisions, Plan, PlannedPartition, plan_rebuild
 from edge_broker.cluster.state import NO_LEADER, PartitionId
@@ -73,7 +74,7 @@ def _decisions(options: argparse.Namespace) -> Decisions:
     for text in options.prefer:
         name, equals, broker = text.rpartition("=")
         topic, dash, partition = name.rpartition("-")
-        if not (equals and dash and topic and partition.isdigit() and broker.isdigit()):
+        if not (equals and dash and topic and is_number(partition) and is_number(broker)):
             raise ConfigurationError(f"--prefer is {text!r}; give TOPIC-PARTITION=ID, as readings-0=2")
         prefer[PartitionId(topic, int(partition))] = int(broker)
     kept, dropped = frozenset(options.keep_topic), frozenset(options.drop_topic)

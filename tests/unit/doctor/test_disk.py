@@ -157,6 +157,48 @@ def test_a_directory_of_another_topic_is_a_problem() -> None:
     assert described(disk).logs[0].problem == "its directory is missing, or is of another topic"
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("broker",), "1"),
+        (("broker",), None),
+        (("broker",), 1 << 70),
+        (("epoch",), "x"),
+        (("producer_ids",), 1.5),
+        (("cluster",), None),
+        (("copy", "topics", 0, "name"), "../x"),
+        (("copy", "topics", 0, "topic_id"), 7),
+        (("copy", "topics", 0, "config"), {"retention.ms": 5}),
+        (("copy", "topics", 0, "replicas"), []),
+        (("copy", "topics", 0, "replicas"), [[]]),
+        (("copy", "topics", 0, "replicas"), [[1, 1]]),
+        (("copy", "topics", 0, "replicas"), [["1"]]),
+        (("copy", "topics", 0, "replicas"), [[-1]]),
+        (("logs", 0, "partition"), -1),
+        (("logs", 0, "end_offset"), -3),
+        (("logs", 0, "end_offset"), "9"),
+        (("logs", 0, "epochs"), [["a", 0, 1]]),
+        (("logs", 0, "epochs"), [[1 << 40, 0, 1]]),
+        (("logs", 0, "problem"), 3),
+    ],
+)
+def test_a_description_with_a_value_that_no_disk_has_is_refused(path: tuple[str | int, ...], value: object) -> None:
+    log = DiskLog("t", "id-t", 0, 5, 9, (DiskEpoch(3, 5, 77), DiskEpoch(4, 7)))
+    fields = json.loads(json.dumps(encode(Disk(2, "dir", "site", 17, "running", 5000, 3, COPY, (), (log,)))))
+    decode(json.dumps(fields))
+    place = fields
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(DiskFault, match="is no output of `edge-broker cluster disk --json`"):
+        decode(json.dumps(fields))
+
+
+def test_a_deep_text_is_no_description() -> None:
+    with pytest.raises(DiskFault, match="is no output"):
+        decode("[" * 100_000)
+
+
 def test_a_description_is_carried_as_json_and_nothing_else_is_taken_for_one() -> None:
     log = DiskLog("t", "id-t", 0, 5, 9, (DiskEpoch(3, 5, 77), DiskEpoch(4, 7)), problem="x")
     disk = Disk(2, "dir", "site", 17, "running", 5000, 3, COPY, (), (log,), ("y",))
