@@ -5,6 +5,7 @@
 | the image has settled: everything was read, and no answer is open | compare it with the copy |
 | a topic is new or changed | it is met: if the image lacks it when it has settled, it counts as one of the copy |
 | a topic of the image that has settled | it is in the next copy |
+| a topic of it has fewer partitions than in the copy | ZooKeeper's data is older: the copy's entry stays |
 | a topic of the copy is not in the image | Exists of its deletion |
 | Stat | it is a deletion in the next copy |
 | NO_NODE | it is absent: ZooKeeper's data may be an older copy, so it stays in the file |
@@ -26,7 +27,7 @@ from edge_broker.cluster.image import Image
 from edge_broker.cluster.layout import deleted_path
 from edge_broker.cluster.state_write import AskThen
 from edge_broker.cluster.zookeeper import Answer, Exists, Failure, Stat
-from edge_broker.storage.cluster_copy import DELETIONS_KEPT, ClusterCopy, CopiedDeletion, CopiedTopic
+from edge_broker.storage.cluster_copy import DELETIONS_KEPT, ClusterCopy, CopiedDeletion, CopiedTopic, newest_of
 
 KEEP_MS = 1000.0  # between two writes of a copy
 RETRY_MS = 10_000.0  # after a write that failed
@@ -54,7 +55,7 @@ class CopyKeeper:
         """A topic was read, or is gone: one that lives for a moment was here as well, and another disk may have it."""
         if name in self._image.topics:
             topic = self._copied(name)
-            self._met[topic.topic_id] = topic
+            self._met[topic.topic_id] = newest_of(topic, self._met.get(topic.topic_id))
 
     def tick(self, own_epoch: int, now_ms: float) -> None:
         """Time has passed; `own_epoch` is that of this broker's registration, under which the image was read."""
@@ -75,9 +76,12 @@ class CopyKeeper:
     def _compare(self, own_epoch: int) -> None:
         image, copy = self._image, self.copy
         self._compared = image.changes
-        topics = tuple(map(self._copied, sorted(image.topics)))
+        known = dict[str, CopiedTopic]()
+        for each in (*self._met.values(), *copy.topics, *copy.absent):
+            known[each.topic_id] = newest_of(known.get(each.topic_id), each)
+        read = map(self._copied, sorted(image.topics))
+        topics = tuple(newest_of(topic, known.get(topic.topic_id)) for topic in read)
         there = {topic.topic_id for topic in topics}
-        known = {each.topic_id: each for each in (*self._met.values(), *copy.topics, *copy.absent)}
         gone = [each for each in known.values() if each.topic_id not in there | self._kept_deletions()]
         self._met.clear()
         as_of = max(copy.as_of, own_epoch, *(topic.epoch for topic in topics))

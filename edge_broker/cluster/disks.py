@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
@@ -24,6 +25,7 @@ NO_BROKER = -1
 RUNNING = "running"
 INT_MAX = 0x7FFFFFFF
 LONG_MAX = 0x7FFFFFFFFFFFFFFF
+_AGAIN = "describe the disk again with `edge-broker cluster disk --json`"
 
 
 class DiskFault(Exception):
@@ -128,7 +130,10 @@ def decode(text: str) -> Disk:
 
 
 def _check(disk: Disk) -> None:
-    """ValueError, TypeError for a value that no disk has: what is planned by it would be written into znodes."""
+    """Refuse a value that no disk has: what is planned by it would be written into znodes.
+
+    ValueError, TypeError; DiskFault names the partition whose offsets or epochs contradict each other.
+    """
     _check_texts(disk.directory, disk.cluster, disk.state, *disk.problems)
     _check_number(disk.broker, -1, INT_MAX)
     for number in (disk.epoch, disk.security_generation, disk.producer_ids):
@@ -158,6 +163,22 @@ def _check_log(log: DiskLog) -> None:
         _check_number(offset, 0, LONG_MAX)
     for each in log.epochs:
         _check_number(each.epoch, -1, INT_MAX)
+    name = f"{log.topic}-{log.partition}"
+    if log.start_offset > log.end_offset:
+        raise DiskFault(
+            f"says that the log of {name} starts at offset {log.start_offset}, after its end {log.end_offset}; {_AGAIN}"
+        )
+    for one, other in pairwise(log.epochs):
+        if not (one.epoch < other.epoch and one.offset <= other.offset):
+            raise DiskFault(
+                f"has epochs of {name} out of order ({one.epoch} at offset {one.offset}, {other.epoch} at "
+                f"{other.offset}); {_AGAIN}"
+            )
+    if log.epochs and log.epochs[-1].offset >= log.end_offset:
+        raise DiskFault(
+            f"says that epoch {log.last_epoch} of {name} begins at offset {log.epochs[-1].offset}, where the log "
+            f"ended at {log.end_offset}; {_AGAIN}"
+        )
 
 
 def _check_topic(name: str, topic_id: str, config: Mapping[str, str]) -> None:

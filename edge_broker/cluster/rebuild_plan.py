@@ -29,7 +29,7 @@ from edge_broker.cluster.disks import NEVER_REGISTERED, NO_BROKER, NO_GENERATION
 from edge_broker.cluster.layout import Format
 from edge_broker.cluster.producer_ids import BLOCK_IDS, IDS_END
 from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionId, PartitionState, Topic
-from edge_broker.storage.cluster_copy import NEVER, CopiedTopic
+from edge_broker.storage.cluster_copy import NEVER, CopiedTopic, newest_of
 
 EPOCHS_AHEAD = 1 << 20  # elections that a board that was written off may have seen beyond those of the others
 LEADER_EPOCH_MAX = (1 << 31) - 1
@@ -206,11 +206,12 @@ def _leader_epoch(disks: Sequence[Disk], base: int) -> int:
 
 
 def _known_topics(disks: Sequence[Disk]) -> list[_Known]:
-    """Every topic that a copy or a topic file has, as the newest copy has it."""
-    found: dict[str, _Known] = {}
+    """Every topic that a copy or a topic file has, by its newest entry; of equal ones that of the newest copy."""
+    copied: dict[str, CopiedTopic] = {}
     for disk in sorted(disks, key=lambda one: one.copy.as_of if one.copy else NEVER, reverse=True):
         for each in (*disk.copy.topics, *disk.copy.absent) if disk.copy else ():
-            found.setdefault(each.topic_id, _of_copy(each))
+            copied[each.topic_id] = newest_of(copied.get(each.topic_id), each)
+    found = {topic_id: _of_copy(each) for topic_id, each in copied.items()}
     for disk in disks:
         for file in disk.topics:
             known = found.get(file.topic_id)

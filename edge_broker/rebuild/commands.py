@@ -17,6 +17,7 @@ from edge_broker.cluster.rebuild import RebuildRefused
 from edge_broker.cluster.rebuild_plan import Decisions, Plan, PlannedPartition, plan_rebuild
 from edge_broker.cluster.state import NO_LEADER, PartitionId
 from edge_broker.config import BrokerConfig, read_config
+from edge_broker.ensemble import check_ensemble
 from edge_broker.output import write_json, write_table
 
 DONE, REFUSED = 0, 1
@@ -25,12 +26,12 @@ _COLUMNS = ("partition", "leader", "in sync", "end", "epoch", "missing", "may be
 
 def run(options: argparse.Namespace) -> int:
     """Plan, and write unless it is a dry run: DONE, REFUSED. ConfigurationError, CommandFailed."""
-    config = None if options.dry_run else _configuration(options)
+    config = _configuration(options)
     plan = plan_rebuild([_disk(path) for path in options.disk], _decisions(options))
     _show(plan, as_json=options.json)
     if plan.refusals:
         return REFUSED
-    if config is not None:
+    if not options.dry_run:
         from edge_broker.rebuild.session import write  # noqa: PLC0415 - a dry run needs no ZooKeeper
 
         try:
@@ -44,12 +45,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _configuration(options: argparse.Namespace) -> BrokerConfig:
-    if not (options.config or options.set):
+    """Return the configuration, checked also for a dry run, after which the same options have to do."""
+    if not (options.config or options.set or options.dry_run):
         raise ConfigurationError("give --config FILE.toml or --set zookeeper.connect=HOST:PORT, or --dry-run")
     text = _read("--config", options.config) if options.config else None
     config = read_config(text, options.config or "", options.set)
-    if not config.text("zookeeper.connect"):
+    if not (config.text("zookeeper.connect") or options.dry_run):
         raise ConfigurationError("zookeeper.connect is not set; name the new ensemble there")
+    check_ensemble(config)
     return config
 
 

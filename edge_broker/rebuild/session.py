@@ -13,7 +13,6 @@ from edge_broker.cluster.rebuild import rebuild
 from edge_broker.cluster.rebuild_plan import Plan
 from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired, Request, Suspended
 from edge_broker.config import BrokerConfig
-from edge_broker.ensemble import check_ensemble
 from edge_broker.network.cluster import asked_session_ms, credentials
 from edge_broker.network.zookeeper import KazooSession
 
@@ -68,8 +67,7 @@ class _Conversation:
 
 
 def write(plan: Plan, config: BrokerConfig, *, replaces: bool) -> None:
-    """Write a plan into the ensemble of a configuration. RebuildRefused, CommandFailed, ConfigurationError."""
-    check_ensemble(config)
+    """Write a plan into the ensemble of a checked configuration. RebuildRefused, CommandFailed, ConfigurationError."""
     conversation = _Conversation(config)
     try:
         steps = rebuild(plan, replaces=replaces)

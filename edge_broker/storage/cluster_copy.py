@@ -45,6 +45,16 @@ class CopiedTopic(NamedTuple):
     config: Mapping[str, str]
 
 
+def newest_of(*found: CopiedTopic | None) -> CopiedTopic:
+    """Return the newest of several entries of one topic, at least one of which is no None; of equal ones the first.
+
+    A znode that was made again, as by a rebuild, has a greater epoch. Of one znode, the entry with more partitions is
+    newer: they are only ever added, and an older copy of ZooKeeper's data may lack some. Its version does not tell, as
+    it rises again from that of the older copy.
+    """
+    return max((each for each in found if each is not None), key=lambda topic: (topic.epoch, len(topic.replicas)))
+
+
 class CopiedDeletion(NamedTuple):
     """A topic that was deleted, by a change of this epoch."""
 

@@ -139,6 +139,51 @@ def test_a_topic_that_an_older_ensemble_lacks_stays() -> None:
     assert board.kept[-1] == ClusterCopy(70, (T, U)), "the newest data was put back"
 
 
+GROWN = T._replace(replicas=((1, 2), (2, 3), (3, 1)), config={"retention.ms": "9"})
+
+
+def test_an_older_ensemble_takes_no_partitions_out_of_the_copy() -> None:
+    """Partitions are only added, so that a shorter list is older, whatever the version of its znode."""
+    board = Keeping(ClusterCopy(70, (GROWN, U)))
+    board.image.has(T, U)
+    board.tick()
+    assert not board.kept, "the copy is the newer one"
+    board.image.has(GROWN._replace(config={}), U)
+    board.tick()
+    assert board.kept == [ClusterCopy(70, (GROWN._replace(config={}), U))], "the newest data was put back"
+
+
+def test_a_topic_that_comes_back_without_its_newest_partitions_keeps_them() -> None:
+    board = Keeping(ClusterCopy(70, (), (GROWN,)))
+    board.image.has(T)
+    board.tick()
+    assert board.kept == [ClusterCopy(70, (GROWN,))]
+
+
+def test_partitions_that_were_never_compared_are_known_of_a_topic_that_is_gone() -> None:
+    board = Keeping(ClusterCopy(70, (T,)))
+    board.image.is_settled = False
+    for read in (GROWN, T):  # from a server that is behind
+        board.image.has(read)
+        board.keeper.topic_changed("t")
+    board.image.has()
+    board.keeper.topic_changed("t")
+    board.image.is_settled = True
+    board.tick()
+    board.answers(Failure.NO_NODE)
+    board.tick()
+    assert board.kept == [ClusterCopy(70, (), (GROWN,))]
+
+
+def test_a_znode_that_a_rebuild_made_again_counts_though_it_has_fewer_partitions() -> None:
+    """The board with the longer list was written off; it follows what the rebuild decided."""
+    board = Keeping(ClusterCopy(70, (GROWN,)))
+    again = T._replace(epoch=1 << 44)
+    board.image.has(again)
+    board.tick()
+    assert board.kept == [ClusterCopy(1 << 44, (again,))]
+
+
 def test_what_was_not_answered_is_asked_again_once_everything_was_read_again() -> None:
     board = Keeping(ClusterCopy(70, (T,)))
     board.tick()

@@ -18,7 +18,7 @@ from edge_broker.cluster.rebuild_plan import (
     PlannedPartition,
     plan_rebuild,
 )
-from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionId
+from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionId, Topic
 from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
 
 P = PartitionId("t", 0)
@@ -258,6 +258,24 @@ def test_partitions_that_were_added_a_moment_ago_come_back() -> None:
     plan = plan_rebuild(disks, NONE)
     assert not plan.refusals
     assert plan.topics[0].topic.replicas == ((1, 2, 3), (1, 2))
+
+
+@pytest.mark.parametrize("word", ["topics", "absent"])
+def test_the_longest_list_of_a_topic_counts_also_where_newer_copies_have_a_shorter_one(word: str) -> None:
+    """Boards that are older than this release took an older ensemble's list over their own."""
+    grown = T._replace(replicas=(*T.replicas, (3, 1), (2, 3)), config={"retention.ms": "9"})
+    copies = (ClusterCopy(200, (T,)), ClusterCopy(200, (T,)), ClusterCopy(100)._replace(**{word: (grown,)}))
+    plan = plan_rebuild(boards(*copies), NONE)
+    assert not plan.refusals
+    assert plan.topics[0].topic == Topic("id-t", grown.replicas, grown.config)
+
+
+def test_a_list_of_a_rebuild_counts_before_a_longer_one_of_a_board_that_was_written_off() -> None:
+    grown, again = T._replace(replicas=(*T.replicas, (3, 1))), T._replace(epoch=150)
+    plan = plan_rebuild(
+        boards(ClusterCopy(200, (again,)), ClusterCopy(200, (again,)), ClusterCopy(100, (grown,))), NONE
+    )
+    assert plan.topics[0].topic.replicas == T.replicas
 
 
 def test_two_topics_of_one_name_are_decided_by_a_person() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,35 @@ def test_a_description_with_a_value_that_no_disk_has_is_refused(path: tuple[str 
     place[path[-1]] = value
     with pytest.raises(DiskFault, match="is no output of `edge-broker cluster disk --json`"):
         decode(json.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"start_offset": 10}, "the log of t-0 starts at offset 10, after its end 9; describe the disk again"),
+        ({"start_offset": 1, "end_offset": 0, "epochs": []}, "the log of t-0 starts at offset 1, after its end 0"),
+        ({"epochs": [[3, 5, 77], [4, 9, None]]}, "epoch 4 of t-0 begins at offset 9, where the log ended at 9"),
+        ({"epochs": [[4, 5, 77], [3, 7, None]]}, "epochs of t-0 out of order (4 at offset 5, 3 at 7)"),
+        ({"epochs": [[3, 7, 77], [4, 5, None]]}, "epochs of t-0 out of order (3 at offset 7, 4 at 5)"),
+        ({"epochs": [[3, 5, 77], [3, 7, None]]}, "epochs of t-0 out of order (3 at offset 5, 3 at 7)"),
+    ],
+)
+def test_offsets_of_a_log_that_contradict_each_other_are_refused_by_name(
+    fields: dict[str, object], sentence: str
+) -> None:
+    """The log would lead by an end or an epoch that it has not, and the others would truncate for it."""
+    log = DiskLog("t", "id-t", 0, 5, 9, (DiskEpoch(3, 5, 77), DiskEpoch(4, 7)))
+    text = encode(Disk(2, "dir", "site", 17, "stopped cleanly", 5000, 3, COPY, (), (log,)))
+    text["logs"][0] |= fields
+    with pytest.raises(DiskFault, match=re.escape(sentence)):
+        decode(json.dumps(text))
+
+
+def test_a_log_of_removed_records_and_two_epochs_from_one_offset_are_of_a_disk() -> None:
+    """All records went by retention; a checkpoint may still name an epoch whose records were truncated."""
+    log = DiskLog("t", "id-t", 0, 9, 9, (DiskEpoch(3, 5, 77), DiskEpoch(4, 5)))
+    disk = Disk(2, "dir", "site", 17, "stopped cleanly", 5000, 3, COPY, (), (log,))
+    assert decode(json.dumps(encode(disk))) == disk
 
 
 def test_a_deep_text_is_no_description() -> None:

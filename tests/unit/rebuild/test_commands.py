@@ -68,6 +68,13 @@ def test_a_refused_plan_ends_with_1_and_zookeeper_is_not_asked(run: Any, files: 
     assert ran.out.splitlines()[-1].endswith("nothing is written")
 
 
+def test_a_disk_whose_log_starts_after_its_end_is_named_with_its_file(run: Any, files: Any) -> None:
+    words = files(disk(1, log(10)), disk(2, log(10, start=11)), disk(3, log(10)))
+    ran = run("cluster", "rebuild", *words, "--dry-run")
+    assert ran.status == 2
+    assert f"--disk {words[3]} says that the log of t-0 starts at offset 11, after its end 10" in ran.err
+
+
 def test_programs_read_json(run: Any, files: Any) -> None:
     words = ("cluster", "rebuild", *files(disk(1, log(10)), disk(2, log(10))), "--dry-run", "--json")
     rows = run(*words, "--written-off", "3").rows
@@ -87,6 +94,12 @@ def test_programs_read_json(run: Any, files: Any) -> None:
         ([], "give --config FILE.toml or --set zookeeper.connect=HOST:PORT, or --dry-run"),
         (["--set", "broker.id=1"], "zookeeper.connect is not set"),
         (["--config", "/nowhere.toml"], "--config /nowhere.toml cannot be read"),
+        (["--dry-run", "--config", "/nowhere.toml"], "--config /nowhere.toml cannot be read"),
+        (["--set", "zookeeper.connect=pi-1:x"], "'pi-1:x' is no server"),
+        (["--dry-run", "--set", "zookeeper.connect=pi-1:x"], "'pi-1:x' is no server"),
+        (["--dry-run", "--set", "zookeper.connect=pi-1:2181"], "did you mean 'zookeeper.connect'?"),
+        (["--dry-run", "--set", "zookeeper.connect"], "has no '='; write --set key=value"),
+        (["--dry-run", "--set", "zookeeper.session.timeout.ms=soon"], "zookeeper.session.timeout.ms"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_status_2(run: Any, words: list[str], sentence: str) -> None:
@@ -94,6 +107,19 @@ def test_bad_usage_is_one_sentence_and_status_2(run: Any, words: list[str], sent
     assert ran.status == 2
     assert sentence in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_a_dry_run_refuses_a_misspelt_key_of_its_configuration(run: Any, files: Any, tmp_path: Path) -> None:
+    """The same options are used without --dry-run next; a key that is ignored now would be refused then."""
+    path = tmp_path / "broker.toml"
+    path.write_text('[zookeeper]\nconect = "127.0.0.1:1"\n')
+    disks = files(*(disk(number, log(10)) for number in (1, 2, 3)))
+    ran = run("cluster", "rebuild", *disks, "--dry-run", "--config", path)
+    assert ran.status == 2
+    assert f"unknown configuration key 'zookeeper.conect' in {path}; did you mean 'zookeeper.connect'?" in ran.err
+    path.write_text('[zookeeper]\nconnect = "127.0.0.1:1"\n')
+    assert run("cluster", "rebuild", *disks, "--dry-run", "--config", path).status == 0
+    assert run("cluster", "rebuild", *disks, "--dry-run", "--set", "broker.id=1").status == 0
 
 
 def test_a_file_of_another_kind_is_named(run: Any, tmp_path: Path) -> None:
