@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drupelet.errors import ConfigurationError, reason
+from drupelet.file_reads import read_named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +30,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def read_text(path: Path) -> str:
     """The text of a configuration file of at most a MiB; ConfigurationError names the file."""
     try:
-        with path.open("rb") as file:
-            content = file.read(CONFIG_BYTES_MAX + 1)
+        content = read_named(path, CONFIG_BYTES_MAX + 1)
         if len(content) > CONFIG_BYTES_MAX:
             raise ConfigurationError(f"{path} is larger than {CONFIG_BYTES_MAX} bytes: is it a configuration?")
         return content.decode()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.errors import ConfigurationError, sentence
+from drupelet.file_reads import AT_ONCE_S
 from drupelet.secret_files import Secret, check_private, first_line
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def security_from(values: Mapping[str, Any], folder: str | PathLike[str], named:
         paths.get("ssl_key_file"),
         mechanism,
         values.get("sasl_username", ""),
-        None if password is None else Secret(lambda: first_line(password, name)),
+        None if password is None else Secret(lambda: first_line(password, name, AT_ONCE_S)),
         "" if password is None else password,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError, reason
+from drupelet.file_reads import read_named
 from drupelet.printable import shell_path
 
 if TYPE_CHECKING:
@@ -96,19 +97,23 @@ def _owners() -> set[int]:
     return owners | {int(caller)} if os.geteuid() == 0 and caller.isdecimal() else owners
 
 
-def first_line(path: str | Path, named: str) -> str:
-    """The first line of a private file, without its end. ConfigurationError where it cannot be read, or is empty."""
-    return lines_of(path, named)[0]
+def first_line(path: str | Path, named: str, wait_s: float | None = None) -> str:
+    """The first line of a private file, without its end. ConfigurationError where it cannot be read, or is empty.
+
+    `wait_s` bounds the wait for a pipe, see file_reads.py.
+    """
+    return lines_of(path, named, wait_s)[0]
 
 
-def lines_of(path: str | Path, named: str) -> list[str]:
+def lines_of(path: str | Path, named: str, wait_s: float | None = None) -> list[str]:
     """Return the lines of a private file without their ends, the first is not empty. ConfigurationError, as above."""
+
+    def check(status: os.stat_result) -> None:
+        check_status(status, path, named)
+
     try:
-        with open(path, encoding="utf-8") as file:
-            check_status(os.fstat(file.fileno()), path, named)
-            lines = [line.removesuffix("\r") for line in file.read(SECRET_BYTES_MAX).split("\n")]
-    except IsADirectoryError:
-        raise ConfigurationError(f"{named} is {path}, which is no file: name the file.") from None
+        text = read_named(path, SECRET_BYTES_MAX, check=check, wait_s=wait_s).decode()
+        lines = [line.removesuffix("\r") for line in text.split("\n")]
     except OSError as error:
         raise ConfigurationError(f"{named} is {path}, which cannot be read: {reason(error)}.") from error
     except UnicodeDecodeError as error:

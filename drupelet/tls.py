@@ -10,6 +10,7 @@ Source: https://docs.python.org/3/library/ssl.html, X509_VERIFY_PARAM_set_flags(
 from __future__ import annotations
 
 import _ssl
+import os
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -52,6 +53,11 @@ def client_context(
     The name in the peer's certificate is always checked. OSError or ValueError where a file cannot be used; a key with
     a passphrase is one.
     """
+    for path in (ca_file, cert_file, key_file):
+        if (
+            path is not None and os.path.exists(path) and not os.path.isfile(path)
+        ):  # OpenSSL would wait for ever for who writes a pipe
+            raise ValueError(f"{path} is no file")
     context = ssl.create_default_context(cafile=ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert_file is not None:

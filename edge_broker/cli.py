@@ -290,9 +290,10 @@ def _keys(_options: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> str:
+    from drupelet.file_reads import read_named  # noqa: PLC0415 - --help needs none of it
+
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        return read_named(path).decode()
     except OSError as error:
         raise ConfigurationError(f"--config {path} cannot be read: {reason(error)}") from None
     except UnicodeDecodeError as error:

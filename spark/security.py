@@ -7,9 +7,9 @@ Here: options and those checks. Never here: Spark, and what connects.
 """
 
 import os
-from pathlib import Path
 
-from drupelet.errors import ConfigurationError
+from drupelet.errors import ConfigurationError, reason
+from drupelet.file_reads import read_named
 from drupelet.installation import built_s
 from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
 from spark.config import Settings
@@ -50,7 +50,7 @@ def check_password(security: Security) -> None:
             f"--set sasl_password_file: {path} ends with a line end, which Java's client takes for a part of the"
             " password: write it without, as by printf %s"
         )
-    if not text or any(mark in text for mark in '"\\\n'):
+    if not text or any(mark in text for mark in '"\\\r\n'):
         raise ConfigurationError(
             f"--set sasl_password_file: {path} is empty, or has a quotation mark, a backslash or a line end in the"
             " password, which Java's client cannot be given: take another password"
@@ -60,8 +60,10 @@ def check_password(security: Security) -> None:
 def text_of(path: str) -> str:
     """Read a small file; raises ConfigurationError."""
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_named(path).decode()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {reason(error)}") from error
+    except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
 
 

@@ -29,6 +29,7 @@ from drupelet.certificate_ends import SOON_S
 from drupelet.certificates import certificate
 from drupelet.errors import ConfigurationError, reason
 from drupelet.file_identity import FileIdentity, file_identity
+from drupelet.file_reads import AT_ONCE_S, read_named
 from drupelet.secret_files import check_status
 from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
 from edge_broker.network.host_names import alternative_name, names_host
@@ -236,11 +237,12 @@ def _today(now_s: float) -> str:
 
 def _read_stores(settings: TlsSettings, now_s: float, before: _Stores | None = None) -> _Stores:
     """What both stores hold now; what one held `before` where it cannot be used, without that a ConfigurationError."""
-    key, key_refusal = _latest(lambda: _read_key(settings), before.key if before else None)
+    wait_s = None if before is None else AT_ONCE_S  # the worker that syncs records does not wait for a pipe
+    key, key_refusal = _latest(lambda: _read_key(settings, wait_s), before.key if before else None)
     if settings.client_auth == "none":
         return _Stores(key, {}, key_refusal)
     authorities, authorities_refusal = _latest(
-        lambda: _read_authorities(settings, now_s), before.authorities if before else None
+        lambda: _read_authorities(settings, now_s, wait_s), before.authorities if before else None
     )
     return _Stores(key, authorities, key_refusal, authorities_refusal)
 
@@ -291,11 +293,11 @@ def _first_end(chain: Sequence[bytes]) -> _End:
     return min(_End(each.end_s, f"the CA {each.name!r} of " if number else "") for number, each in enumerate(read))
 
 
-def _read_key(settings: TlsSettings) -> _Key:
+def _read_key(settings: TlsSettings, wait_s: float | None) -> _Key:
     """Key and chain as they are now; ConfigurationError where OpenSSL cannot use them."""
     where = _key_place(settings)
     if settings.keystore:
-        text = _read("ssl.keystore.location", settings.keystore, secret=True)
+        text = _read("ssl.keystore.location", settings.keystore, wait_s, secret=True)
     else:
         text = f"{settings.key}\n{settings.chain}\n"
     chain = tuple(_certificates(where, text))
@@ -340,10 +342,11 @@ def _chain_reason(error: Exception, text: str, *, password: bool) -> str:
     return code.lower().replace("_", " ") or "its private key cannot be read; write it anew"
 
 
-def _read_authorities(settings: TlsSettings, now_s: float) -> Mapping[bytes, int]:
+def _read_authorities(settings: TlsSettings, now_s: float, wait_s: float | None) -> Mapping[bytes, int]:
     """The CAs as they are now; ConfigurationError where OpenSSL cannot use them, or all have ended."""
     where = _authorities_place(settings)
-    text = _read("ssl.truststore.location", settings.truststore) if settings.truststore else settings.certificates
+    path = settings.truststore
+    text = _read("ssl.truststore.location", path, wait_s) if path else settings.certificates
     ends = {der: read_certificate(der).not_after_s for der in _certificates(where, text)}
     if not ends:
         raise ConfigurationError(f"{where} has no certificate in PEM; put the CA of the clients' certificates into it")
@@ -380,12 +383,15 @@ def _certificates(where: str, text: str) -> list[bytes]:
     return found
 
 
-def _read(key: str, path: str, *, secret: bool = False) -> str:
+def _read(key: str, path: str, wait_s: float | None, *, secret: bool = False) -> str:
+    """The text of a file, whose secret nobody else may use. ConfigurationError; `wait_s` as of `read_named`."""
+
+    def check(status: os.stat_result) -> None:
+        if secret:
+            check_status(status, path, key)
+
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            if secret:
-                check_status(os.fstat(file.fileno()), path, key)
-            return file.read()
+        return read_named(path, check=check, wait_s=wait_s).decode("ascii", "replace")
     except OSError as error:
         raise ConfigurationError(f"{key} {path} cannot be read: {reason(error)}") from None
 

@@ -6,10 +6,10 @@ Contains: files and text. Does not contain: ZooKeeper (session.py), decisions (c
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from drupelet.errors import ConfigurationError, reason
+from drupelet.file_reads import read_named
 from drupelet.printable import printable
 from edge_broker.cluster.disks import Disk, DiskFault, decode
 from edge_broker.cluster.layout import is_number
@@ -58,7 +58,7 @@ def _configuration(options: argparse.Namespace) -> BrokerConfig:
 
 def _read(option: str, path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return read_named(path).decode()
     except OSError as error:
         raise ConfigurationError(f"{option} {path} cannot be read: {reason(error)}") from None
     except UnicodeDecodeError as error:

@@ -34,6 +34,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from drupelet.backoff import Backoff
 from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError, sentence
+from drupelet.file_reads import AT_ONCE_S
 from drupelet.log_tree import Log
 from drupelet.secret_files import first_line
 from drupelet.watches import Watch
@@ -587,4 +588,4 @@ def read_password(config: MqttConfig) -> str | None:
 
     ConfigurationError when it cannot be read, is empty, or may be used by other users of this host.
     """
-    return None if config.password_file is None else first_line(config.password_file, "mqtt.password_file")
+    return None if config.password_file is None else first_line(config.password_file, "mqtt.password_file", AT_ONCE_S)

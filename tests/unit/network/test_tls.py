@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -511,6 +512,35 @@ def test_the_advised_chmod_is_noticed(files: Files) -> None:
     assert tls.look() == {"problem", "certificate"}
     assert not tls.problems
     assert not tls.look()
+
+
+@pytest.mark.parametrize(("store", "word"), [("broker", "key"), ("authority", "trust")])
+def test_a_store_that_became_a_pipe_is_refused_and_nothing_waits_for_it(files: Files, store: str, word: str) -> None:
+    """The worker that looks at the stores syncs records, too."""
+    tls = Tls(of(files), lambda: NOW_S)
+    client = client_of(files)
+    path: Path = getattr(files, store)
+    text = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    assert tls.look() == {"problem"}
+    assert f"the {word} store is refused: " in "".join(tls.problems)
+    assert "it is a pipe that no program has written and closed yet" in "".join(tls.problems)
+    assert lets_in(tls, client)
+    path.unlink()
+    path.write_bytes(text)
+    path.chmod(0o600)
+    tls.look()
+    assert not tls.problems
+
+
+def test_a_key_store_from_a_pipe_is_read_at_the_start(files: Files) -> None:
+    text = files.broker.read_bytes()
+    files.broker.unlink()
+    os.mkfifo(files.broker, 0o600)
+    with ThreadPoolExecutor(1) as writer:
+        writer.submit(files.broker.write_bytes, text)
+        assert lets_in(Tls(of(files), lambda: NOW_S), client_of(files))
 
 
 def test_an_owner_who_may_change_the_key_is_refused_until_he_is_none(
