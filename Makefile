@@ -3,7 +3,7 @@
 # Variables for the command line: SECONDS (length of the demo, of abuse, of simulate-mirror), CENTRAL (the datacenter's Kafka:
 # HOST:PORT, `kafka` for Apache Kafka 4.3.1 from jars, or empty for a second edge broker), KEEP=1 (leave the demo running),
 # BROKER=kafka (conformance against Apache Kafka), SECURITY=secured (conformance by TLS and SCRAM), ROUNDS (of kill -9 in the
-# fault tests; from 100 on all of them take their long forms), SCENARIO (of molecule), SEED and HOURS (of simulate and
+# fault tests; from 100 on all of them take their long forms), SCENARIO and AT_ONCE (of molecule), SEED and HOURS (of simulate and
 # simulate-mirror), SEED, PART (suite or fault) and TIMES (of test-loaded), BEFORE (the checkout that bench-change compares
 # with), ARGS (handed on to pytest, the suites, the demo or the benchmark).
 
@@ -18,6 +18,7 @@ BROKER = edge
 SECURITY = plain
 ROUNDS = 200
 SCENARIO =
+AT_ONCE = 2
 BEFORE =
 SEED =
 PART =
@@ -151,14 +152,21 @@ night:  ## what takes too long for each change, for hours (root): abuse whole, s
 e2e: install-test  ## all parts together
 	$(PYTEST) tests/e2e $(ARGS)
 
-check: install-check  ## lint, format, types, import direction, shell scripts, YAML, playbooks, that every test can be imported
+check: check-code check-roles check-tests  ## lint, format, types, import direction, shell scripts, YAML, playbooks, that every test can be imported
+
+.PHONY: check-code check-roles check-tests
+check-code: install-check
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/shellcheck $(SCRIPTS)
+
+check-roles: install-check
 	$(VENV)/bin/yamllint --strict ansible
 	cd ansible && ../$(VENV)/bin/ansible-lint -q -c ../.ansible-lint roles playbooks
+
+check-tests: install-check
 	$(PYTEST) -q tests/unit/support/test_packages.py
 	$(PYTEST) -qq --collect-only tests >/dev/null || { $(PYTEST) -qq --collect-only tests 2>&1 | grep -v '::' >&2; exit 1; }  # a name that a change took away
 
@@ -198,10 +206,10 @@ bench-mirror: root-only install-test  ## edge-mirror beside MirrorMaker 2 over e
 	@$(SETUP) jars mirrormaker-jars
 	$(PYTHON) -m tests.benchmarks.mirror $(ARGS)
 
-molecule:  ## the Ansible roles and playbooks on systemd hosts made for it (root; SCENARIO=mirror: that one alone)
+molecule:  ## the Ansible roles and playbooks on systemd hosts made for it (root; SCENARIO=mirror: that one alone; AT_ONCE=1)
 	@$(SETUP) packages venv mmdebstrap systemd-container openssh-client iproute2
 	@$(MAKE) -s --no-print-directory $(VENV)/.installed-ansible
-	ansible/molecule/run $(SCENARIO)
+	AT_ONCE=$(AT_ONCE) ansible/molecule/run $(SCENARIO)
 
 page: root-only  ## FROM-A-BARE-CARD.md followed literally on fresh hosts, packages from their registries (root; nightly, half an hour)
 	@$(SETUP) packages venv mmdebstrap systemd-container openssh-client iproute2 mtools e2fsprogs dosfstools fdisk
@@ -238,6 +246,9 @@ install-check: $(VENV)/.installed-test $(VENV)/.installed-check
 $(VENV)/.installed-%: pyproject.toml $(SETUP)
 	@$(SETUP) python $(VENV) $*
 	@touch $@
+
+# One at a time, also by `make --jobs`: all go into one environment.
+$(VENV)/.installed-check $(VENV)/.installed-ansible: | $(VENV)/.installed-test
 
 clean:  ## caches, build results and what demos left behind
 	rm -rf .demo .cache dist bench-results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.suites import suites
+from tests.suites import SUITES
 from tests.support.processes import Process
 
 TIMES = 20
@@ -91,7 +91,7 @@ def probe_s(directory: Path) -> float:
 
 def runs_of(part: str, times: int) -> list[tuple[str, list[str]]]:
     """What is run, by name: the paths that pytest is given."""
-    processes = dict.fromkeys(suite.folders for suite in suites() if suite.folders)
+    processes = dict.fromkeys(suite.folders for suite in SUITES if suite.folders)
     suite = [(" ".join(folders), list(folders)) for folders in processes] if part in {"suite", "all"} else []
     fault = [(f"fault tests, {number} of {times}", ["tests/fault"]) for number in range(1, times + 1)]
     return [*suite, *(fault if part in {"fault", "all"} else [])]

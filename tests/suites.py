@@ -1,8 +1,9 @@
 """`make test-all`: the suites that a change must pass, each in a process of its own, two at a time.
 
-This is the only list of the suites: CI and `make test` run it. Clients mostly wait and simulations compute, so the
-first stage runs them concurrently. The fault tests hold on a busy machine (`make test-loaded`), so two halves of them
-run concurrently. Every suite runs, also after one that failed. `make night` has what takes longer, and other folders.
+This is the only list of the suites: CI and `make test` run it. The longest suites come first, and whichever of the two
+workers is free takes the next one, so that both end at about the same time. Every suite holds on a busy machine
+(`make test-loaded`), so any two may run concurrently. Every suite runs, also after one that failed. `make night` has
+what takes longer, and other folders.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +23,7 @@ from threading import Lock, Thread
 from typing import IO, NamedTuple, NoReturn
 from xml.etree import ElementTree
 
+AT_ONCE = 2  # suites that run concurrently
 SUITE_S = 3000  # the most that one suite may take if the whole has a limit: others need time, too
 END_S = 20  # between SIGTERM and SIGKILL for a suite that exceeds its limit
 
@@ -33,10 +36,6 @@ class Suite(NamedTuple):
     folders: tuple[str, ...] = ()
 
 
-Lane = tuple[Suite, ...]
-Stages = tuple[tuple[Lane, ...], ...]
-
-
 def _pytest(name: str, *folders: str, options: Sequence[str] = ()) -> Suite:
     paths = tuple(f"tests/{folder}" for folder in folders)
     return Suite(name, ("-m", "pytest", *paths, "-m", "not night", "--durations=20", *options), paths)
@@ -45,38 +44,26 @@ def _pytest(name: str, *folders: str, options: Sequence[str] = ()) -> Suite:
 HALF_OF_FAULT = "mirror and not mirror_cluster and not mirror_in_sync or gateway"
 _FAULT = ("--rounds", "60", "--seconds", "20", "-k")
 
-STAGES: Stages = (
-    (
-        (
-            _pytest("unit", "unit", "property", "golden", "simulation", "e2e"),
-            # These seeds; the night takes new ones.
-            Suite("schedules", ("-m", "tests.simulation.mirror", "--seed", "3000000", "--hours", "0.02")),
-            Suite("journals", ("-m", "tests.simulation.gateway_journal", "--seed", "4000000")),
-            Suite("walker-fuzz", ("-m", "tests.property.walker_fuzz", "--seconds", "30")),
-            Suite("login-fuzz", ("-m", "tests.property.login_fuzz", "--seconds", "20")),
-            Suite("crash", ("-m", "tests.simulation.crash", "--points", "20000", "--seconds", "330")),
-        ),
-        (
-            _pytest("conformance", "conformance"),
-            _pytest("differential", "differential"),
-            Suite("demo", ("-m", "tests.e2e.demo", "--seconds", "45")),
-        ),
-    ),
-    (
-        (_pytest("fault-storage", "fault", options=(*_FAULT, f"not ({HALF_OF_FAULT})")),),
-        (_pytest("fault-links", "fault", options=(*_FAULT, HALF_OF_FAULT)),),
-    ),
+# The longest first: a suite that begins last must not end long after all others.
+SUITES = (
+    _pytest("conformance", "conformance"),
+    _pytest("unit", "unit", "property", "golden", "simulation", "e2e"),
+    _pytest("fault-links", "fault", options=(*_FAULT, HALF_OF_FAULT)),
+    _pytest("fault-storage", "fault", options=(*_FAULT, f"not ({HALF_OF_FAULT})")),
+    _pytest("differential", "differential"),
+    # These seeds; the night takes new ones.
+    Suite("schedules", ("-m", "tests.simulation.mirror", "--seed", "3000000", "--hours", "0.02")),
+    Suite("demo", ("-m", "tests.e2e.demo", "--seconds", "45")),
+    Suite("journals", ("-m", "tests.simulation.gateway_journal", "--seed", "4000000")),
+    Suite("walker-fuzz", ("-m", "tests.property.walker_fuzz", "--seconds", "30")),
+    Suite("crash", ("-m", "tests.simulation.crash", "--points", "20000", "--seconds", "330")),
+    Suite("login-fuzz", ("-m", "tests.property.login_fuzz", "--seconds", "20")),
 )
 
 
-def suites(stages: Stages = STAGES) -> list[Suite]:
-    """Return all suites."""
-    return [suite for stage in stages for lane in stage for suite in lane]
-
-
-def folders(stages: Stages = STAGES) -> list[str]:
+def folders(suites: Sequence[Suite] = SUITES) -> list[str]:
     """Return the folders with tests that the suites run, each once."""
-    return list(dict.fromkeys(folder for suite in suites(stages) for folder in suite.folders))
+    return list(dict.fromkeys(folder for suite in suites for folder in suite.folders))
 
 
 class Outcome(NamedTuple):
@@ -91,7 +78,7 @@ class Outcome(NamedTuple):
 
 
 class Runner:
-    """Runs stages one after another, and the lanes of each stage concurrently."""
+    """Runs suites in their order, `AT_ONCE` of them concurrently."""
 
     def __init__(self, reports: Path, seconds: float | None = None) -> None:
         """Write reports in JUnit's format into the folder `reports`; end after `seconds`."""
@@ -102,12 +89,22 @@ class Runner:
         self._lock = Lock()
         self._stopped = False
 
-    def run(self, stages: Stages) -> bool:
+    def run(self, suites: Sequence[Suite]) -> bool:
         """Run every suite; return whether all passed. An exception, as of SIGTERM, ends the suites."""
         grace_s = 0
+        waiting = deque(suites)
+        logs = [self._reports / f"worker-{number}.log" for number in range(1, AT_ONCE)]
+        threads = [Thread(target=self._work, args=(waiting, log)) for log in logs]
         try:
-            for first, *others in stages:
-                self._run_stage(first, others)
+            for thread in threads:
+                thread.start()
+            self._run_waiting(waiting, sys.stdout)
+            for thread in threads:
+                thread.join()
+            # One worker's output is shown as it comes, the others' at the end.
+            for log in logs:
+                sys.stdout.write(log.read_text(errors="replace"))
+            sys.stdout.flush()
         except KeyboardInterrupt:
             grace_s = END_S  # Ctrl-C reaches the suites as well, and pytest then tears down its fixtures
             raise
@@ -115,30 +112,18 @@ class Runner:
             self._stop(grace_s)
         return all(outcome.status == 0 for outcome in self.outcomes)
 
-    def _run_stage(self, first: Lane, others: Sequence[Lane]) -> None:
-        """Show the first lane's output as it comes, the others' at the end of the stage."""
-        logs = [self._reports / f"{'-'.join(suite.name for suite in lane)}.log" for lane in others]
-        threads = [
-            Thread(target=self._run_lane, args=(lane, log)) for lane, log in zip(others, logs, strict=True) if lane
-        ]
-        for thread in threads:
-            thread.start()
-        self._run_lane(first, None)
-        for thread in threads:
-            thread.join()
-        for log in logs:
-            if log.exists():
-                sys.stdout.write(log.read_text(errors="replace"))
-        sys.stdout.flush()
+    def _work(self, waiting: deque[Suite], log: Path) -> None:
+        with log.open("w") as file:
+            self._run_waiting(waiting, file)
 
-    def _run_lane(self, lane: Lane, log: Path | None) -> None:
-        if log is None:
-            for suite in lane:
-                self._run_suite(suite, sys.stdout)
-        else:
-            with log.open("w") as file:
-                for suite in lane:
-                    self._run_suite(suite, file)
+    def _run_waiting(self, waiting: deque[Suite], output: IO[str]) -> None:
+        """Run the next suite until none waits."""
+        while (suite := self._next(waiting)) is not None:
+            self._run_suite(suite, output)
+
+    def _next(self, waiting: deque[Suite]) -> Suite | None:
+        with self._lock:
+            return waiting.popleft() if waiting else None
 
     def _run_suite(self, suite: Suite, output: IO[str]) -> None:
         report, begin = self._reports / f"{suite.name}.xml", time.monotonic()
@@ -205,20 +190,18 @@ def _terminated(*_: object) -> NoReturn:
     raise SystemExit(128 + signal.SIGTERM)
 
 
-def _chosen(names: Sequence[str]) -> Stages:
-    known = [suite.name for suite in suites()]
+def _chosen(names: Sequence[str]) -> list[Suite]:
+    known = [suite.name for suite in SUITES]
     for name in names:
         if name not in known:
             raise SystemExit(f"{name} is not a suite; choose from {', '.join(known)}")
-    return tuple(
-        tuple(tuple(suite for suite in lane if not names or suite.name in names) for lane in stage) for stage in STAGES
-    )
+    return [suite for suite in SUITES if not names or suite.name in names]
 
 
 def main() -> int:
     """Run the suites, and print a line for each and the sum."""
     parser = argparse.ArgumentParser(prog="make test-all", description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="SUITE", help=", ".join(suite.name for suite in suites()))
+    parser.add_argument("names", nargs="*", metavar="SUITE", help=", ".join(suite.name for suite in SUITES))
     parser.add_argument("--folders", action="store_true", help="print the folders with tests, and run nothing")
     parser.add_argument("--reports", type=Path, metavar="DIR", help="leave the reports in JUnit's format there")
     parser.add_argument("--seconds", type=float, help="end after so long; a suite that hangs ends earlier")
@@ -227,12 +210,12 @@ def main() -> int:
         print(*folders())
         return 0
     signal.signal(signal.SIGTERM, _terminated)
-    stages = _chosen(options.names)
+    suites = _chosen(options.names)
     reports = options.reports or Path(tempfile.mkdtemp(prefix="suites-"))
     runner = Runner(reports, options.seconds)
     begin = time.monotonic()
     try:
-        passed = runner.run(stages)
+        passed = runner.run(suites)
     finally:
         if options.reports is None:
             shutil.rmtree(reports)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.suites import HALF_OF_FAULT, STAGES, Runner, Suite, folders, suites
-from tests.support.waiting import wait_until
+from tests.suites import AT_ONCE, HALF_OF_FAULT, SUITES, Runner, Suite, folders
+from tests.support.waiting import CALL_S, wait_until
 
 ROOT = Path(__file__).parents[3]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -49,14 +51,14 @@ def test_every_folder_of_a_suite_exists_and_has_tests() -> None:
 
 
 def test_no_folder_is_in_two_suites_but_for_the_halves_of_the_fault_tests() -> None:
-    named = [folder for suite in suites() for folder in suite.folders if folder != "tests/fault"]
+    named = [folder for suite in SUITES for folder in suite.folders if folder != "tests/fault"]
     assert len(named) == len(set(named))
-    halves = [suite.words[suite.words.index("-k") + 1] for suite in suites() if "tests/fault" in suite.folders]
+    halves = [suite.words[suite.words.index("-k") + 1] for suite in SUITES if "tests/fault" in suite.folders]
     assert sorted(halves) == sorted([HALF_OF_FAULT, f"not ({HALF_OF_FAULT})"])
 
 
 def test_each_suite_has_a_name_of_its_own() -> None:
-    names = [suite.name for suite in suites()]
+    names = [suite.name for suite in SUITES]
     assert len(names) == len(set(names))
 
 
@@ -80,16 +82,29 @@ def test_make_test_and_ci_run_the_list_and_no_suite_beside_it() -> None:
     assert not ran_by_suites & set(called)
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=range(1, len(STAGES) + 1))
-def test_two_suites_run_at_a_time(stage: tuple[tuple[Suite, ...], ...]) -> None:
-    assert len(stage) == 2
-    assert all(stage)
+def test_two_suites_run_at_a_time_and_the_next_one_begins_when_the_first_of_them_ends(tmp_path: Path) -> None:
+    """The first suite ends after the third, which begins when the second ends."""
+    waits = (
+        "import pathlib, sys, time\nhere, me = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
+        "(here / f'{me}.began').touch()\nrunning = {one.stem for one in here.glob('*.began')} - "
+        "{one.stem for one in here.glob('*.ended')}\nend = time.monotonic() + 60\n"
+        "while not all((here / name).exists() for name in sys.argv[3:]):\n"
+        "    assert time.monotonic() < end\n    time.sleep(0.01)\n"
+        "(here / f'{me}.ended').touch()\nraise SystemExit(len(running) > 2)"
+    )
+
+    def suite(name: str, *awaited: str) -> Suite:
+        return Suite(name, ("-c", waits, str(tmp_path), name, *awaited))
+
+    runner = Runner(tmp_path)
+    assert runner.run([suite("long", "third.ended"), suite("short", "long.began"), suite("third", "short.ended")])
+    assert runner.outcomes[0].name == "short"
+    assert AT_ONCE == 2
 
 
 def test_every_suite_runs_also_after_one_that_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    stages = (((Suite("a", FAILS), Suite("b", PASSES)), (Suite("c", FAILS),)), ((Suite("d", PASSES),),))
     runner = Runner(tmp_path)
-    assert not runner.run(stages)
+    assert not runner.run([Suite("a", FAILS), Suite("b", PASSES), Suite("c", FAILS), Suite("d", PASSES)])
     assert {one.name: one.status for one in runner.outcomes} == {"a": 3, "b": 0, "c": 3, "d": 0}
     failures = {path.name: 'failures="1"' in path.read_text() for path in tmp_path.glob("*.step.xml")}
     assert failures == {"a.step.xml": True, "b.step.xml": False, "c.step.xml": True, "d.step.xml": False}
@@ -97,27 +112,25 @@ def test_every_suite_runs_also_after_one_that_failed(tmp_path: Path, capfd: pyte
 
 
 def test_the_output_of_every_suite_is_shown_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert Runner(tmp_path).run((((Suite("a", PASSES),), (Suite("b", PASSES), Suite("c", PASSES))),))
+    assert Runner(tmp_path).run([Suite("a", PASSES), Suite("b", PASSES), Suite("c", PASSES)])
     shown = capfd.readouterr().out.splitlines()
     assert shown.count("a line of it") == 3
-    assert [line for line in shown if line.startswith("### passed")][1:] == [
-        "### passed in 0 s: b",
-        "### passed in 0 s: c",
-    ]
+    passed = [line.rpartition(" ")[2] for line in shown if line.startswith("### passed")]
+    assert sorted(passed) == ["a", "b", "c"]
 
 
 def test_the_tests_of_a_report_are_counted_and_those_that_failed_are_named(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text("def test_passes(): pass\ndef test_fails(): assert 0\n")
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path))
     runner = Runner(tmp_path)
-    assert not runner.run((((Suite("a", words, (str(tmp_path),)),),),))
+    assert not runner.run([Suite("a", words, (str(tmp_path),))])
     assert [(one.tests, one.bad) for one in runner.outcomes] == [(2, ("test_one::test_fails",))]
 
 
 def test_a_suite_that_hangs_ends_with_the_limit_and_the_others_still_run(tmp_path: Path) -> None:
     runner = Runner(tmp_path, seconds=1)
     begin = time.monotonic()
-    assert not runner.run((((Suite("a", SLEEPS),), (Suite("b", PASSES),)), ((Suite("c", PASSES),),)))
+    assert not runner.run([Suite("a", SLEEPS), Suite("b", PASSES), Suite("c", PASSES)])
     assert {one.name: one.status for one in runner.outcomes} == {"a": 124, "b": 0, "c": 0}
     assert time.monotonic() - begin < 300
 
@@ -127,12 +140,12 @@ def test_a_suite_that_hangs_ends_with_the_limit_and_the_others_still_run(tmp_pat
 def test_a_run_that_is_ended_leaves_no_suite(tmp_path: Path, number: signal.Signals, seconds: str) -> None:
     marks = [tmp_path / "pid-a", tmp_path / "pid-b"]
     sleeps = "import os, pathlib, sys, time; pathlib.Path({!r}).write_text(str(os.getpid())); time.sleep(600)"
-    lanes = [[("-c", sleeps.format(str(mark)))] for mark in marks]
+    words = [("-c", sleeps.format(str(mark))) for mark in marks]
     script = (
         "import signal, sys; from pathlib import Path; from tests import suites\n"
         "signal.signal(signal.SIGTERM, suites._terminated)\nsuites.END_S = 1\n"
-        f"stages = ((tuple((suites.Suite(str(n), w),) for n, (w,) in enumerate({lanes!r}))),)\n"
-        f"suites.Runner(Path({str(tmp_path)!r}), {seconds}).run(stages)\n"
+        f"chosen = [suites.Suite(str(n), w) for n, w in enumerate({words!r})]\n"
+        f"suites.Runner(Path({str(tmp_path)!r}), {seconds}).run(chosen)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE) as runner:
         wait_until(lambda: all(mark.exists() and mark.read_text() for mark in marks), 60, "the suites start")
@@ -141,3 +154,37 @@ def test_a_run_that_is_ended_leaves_no_suite(tmp_path: Path, number: signal.Sign
     for mark in marks:
         wait_until(lambda mark=mark: not Path(f"/proc/{mark.read_text()}").exists(), 60, "a suite ends")
     assert runner.returncode in {128 + signal.SIGTERM, 1, 130, -signal.SIGINT}
+
+
+def run_ci(folder: Path, broken: str) -> tuple[int, list[str], list[str]]:
+    """Run CI's script with a `make` that fails where its words have `broken`: the status, its words, the last lines."""
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", folder / ".ci/run")
+    (folder / "make").write_text(f'#!/bin/sh\necho "$@" >>{folder}/asked\ncase "$*" in *"{broken}"*) exit 2 ;; esac\n')
+    (folder / "make").chmod(0o755)
+    environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
+    command = [folder / ".ci/run"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=CALL_S)
+    lines = done.stdout.splitlines()
+    return done.returncode, (folder / "asked").read_text().splitlines(), lines[-2:]
+
+
+def test_ci_passes_when_every_step_passes_and_measures_abuse_alone(tmp_path: Path) -> None:
+    status, asked, last = run_ci(tmp_path, "no step has this word")
+    assert (status, last[-1]) == (0, f"{len(asked) + 1} passed, 0 failed")
+    steps = [re.findall("[a-z-]+", re.sub("--[a-z=0-9-]+ ", "", words))[0] for words in asked]
+    first, beside = (
+        ["install-check", "check", "install-test", "abuse"],
+        ["molecule", "cluster-rounds", "cluster-simulate"],
+    )
+    assert steps[: len(first)] == first, "abuse measures times, so it runs alone"
+    assert [step for step in steps if step in beside] == beside
+    assert sorted(steps) == sorted([*first, *beside, "test-all"])
+
+
+@pytest.mark.parametrize("broken", ["jobs=2", "test-all", "molecule", "cluster-simulate"])
+def test_ci_runs_every_step_also_after_one_that_failed_and_names_it(tmp_path: Path, broken: str) -> None:
+    status, asked, last = run_ci(tmp_path, broken)
+    assert (status, len(asked), last[1]) == (1, 8, "8 passed, 1 failed")
+    assert last[0].startswith("FAILED step ")
+    assert broken in last[0]
