@@ -30,14 +30,14 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 SETUP := tests/support/setup.sh
 PYTEST := $(PYTHON) -m pytest
-SCRIPTS := .ci/run $(SETUP) ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
+SCRIPTS := .ci/run $(SETUP) tests/support/pins.sh ansible/molecule/run ansible/molecule/lab/lab.sh ansible/molecule/lab/ssh ansible/molecule/site/secrets.sh \
 	ansible/molecule/site/publish.sh ansible/molecule/site/vault-password \
 	ansible/playbooks/bundle/bundle.sh tests/card/root.sh tests/card/image.sh tests/support/readers.sh tests/conformance/readers/judge.sh tests/conformance/readers/first_boot.sh tests/golden/upstream/run.sh \
 	ansible/playbooks/files/kept.sh ansible/playbooks/files/wheel.sh ansible/playbooks/files/preflight.sh ansible/roles/packages/files/mend.sh ansible/molecule/drupelet/cut.sh ansible/molecule/upgrade/wheels.sh \
 	ansible/molecule/base/password.sh ansible/molecule/base/journal.sh ansible/molecule/broker/oom.sh ansible/molecule/broker/sick.sh \
 	ansible/molecule/base/router.sh ansible/molecule/base/archives.sh tests/benchmarks/in_root.sh
 
-.PHONY: help demo cluster test test-all test-root test-loaded unit crash simulate simulate-mirror simulate-loops simulate-journal cluster-simulate simulate-files fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
+.PHONY: help demo cluster test test-all test-root test-loaded unit crash simulate simulate-mirror simulate-loops simulate-journal cluster-simulate simulate-files fuzz-walker fuzz-login conformance differential fault cluster-rounds disk-full abuse night e2e check format pins bench bench-secured bench-cluster bench-change bench-mirror bench-storage bench-writes bench-starts bench-compaction install-deps install-demo install-cluster \
 	install-test install-check molecule page card clean distclean
 
 help:  ## this list
@@ -173,6 +173,9 @@ check-tests: install-check
 format: $(VENV)/.installed-check  ## ruff's format and its safe fixes
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
+
+pins: $(VENV)/.installed-pins  ## drupelet/pins: versions and hashes of what boards install (ARGS=--upgrade: the newest)
+	tests/support/pins.sh $(VENV) $(ARGS)
 
 bench: install-test  ## the edge broker and Apache Kafka in turn, as ratios
 	$(PYTHON) -m tests.benchmarks.broker $(ARGS)

@@ -4,6 +4,7 @@ Invariants:
 - for aarch64 and each Python of Debian's, the wheels of every extra are there, and fit: tags, glibc, Python, versions;
 - pyspark and py4j are the same for every machine;
 - every compiled part for aarch64 can be loaded by a kernel with pages of 16 KiB, which Raspberry Pi OS has on a Pi 5;
+- every wheel is one of the pinned files, and without pins no part is made;
 - a part is whole by SHA256SUMS, not made again while it is recent, and the same when it is made again;
 - the Debian packages for arm64 are enough for apt, alone, on a board where nothing counts as installed.
 
@@ -81,6 +82,8 @@ def drupelet_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wheel.writestr(f"{folder}/METADATA", distribution("drupelet").read_text("METADATA") or "")
         wheel.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{folder}/RECORD", "")
+        for pins in (Path(__file__).parents[2] / "drupelet/pins").glob("*.txt"):
+            wheel.write(pins, f"drupelet/pins/{pins.name}")
     return path
 
 
@@ -156,8 +159,24 @@ def test_every_extra_has_wheels_that_fit(wheels: Path, python: str) -> None:
     metadata = distribution("drupelet").read_text("METADATA") or ""
     seen = check_needs(metadata, python, set(EXTRAS.split(",")), there)
     assert {"uvloop", "crc32c", "aiokafka", "paho-mqtt", "psutil", "cramjam", "lz4", "zstandard"} <= seen
-    # One that is not needed there: pip reads the markers for the Python that it runs on. It takes little.
-    assert set(there) - seen <= {"async-timeout"}
+    assert set(there) == seen
+
+
+def test_every_wheel_is_one_of_the_pinned_files(wheels: Path) -> None:
+    pins = "".join(path.read_text() for path in (Path(__file__).parents[2] / "drupelet/pins").glob("*.txt"))
+    assert [path.name for path in wheels.iterdir() if hashlib.sha256(path.read_bytes()).hexdigest() not in pins] == []
+
+
+def test_a_wheel_without_pins_makes_no_part(tmp_path: Path) -> None:
+    wheel = tmp_path / "drupelet-0.0.1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("drupelet/__init__.py", "")
+    bundle = Bundle(tmp_path)
+    arguments = [SCRIPT, "wheels", "3.13", "aarch64", "41", wheel, EXTRAS]
+    done = subprocess.run(arguments, env=bundle.environment, check=False, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert f"{wheel} has no pins for broker: run `make pins` in its checkout and build it again." in done.stderr
+    assert list(bundle.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["pyspark", "py4j"])

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Makes the parts of a bundle in the folder BUNDLE_DIR, for playbooks/bundle.yml. A part is a flat tar with a line in
 # SHA256SUMS; it is written only when its content is new. `made` or `unchanged` is printed.
-#   bundle.sh wheels VERSION MACHINE GLIBC WHEEL EXTRAS      what WHEEL needs on, for example, 3.11 aarch64 36
-#   bundle.sh spark WHEEL                                    what WHEEL needs for its extra `spark`
+#   bundle.sh wheels VERSION MACHINE GLIBC WHEEL EXTRAS      what WHEEL pins for, as an example, 3.11 aarch64 36
+#   bundle.sh spark WHEEL                                    what WHEEL pins for its extra `spark`
 #   bundle.sh packages SUITE ARCHITECTURE PACKAGE ...        a flat apt repository with all they depend on
 #   bundle.sh add TAR NAME                                   a tar that something else has made
-# A part is not looked at again for VALID_S seconds, unless it is asked for with other arguments or WHEEL needs other
+# A part is not looked at again for VALID_S seconds, unless it is asked for with other arguments or WHEEL pins other
 # things. What was downloaded is kept: by pip in its own cache, Debian packages and pyspark's wheel in BUNDLE_CACHE.
 # PYTHON is the interpreter whose pip is asked; DEBIAN_URL and SECURITY_URL are Debian's archives.
 set -euo pipefail
@@ -80,44 +80,55 @@ platforms() {
     for minor in $(seq 5 "$newest"); do echo "--platform=manylinux_2_${minor}_$machine"; done
 }
 
-needs() {
-    "$PYTHON" -m zipfile --extract "$1" "$work/wheel"
-    grep -h ^Requires-Dist: "$work"/wheel/*.dist-info/METADATA
+# pinned WHEEL VERSION MACHINE NAME,...: what pip is to fetch, with hashes, into the file $work/NAME,....pins
+pinned() {
+    "$PYTHON" "$(dirname "$0")/pins.py" "$1" "$2" "$3" "$4" >"$work/$4.pins"
 }
 
+digest() {
+    sha256sum <"$work/$1.pins" | cut -c 1-16
+}
+
+# The pins name all that is needed, so pip looks for nothing else.
 download_wheels() {
-    local version=$1 machine=$2 glibc=$3 requirement=$4 tags
+    local version=$1 machine=$2 glibc=$3 pins=$4 tags
     mapfile -t tags < <(platforms "$machine" "$glibc")
     "$PYTHON" -m pip download --quiet --disable-pip-version-check --only-binary=:all: --implementation=cp \
         --python-version="$version" --abi="cp${version/./}" --abi=abi3 --abi=none "${tags[@]}" --dest="$work/files" \
-        "$requirement"
-    rm -f "$work"/files/drupelet-*.whl # it is copied apart
+        --require-hashes --no-deps --requirement="$pins"
 }
 
 wheels() {
-    local version=$1 machine=$2 glibc=$3 wheel=$4 extras=$5 needed
-    needed=$(needs "$wheel")
-    part "wheels-cp${version/./}-$machine.tar" "$glibc $extras $needed" \
-        download_wheels "$version" "$machine" "$glibc" "${wheel}[$extras]"
+    local version=$1 machine=$2 glibc=$3 wheel=$4 names=broker,$5
+    pinned "$wheel" "$version" "$machine" "$names"
+    part "wheels-cp${version/./}-$machine.tar" "$glibc $5 $(digest "$names")" \
+        download_wheels "$version" "$machine" "$glibc" "$work/$names.pins"
 }
 
-# pyspark is published as source alone, and is the same for every machine: its wheel is built once per requirement.
+# pyspark is published as source alone, and is the same for every machine: its wheel is built once per pin, by pinned
+# tools. built.txt has its hash, by which a board takes it.
 build_spark() {
-    local requirement=$1 folder
-    folder=$BUNDLE_CACHE/spark-$(sha256sum <<<"$requirement" | cut -c 1-8)
+    local pins=$1 tools=$2 folder pip=("$PYTHON" -m pip --quiet --disable-pip-version-check) wheel name
+    folder=$BUNDLE_CACHE/spark-$(digest spark)-$(digest build)
     if [ ! -d "$folder" ]; then
         rm -rf "$folder.part"
-        "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --wheel-dir="$folder.part" "$requirement"
+        "${pip[@]}" install --require-hashes --no-deps --target="$work/tools" --requirement="$tools"
+        PYTHONPATH=$work/tools "${pip[@]}" wheel --no-build-isolation --require-hashes --no-deps \
+            --wheel-dir="$folder.part" --requirement="$pins"
+        for wheel in "$folder.part"/*.whl; do
+            name=${wheel##*/}
+            echo "$(cut -d - -f 1,2 <<<"$name" | sed 's/-/==/') --hash=sha256:$(sha256sum <"$wheel" | cut -d ' ' -f 1)"
+        done >"$folder.part/built.txt"
         mv "$folder.part" "$folder"
     fi
-    ln "$folder"/*.whl "$work/files"
+    ln "$folder"/* "$work/files"
 }
 
+# Nothing of it depends on Python or machine.
 spark() {
-    local wheel=$1 requirement
-    requirement=$(needs "$wheel" | sed -nE "s/^Requires-Dist: (pyspark.*); extra == 'spark'$/\1/p")
-    [ -n "$requirement" ] || fail "$wheel has no extra \`spark\` with pyspark in it."
-    part wheels-spark.tar "$requirement" build_spark "$requirement"
+    pinned "$1" 3.11 aarch64 spark
+    pinned "$1" 3.11 aarch64 build
+    part wheels-spark.tar "$(digest spark) $(digest build)" build_spark "$work/spark.pins" "$work/build.pins"
 }
 
 # apt with a state of its own: another suite and machine than this one's, no root, and no package counts as installed.

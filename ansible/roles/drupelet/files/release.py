@@ -26,6 +26,16 @@ standard library may be imported here, and nothing below ROOT/RELEASE may be wri
       WHEEL is the name of a file in RELEASE.part; --no-index installs from the wheels in RELEASE.part/wheels alone;
       prints the same as check
 
+What pip installs is pinned by the files drupelet/pins/*.txt in WHEEL (requirements with hashes, by `make pins`):
+
+| the release | what pip takes |
+|---|---|
+| has pins | files of the pinned versions and hashes alone, and nothing that is not pinned |
+| has pins, and the board's Python is 32-bit | the pinned versions: piwheels.org builds files of its own |
+| is older than the pins | what the wheel asks for, as before |
+
+`wheels/built.txt` has the hashes of wheels that were made of pinned sources, because no wheel is published.
+
 The mark is a JSON object {"sha256": of what follows, "installed": {...}}:
 
 | key | value |
@@ -53,6 +63,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +72,11 @@ MARK = ".installed"
 PART = ".part"
 WHEELS = "wheels"
 FETCHED = "fetched"
+PINS = "drupelet/pins/"  # in the wheel: {extra}.txt
+PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*==[^\s;]+)[^#\n]*")
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
+BUILT = "built.txt"  # in WHEELS: a line of NAME==VERSION and hash for each wheel that was made of pinned sources
+IS_32_BIT = sys.maxsize < 1 << 32
 RELEASE = re.compile(r"[0-9].*-[0-9a-f]{8}")  # VERSION-CHECKSUM
 UNITS = Path("/etc/systemd/system")
 MEMO = Path("/run/drupelet")  # emptied by every boot, and never on the card
@@ -344,16 +360,104 @@ def install(root: Path, release: str, wheel: str, extras: Sequence[str], *, inde
 
 
 def build(part: Path, wheel: str, extras: Sequence[str], *, index: bool) -> None:
-    """Make the virtual environment and install the wheel into it."""
+    """Make the virtual environment and install the wheel into it, and what it needs as it is pinned."""
     run([sys.executable, "-m", "venv", str(part)])
-    wanted = str(part / wheel) + (f"[{','.join(extras)}]" if extras else "")
     sources = [] if index else ["--no-index", "--find-links", str(part / WHEELS)]
     # What pip fetches and makes lies here too, and not in /tmp, which may be small; no cache stays on the card.
-    (part / FETCHED).mkdir()
-    pip = [str(part / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
-    run([*pip, *sources, wanted], {"TMPDIR": str(part / FETCHED)})
-    shutil.rmtree(part / FETCHED)
+    fetched = part / FETCHED
+    fetched.mkdir()
+    pins = read_pins(part / wheel, extras)
+    if pins is None:
+        wanted = [str(part / wheel) + (f"[{','.join(extras)}]" if extras else "")]
+    else:
+        if index and "spark" in extras and not IS_32_BIT:
+            build_spark(part)
+            sources = ["--find-links", str(part / WHEELS)]
+        (fetched / "pins.txt").write_text(requirements(part, wheel, extras, pins))
+        wanted = ["--requirement", str(fetched / "pins.txt")]
+        if not IS_32_BIT:  # a build would run tools that are not pinned
+            wanted += ["--require-hashes", "--only-binary=:all:"]
+    run([*pip(part, "install"), *sources, *wanted], {"TMPDIR": str(fetched)})
+    shutil.rmtree(fetched)
     shutil.rmtree(part / WHEELS, ignore_errors=True)
+
+
+def pip(part: Path, command: str) -> list[str]:
+    """Return how a command of the environment's pip begins."""
+    return [str(part / "bin/python"), "-m", "pip", command, "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+
+
+def read_pins(wheel: Path, extras: Sequence[str]) -> dict[str, str] | None:
+    """Return NAME==VERSION and the whole requirement of each package that the wheel pins for these extras.
+
+    None where the wheel is of a release older than the pins. Trouble: an extra has none, or a package has two versions.
+    """
+    pins: dict[str, str] = {}
+    with zipfile.ZipFile(wheel) as file:
+        files = set(file.namelist())
+        if not any(name.startswith(PINS) for name in files):
+            return None
+        for extra in ("broker", *extras):
+            if f"{PINS}{extra}.txt" not in files:
+                known = sorted(name[len(PINS) :].removesuffix(".txt") for name in files if name.startswith(PINS))
+                raise Trouble(
+                    f"{wheel.name} pins nothing for the extra {extra}: name extras of {', '.join(known)} in "
+                    "drupelet_extras"
+                )
+            pins |= pins_of(file.read(f"{PINS}{extra}.txt").decode())
+    names = [pin.partition("==")[0] for pin in pins]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Trouble(f"{wheel.name} pins {', '.join(twice)} to two versions: run `make pins` where it was built")
+    return pins
+
+
+def pins_of(text: str) -> dict[str, str]:
+    """Return NAME==VERSION and the whole requirement of each line of a requirements file."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return {found[1]: line.strip() for line in lines if (found := PIN.match(line))}
+
+
+def requirements(part: Path, wheel: str, extras: Sequence[str], pins: dict[str, str]) -> str:
+    """Return what pip is to install, a line for each: the wheel, and all that is pinned.
+
+    Trouble: the folder of wheels says that it built something other than what is pinned.
+    """
+    built = part / WHEELS / BUILT
+    of_built = pins_of(built.read_text()) if built.exists() else {}
+    if other := sorted(set(of_built) - set(pins)):
+        raise Trouble(
+            f"{built.name} of the bundle has {', '.join(other)}, which {wheel} does not pin: make the bundle again, by "
+            "playbooks/bundle.yml, from the checkout that the wheel was built from"
+        )
+    lines = [
+        " ".join([HASH.sub("", line).strip(), *([] if IS_32_BIT else HASH.findall(line + of_built.get(pin, "")))])
+        for pin, line in pins.items()
+    ]
+    named = f"[{','.join(extras)}]" if extras else ""
+    digest = "" if IS_32_BIT else f" --hash=sha256:{sha256_of(part / wheel)}"
+    return "\n".join([f"drupelet{named} @ {(part / wheel).as_uri()}{digest}", *lines, ""])
+
+
+def build_spark(part: Path) -> None:
+    """Make wheels of what Spark needs, of pinned sources by pinned tools, and list their hashes."""
+    fetched, wheels = part / FETCHED, part / WHEELS
+    wheels.mkdir(exist_ok=True)
+    (wheel,) = part.glob("drupelet-*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        for name in ("build", "spark"):
+            (fetched / f"{name}.txt").write_bytes(file.read(f"{PINS}{name}.txt"))
+    pinned = ["--require-hashes", "--no-deps", "--requirement"]
+    place = {"TMPDIR": str(fetched)}
+    run([*pip(part, "install"), "--target", str(fetched / "tools"), *pinned, str(fetched / "build.txt")], place)
+    run(
+        [*pip(part, "wheel"), "--no-build-isolation", "--wheel-dir", str(wheels), *pinned, str(fetched / "spark.txt")],
+        {**place, "PYTHONPATH": str(fetched / "tools")},
+    )
+    lines = []
+    for path in sorted(wheels.glob("*.whl")):
+        name, version = path.name.split("-")[:2]
+        lines.append(f"{name.replace('_', '-')}=={version} --hash=sha256:{sha256_of(path)}\n")
+    (wheels / BUILT).write_text("".join(lines))
 
 
 def run(command: Sequence[str], environment: dict[str, str] | None = None) -> None:
@@ -368,8 +472,20 @@ def run(command: Sequence[str], environment: dict[str, str] | None = None) -> No
     )
     if done.returncode != 0:
         printed = (done.stderr + done.stdout).splitlines()
+        refuse_other_files(printed)
         errors = [line.removeprefix("ERROR: ") for line in printed if line.startswith("ERROR: ")]
         raise Trouble(" ".join(errors) or last_line("\n".join(printed)) or f"{command[0]} ended with {done.returncode}")
+
+
+def refuse_other_files(printed: Sequence[str]) -> None:
+    """Trouble where pip says that files are not the ones of their hashes."""
+    if any("DO NOT MATCH THE HASHES" in line for line in printed):
+        found = [re.match(r"\s+(\S+==\S+|\S+) from ", line) for line in printed]
+        names = ", ".join(match[1] for match in found if match) or "a package"
+        raise Trouble(
+            f"{names} has other bytes than the release pins, so nothing was installed: make the bundle again by "
+            "playbooks/bundle.yml, or ask another package index; if it stays so, do not trust that index"
+        )
 
 
 def relocate(part: Path, final: Path) -> None:
