@@ -1,25 +1,29 @@
-"""Which certificates of a client end soon, for its /health: a person hears of it while it still connects.
+"""What is wrong with the certificates of a client, for its /health: a person hears of it while it still connects.
 
 | a file | counts as ending |
 |---|---|
 | the client's own certificate and the CAs behind it | with the first of them |
 | the CAs that it believes | with the last of them: until then somebody is believed |
 
+A file of CAs that other users of the host may change is named, too: who changes it decides who is believed.
+
 The peer's own certificate is the peer's health's business. Must never come in: connections, and refusing anything.
 """
 
 from __future__ import annotations
 
-import os
+import pathlib
 import time
 from collections.abc import Callable, Iterable
 
 from drupelet.certificates import certificates_in
 from drupelet.errors import reason
 from drupelet.file_identity import MISSING, file_identity
+from drupelet.file_reads import AT_ONCE_S, read_named
+from drupelet.secret_files import changeable
 
 SOON_S = 60 * 86_400
-Path = str | os.PathLike[str]
+Path = str | pathlib.Path
 FILE_BYTES_MAX = 4 << 20  # a system's whole list of CAs has 200 KB
 
 
@@ -44,7 +48,7 @@ class CertificateEnds:
         from drupelet.tls import latest_s  # noqa: PLC0415 - ssl takes 2 MB, and is there with the first connection
 
         now_s = latest_s()
-        return [note for file in self._files if (note := file.note(now_s))]
+        return [note for file in self._files for note in (file.note(now_s), file.changeable()) if note]
 
 
 class WatchedFile:
@@ -54,6 +58,7 @@ class WatchedFile:
         """`is_own`: the client's own certificate, else CAs that it believes."""
         self._name = name
         self._path = path
+        self._is_own = is_own
         self._choose: Callable[[Iterable[int]], int] = min if is_own else max
         self._identity = MISSING
         self._end_s: int | None = None
@@ -69,13 +74,17 @@ class WatchedFile:
         verb = "ends" if self._end_s > now_s else "ended"
         return f"the certificate in {self._name} {self._path} {verb} {_day(self._end_s)}: put a new one there"
 
+    def changeable(self) -> str:
+        """Say that others may change the CAs that are believed, empty: they may not, or these are none."""
+        return "" if self._is_own else changeable(self._path, self._name)
+
     def _look(self) -> None:
         try:
             identity = file_identity(self._path)
             if identity == self._identity != MISSING:
                 return
-            with open(self._path, "rb") as file:
-                ends = [each.end_s for each in certificates_in(file.read(FILE_BYTES_MAX))]
+            content = read_named(self._path, FILE_BYTES_MAX, wait_s=AT_ONCE_S)
+            ends = [each.end_s for each in certificates_in(content)]
             self._identity, self._end_s, self._problem = identity, self._choose(ends) if ends else None, ""
         except OSError as error:
             self._identity, self._problem = MISSING, f"cannot be read: {reason(error)}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.file_reads import AT_ONCE_S
-from drupelet.secret_files import Secret, check_private, first_line
+from drupelet.secret_files import Secret, changeable, check_private, first_line
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -63,6 +63,13 @@ class Security(NamedTuple):
     def shows_password(self) -> bool:
         """Whether whoever listens on the network reads the password."""
         return self.protocol == "SASL_PLAINTEXT" and self.mechanism == "PLAIN"
+
+    def ca_note(self, named: str) -> str:
+        """Say that others may change the CAs that are believed (`changeable`), empty: they may not, or there are none.
+
+        `named` is the key of `ca_file`.
+        """
+        return "" if self.ca_file is None else changeable(self.ca_file, named)
 
     def context(self) -> Any:
         """The ssl.SSLContext of its connections, None without TLS; ConfigurationError where a file cannot be used."""

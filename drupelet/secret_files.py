@@ -66,18 +66,47 @@ def check_unchangeable(status: os.stat_result, path: str | Path, named: str) -> 
     """
     if not stat.S_ISREG(status.st_mode):
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        remedy = f"`chmod go-w {shell_path(path)}`"
-        raise ConfigurationError(f"{named} is {path}, which other users of this host may change: {remedy}.")
-    _check_owner(status, path, named)
+    if said := _changeable(status, path):
+        raise ConfigurationError(f"{named} is {path}, which {said}.")
+
+
+def changeable(path: str | Path, named: str, *, of_other_service: bool = False) -> str:
+    """Return a sentence about a file that others than its owner may change, without its full stop; empty: they may not.
+
+    For a file with CAs: who changes it decides who is believed. A link's target counts. The owner does not count of a
+    file `of_other_service`. Empty also for a file that cannot be looked at, which its reader tells of.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ""
+    if not stat.S_ISREG(status.st_mode):
+        return ""
+    said = _writable(status, path) if of_other_service else _changeable(status, path)
+    return f"{named} is {path}, which {said}" if said else ""
+
+
+def _changeable(status: os.stat_result, path: str | Path) -> str:
+    return _writable(status, path) or _owned_by_another(status)
+
+
+def _writable(status: os.stat_result, path: str | Path) -> str:
+    if not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return ""
+    return f"other users of this host may change: `chmod go-w {shell_path(path)}`"
 
 
 def _check_owner(status: os.stat_result, path: str | Path, named: str) -> None:
-    if status.st_uid not in _owners():
-        raise ConfigurationError(
-            f"{named} is {path}, which belongs to another user (uid {status.st_uid}), who may change it: "
-            "chown it to the service's user, or to root."
-        )
+    if said := _owned_by_another(status):
+        raise ConfigurationError(f"{named} is {path}, which {said}.")
+
+
+def _owned_by_another(status: os.stat_result) -> str:
+    if status.st_uid in _owners():
+        return ""
+    return (
+        f"belongs to another user (uid {status.st_uid}), who may change it: chown it to the service's user, or to root"
+    )
 
 
 def exposure(status: os.stat_result, path: str | Path) -> str:

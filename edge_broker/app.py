@@ -122,6 +122,8 @@ async def _serve(options: Options) -> int:
     enter(LOOP)
     stop = asyncio.Event()
     cluster = _join_cluster(broker, dispatcher, stop) if options.config.text(ZOOKEEPER) else None
+    if cluster is not None and cluster.peers_ca is not None and parts.encryption is not None:
+        parts.encryption.believe_peers(*cluster.peers_ca)
     if cluster is None:
         dispatcher.start(lambda: load_groups(broker))
         await server.serve()

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
 from drupelet.metrics_access import MetricsAccess
+from drupelet.secret_files import changeable, check_private
 from edge_broker.config import BrokerConfig, size_problem
 from edge_broker.configuration_check import Checked
 from edge_broker.listeners import METRICS_TOKEN, Listener, inter_broker_listener
@@ -52,7 +53,7 @@ def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
         if listener.encrypted:
             attempt(partial(_check_certificate, config, listener, notes))
     if config.text("zookeeper.connect"):
-        for check in _cluster_checks(config, checked.listeners):
+        for check in _cluster_checks(config, checked.listeners, notes):
             attempt(check)
     if data_dir is not None:
         attempt(lambda: check_data_dir(data_dir))
@@ -82,8 +83,6 @@ def is_of_older_version(data_dir: str) -> bool:
 def check_own_secrets(config: BrokerConfig) -> None:
     """Refuse a configuration that has a secret and that others may use, ConfigurationError."""
     if config.secrets_of_file:
-        from drupelet.secret_files import check_private  # noqa: PLC0415 - for that alone
-
         keys = " and ".join(config.secrets_of_file)
         check_private(config.file_name, f"--config, which has {keys},")
 
@@ -136,19 +135,27 @@ def _check_certificate(config: BrokerConfig, listener: Listener, notes: list[str
     notes += Tls(settings, lambda: SystemClock().wall_ms() / 1000, listener.advertised.host).warnings()
 
 
-def _cluster_checks(config: BrokerConfig, listeners: tuple[Listener, ...]) -> Iterator[Callable[[], object]]:
+def _cluster_checks(
+    config: BrokerConfig, listeners: tuple[Listener, ...], notes: list[str]
+) -> Iterator[Callable[[], object]]:
     from edge_broker.network.cluster import (  # noqa: PLC0415 - for members of a cluster alone
         DIGEST_FILE,
         check_nothing_is_secured,
         credentials,
         link_security,
+        peers_ca,
     )
+
+    def check_link() -> None:
+        ca = peers_ca(config, link_security(config, inter_broker_listener(config, listeners)))
+        if ca is not None and (note := changeable(*ca)):
+            notes.append(note)
 
     yield _check_kazoo
     yield partial(credentials, config)
     if not config.text(DIGEST_FILE):
         yield partial(check_nothing_is_secured, config, listeners)
-    yield lambda: link_security(config, inter_broker_listener(config, listeners))
+    yield check_link
 
 
 def _check_kazoo() -> None:

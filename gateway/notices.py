@@ -15,7 +15,7 @@ from pathlib import Path
 from drupelet.addresses import host_and_port, is_loopback
 from drupelet.errors import reason
 from drupelet.printable import name_text, shell_word
-from drupelet.secret_files import exposure
+from drupelet.secret_files import changeable, exposure
 from gateway.config import FileConfig, GatewayConfig, JournalConfig, MosquittoConfig
 from gateway.sources.links import irregular_kind, rule_for
 from gateway.sources.matches import CANDIDATES_MAX, find_matches
@@ -26,7 +26,7 @@ LEFT_OUT_MAX = 10
 
 def security(config: GatewayConfig) -> list[str]:
     """What lets somebody in, or read something, who should not."""
-    return [*_open_ports(config), *_open_files(config)]
+    return [*_open_ports(config), *_open_files(config), *_open_authorities(config)]
 
 
 def missing(config: GatewayConfig) -> list[str]:
@@ -166,6 +166,17 @@ def _open_files(config: GatewayConfig) -> Iterator[str]:
             continue
         if said:
             yield f"mosquitto.{key} is {path}, which {said}."
+
+
+def _open_authorities(config: GatewayConfig) -> Iterator[str]:
+    """Files of CAs that others may change; they are no reason to refuse a start, as running sites may have them."""
+    mqtt, mosquitto_s = config.mqtt, config.mosquitto.ssl_ca_file
+    found = [config.kafka.security.ca_note("kafka.ssl_ca_file")]
+    if mqtt is not None and mqtt.ssl_ca_file is not None:
+        found.append(changeable(mqtt.ssl_ca_file, "mqtt.ssl_ca_file"))
+    if mosquitto_s is not None:
+        found.append(changeable(mosquitto_s, "mosquitto.ssl_ca_file", of_other_service=True))
+    yield from (f"{said}." for said in found if said)
 
 
 def _is_there(path: Path) -> bool:

@@ -70,6 +70,9 @@ async def run(config: Config) -> int:
         except OSError as error:
             _log.error("metrics_port_refused", address=config.metrics, error=reason(error))
             return 1
+    for side, security in (("source", config.source_security), ("target", config.target_security)):
+        if said := security.ca_note(f"{side}_ssl_ca_file"):
+            _log.warning("ca_file_changeable", text=said)
     _log.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
     announce("edge-mirror ready")
     # Ready with neither side: the datacenter may be away for days, and the broker may come up later than we do

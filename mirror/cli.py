@@ -15,6 +15,7 @@ from drupelet.arguments import Parser, path, whole_number
 from drupelet.command_line import run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import set_up
+from drupelet.printable import printable
 from mirror.audit_arguments import AUDIT_EXAMPLE, add_audit, needed
 from mirror.config import Config, load
 from mirror.topics import POLICIES
@@ -102,6 +103,8 @@ def _check(given: argparse.Namespace, config: Config) -> int:
     for side, client in sides:
         if client.security.shows_password:
             print(f"WARNING: {side} is sent the password in clear text: use SASL_SSL.", file=sys.stderr)
+        if said := client.security.ca_note(f"{side}_ssl_ca_file"):
+            print(f"WARNING: {printable(said)}.", file=sys.stderr)
     well = True
     for side, client in sides if given.connect else ():
         for end in try_cluster(side, client.security, client.servers):

@@ -13,6 +13,7 @@ from threading import Event
 
 from drupelet.arguments import Parser, whole_number
 from drupelet.command_line import run as run_command
+from drupelet.printable import printable
 from spark.catalogue import SUMMARIES, listing
 from spark.checkpoint import opened_checkpoint
 from spark.config import Settings, default_checkpoint, with_assignments
@@ -153,6 +154,8 @@ def check_settings(arguments: argparse.Namespace) -> int:
     checked_addresses(settings)
     client_options(settings)
     print("settings: ok")
+    if said := security_of(settings).ca_note("--set ssl_ca_file"):
+        print(f"WARNING: {printable(said)}.", file=sys.stderr)
     if waits_for_clock(settings, time.time()):
         print("WARNING: this host's clock is not set: a job with TLS waits for it.", file=sys.stderr)
     well = True

@@ -153,6 +153,7 @@ class ClusterShell:
         self._fetchers = config.integer("num.replica.fetchers")
         self._session_ms = asked_session_ms(config.integer("zookeeper.session.timeout.ms"))
         self._security = link_security(config, self._listener)
+        self.peers_ca = peers_ca(config, self._security)
         self._bounds = Bounds(config.integer("replica.fetch.max.bytes"), config.integer("replica.fetch.wait.max.ms"))
         self._log = LimitedLog(loop.time)
         self._carrying = self._looking = False
@@ -597,6 +598,13 @@ def leave_ms_max(settings: Settings) -> float:
     """How long all tries of a controlled shutdown may take."""
     tries = settings.leave_tries
     return tries * settings.hand_over_ms_max + max(tries - 1, 0) * settings.leave_backoff_ms
+
+
+def peers_ca(config: BrokerConfig, shown: Security) -> tuple[str, str] | None:
+    """The file of the CAs that other brokers are believed by, and its key; None: there is none."""
+    if shown.ca_file is None:
+        return None
+    return shown.ca_file, f"{config.text('edge.inter.broker.config.file')}: ssl.truststore.location"
 
 
 def link_security(config: BrokerConfig, listener: Listener) -> Security:

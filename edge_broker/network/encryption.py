@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
+from drupelet.secret_files import changeable
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig
 from edge_broker.listeners import Listener
@@ -65,6 +66,8 @@ class Encryption:
         )
         self.changed: list[tuple[Tls, frozenset[str]]] = []
         self._told: set[str] = set()
+        self._peers_ca: tuple[str, str] | None = None
+        self._peers_note = ""
 
     def protocol(self, listener: str, made: Callable[[], Connection]) -> Callable[[], TlsTransport]:
         """What makes the protocol of a new connection to a listener."""
@@ -82,6 +85,11 @@ class Encryption:
     def look(self) -> None:
         """See whether a file has changed."""
         self.changed = [(tls, tls.look()) for tls in self.listeners]
+        self._peers_note = changeable(*self._peers_ca) if self._peers_ca is not None else ""
+
+    def believe_peers(self, ca_file: str, named: str) -> None:
+        """Look at the CAs that other brokers are believed by, too; `named` is their key."""
+        self._peers_ca = ca_file, named
 
     @runs_in(LOOP)
     def tell(self) -> list[str]:
@@ -93,6 +101,7 @@ class Encryption:
                 log_line("info", "trust_store_read", listener=tls.listener, authorities=tls.authorities)
         self.changed = []
         warnings = list(dict.fromkeys(chain.from_iterable(tls.warnings() for tls in self.listeners)))
+        warnings += [self._peers_note] if self._peers_note else []
         for warning in warnings:
             if warning not in self._told:
                 log_line("warning", "certificate", text=warning)

@@ -30,7 +30,7 @@ from drupelet.certificates import certificate
 from drupelet.errors import ConfigurationError, reason
 from drupelet.file_identity import FileIdentity, file_identity
 from drupelet.file_reads import AT_ONCE_S, read_named
-from drupelet.secret_files import check_status
+from drupelet.secret_files import changeable, check_status
 from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
 from edge_broker.network.host_names import alternative_name, names_host
 from edge_broker.network.memory_files import as_file
@@ -125,6 +125,7 @@ class Tls:
         self._now_s = now_s
         self._host = host
         self._tried = _identity(settings)
+        self._changeable = _changeable(settings)
         self._stores = _read_stores(settings, now_s())
         self._made = _make(settings, self._stores, now_s(), host)
         self._chains: dict[CertificateId, tuple[CertificateId, ...]] = {}  # the worker `handshakes` alone has it
@@ -156,7 +157,7 @@ class Tls:
         due = now_s >= self._made.next_end_s or self._made.context.session_stats()["number"] >= SESSIONS_MAX
         if identity == self._tried and not due and not self.problems:
             return frozenset()
-        self._tried = identity
+        self._tried, self._changeable = identity, _changeable(self._settings)
         before, problems = self._stores, self.problems
         stores = _read_stores(self._settings, now_s, before)
         try:
@@ -191,11 +192,13 @@ class Tls:
         return found
 
     def warnings(self) -> Iterator[str]:
-        """What a person should know beside a broker that is well: a file that cannot be used, an end that is near, a
-        certificate that does not name the host that clients are told.
+        """What a person should know beside a broker that is well: a file that cannot be used, CAs that others may
+        change, an end that is near, a certificate that does not name the host that clients are told.
         """
         end_s, now_s = self.end_s, self._now_s()
         yield from self.problems
+        if self._changeable:
+            yield self._changeable
         if not self._stores.key_refusal and end_s - now_s <= SOON_S:
             verb, whose = "ends" if end_s > now_s else "ended", f"{self._made.chain_end.whose}listener {self.listener}"
             yield f"the certificate of {whose} {verb} {day(end_s)}, {_today(now_s)}: put a new one there"
@@ -394,6 +397,13 @@ def _read(key: str, path: str, wait_s: float | None, *, secret: bool = False) ->
         return read_named(path, check=check, wait_s=wait_s).decode("ascii", "replace")
     except OSError as error:
         raise ConfigurationError(f"{key} {path} cannot be read: {reason(error)}") from None
+
+
+def _changeable(settings: TlsSettings) -> str:
+    """Say that others may change the trust store. It is not refused, as sites that run may have such a one."""
+    if not settings.truststore or settings.client_auth == "none":
+        return ""
+    return changeable(settings.truststore, "ssl.truststore.location")
 
 
 def _identity(settings: TlsSettings) -> Identity:

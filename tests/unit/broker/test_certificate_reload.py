@@ -32,7 +32,9 @@ class Board:
         self._authority = Authority(directory / "ca", days=DAYS)
         self.keystore = directory / "keystore.pem"
         self.first = self.put("first")
-        self.broker = SecuredEdge(directory, keystore=self.keystore)
+        self.trust_store = self._authority.certificate
+        settings = {"ssl.client.auth": "requested", "ssl.truststore.location": str(self.trust_store)}
+        self.broker = SecuredEdge(directory, keystore=self.keystore, settings=settings)
 
     def put(self, name: str, change: Callable[[str], str] = str, mode: int = 0o640) -> bytes:
         """Put a new key and certificate where the broker's are, by a rename; the certificate as DER."""
@@ -126,3 +128,18 @@ def test_the_command_that_health_gives_mends_a_key_that_everybody_may_read(board
     subprocess.run(shlex.split(command[1]), check=True)
     wait_until(lambda: board.health() == "ok", RELOADED_S, board.health)
     assert board.shown(board.broker.tls_port) == new
+
+
+def test_a_trust_store_that_others_may_change_is_named_by_health_and_log(board: Board) -> None:
+    wait_until(lambda: board.health() == "ok", RELOADED_S, board.health)
+    mode = board.trust_store.stat().st_mode
+    board.trust_store.chmod(0o666)
+    wait_until(lambda: board.health() != "ok", RELOADED_S, "the warning")
+    told = board.health()
+    named = f"ssl.truststore.location is {board.trust_store}, which other users of this host may change: "
+    assert told.startswith(f"ok, but {named}")
+    assert told.count("may change") == 1, "two listeners have it"
+    assert named in board.broker.log_tail()
+    assert board.shown(board.broker.tls_port)
+    board.trust_store.chmod(mode)
+    wait_until(lambda: board.health() == "ok", RELOADED_S, board.health)

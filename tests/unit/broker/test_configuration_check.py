@@ -15,6 +15,7 @@ from edge_broker.cli import main
 from edge_broker.configuration_check import Serve, check_configuration
 from edge_broker.storage.broker_id import FILE, write_broker_id
 from edge_broker.storage.filesystem import Disk
+from tests.support.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
 LOCAL = '"listeners" = "PLAINTEXT://127.0.0.1:9092"\n'
@@ -121,6 +122,38 @@ def test_what_this_host_lacks_is_a_warning_and_by_strict_a_problem(
     assert any(line.startswith("WARNING: ") and said in line for line in capsys.readouterr().err.splitlines())
     assert check("--config", file, "--strict") == 2
     assert any(line.startswith("edge-broker: ") and said in line for line in capsys.readouterr().err.splitlines())
+
+
+def test_trust_stores_that_others_may_change_are_named_and_no_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of a listener's clients, and that by which other brokers are believed."""
+    authority = Authority(tmp_path / "ca")
+    store, ca = authority.store("broker", "DNS:localhost,IP:127.0.0.1"), authority.certificate
+    store.chmod(0o600)
+    peers = tmp_path / "peers.pem"
+    peers.write_bytes(ca.read_bytes())
+    shown = tmp_path / "broker.properties"
+    shown.write_text(f"security.protocol=SSL\nssl.truststore.location={peers}\nssl.keystore.location={store}\n")
+    shown.chmod(0o600)
+    digest = tmp_path / "digest"
+    digest.touch(0o600)
+    digest.write_text("u:p\n")
+    keys = (
+        '"listeners" = "SSL://127.0.0.1:0"\n"ssl.client.auth" = "required"\n"broker.id" = 1\n'
+        f'"ssl.keystore.location" = "{store}"\n"ssl.truststore.location" = "{ca}"\n'
+        f'"zookeeper.connect" = "zk-1:2181"\n"edge.inter.broker.config.file" = "{shown}"\n'
+        f'"edge.zookeeper.digest.file" = "{digest}"\n'
+    )
+    file = written(tmp_path, keys)
+    for mode, count in ((0o644, 0), (0o666, 2)):
+        for each in (ca, peers):
+            each.chmod(mode)
+        assert check("--config", file, "--strict") == 0
+        said = [line for line in capsys.readouterr().err.splitlines() if "may change" in line]
+        assert len(said) == count
+    assert f"WARNING: ssl.truststore.location is {ca}, which other users of this host may change: `chmod" in said[0]
+    assert f"WARNING: {shown}: ssl.truststore.location is {peers}, which other users of this host may change" in said[1]
 
 
 def test_a_secret_that_all_may_read_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

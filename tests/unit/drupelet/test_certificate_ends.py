@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 
 from drupelet import certificate_ends, tls
 from drupelet.certificate_ends import CertificateEnds, WatchedFile
+from gateway import notices
 from gateway.app import Gateway
 from gateway.config import parse_config
 from mirror import app, metrics
+from mirror.cli import main as mirror_main
 from mirror.config import load
 from mirror.replicator import Replicator
 from tests.support.certificates import Authority
@@ -46,6 +49,48 @@ def test_a_new_file_counts_and_one_that_cannot_be_read_is_told(tmp_path: Path) -
     assert watched.note(later(0)) == ""
     path.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     assert watched.note(later(0)).endswith("has a certificate that cannot be read")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o664, 0o646])
+def test_gateway_and_mirror_name_cas_that_others_may_change(
+    tmp_path: Path, mode: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ca = Authority(tmp_path / "ca", days=900).certificate
+    ca.chmod(mode)
+    text = (
+        'state_dir = "s"\nclock_trusted = "true"\n'
+        f'[kafka]\nbootstrap_servers = "h:1"\nsecurity_protocol = "SSL"\nssl_ca_file = "{ca}"\n'
+        f'[mqtt]\nssl_ca_file = "{ca}"\n[[mqtt.routes]]\npattern = "a"\ntopic = "t"\n'
+        f'[mosquitto]\nssl_ca_file = "{ca}"\n'
+    )
+    gateway = parse_config(tmp_path / "g.toml", text)
+    told = {"source": "a:1", "target": "b:2", "topics": "x", "site": "s", "target_ssl_ca_file": str(ca)}
+    config = load(None, {**told, "target_security_protocol": "SSL"}, ())
+    figures = metrics.Metrics()
+    mirror = app._pages(config, figures, Replicator(config, figures)).well()
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in told.items() if "ssl" not in key]
+    file = tmp_path / "m.toml"
+    file.write_text(f'target_security_protocol = "SSL"\ntarget_ssl_ca_file = "{ca}"\n')
+    assert mirror_main(["check", *options, "--config", str(file)]) == 0
+    checked = capsys.readouterr().err
+    said = f"{ca}, which other users of this host may change: `chmod go-w {ca}`"
+    keys = ("kafka.ssl_ca_file", "mqtt.ssl_ca_file", "mosquitto.ssl_ca_file")
+    if mode == 0o644:
+        assert "may change" not in checked + mirror + str(notices.security(gateway))
+        return
+    assert notices.security(gateway) == [f"{key} is {said}." for key in keys]
+    assert mirror == f"ok; target_ssl_ca_file is {said}"
+    assert checked.splitlines() == [f"WARNING: target_ssl_ca_file is {said}."]
+    ends = CertificateEnds()
+    ends.watch(("kafka.ssl_ca_file", ca), ("kafka.ssl_cert_file", ca))
+    assert ends.notes() == [f"kafka.ssl_ca_file is {said}"], "a changed certificate of ours lets nobody in"
+
+
+def test_cas_that_became_a_pipe_do_not_stop_health(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    os.mkfifo(path, 0o600)
+    said = WatchedFile("ssl_ca_file", path, is_own=False).note(0)
+    assert said.startswith(f"ssl_ca_file {path} cannot be read: it is a pipe that no program has written")
 
 
 def test_without_tls_nothing_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

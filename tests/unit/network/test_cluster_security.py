@@ -10,7 +10,7 @@ import pytest
 from drupelet.errors import ConfigurationError
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig, Endpoint
 from edge_broker.listeners import Listener, inter_broker_listener, plaintext
-from edge_broker.network.cluster import check_nothing_is_secured, credentials, link_security
+from edge_broker.network.cluster import check_nothing_is_secured, credentials, link_security, peers_ca
 
 AT = Endpoint("127.0.0.1", 9092)
 OPEN = plaintext(AT)
@@ -114,6 +114,17 @@ def test_what_they_take_is_shown(tmp_path: Path) -> None:
     file = {"edge.inter.broker.config.file": shown(tmp_path, "SASL_SSL")}
     found = link_security(BrokerConfig(file | {"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512"}), LOGIN)
     assert (found.protocol, found.mechanism, found.username) == ("SASL_SSL", "SCRAM-SHA-512", "b")
+
+
+def test_the_cas_that_other_brokers_are_believed_by_are_known_by_their_key(tmp_path: Path) -> None:
+    path = shown(tmp_path, "SASL_SSL")
+    config = BrokerConfig({"edge.inter.broker.config.file": path})
+    assert peers_ca(config, link_security(config, LOGIN)) is None, "the system's"
+    (tmp_path / "ca.pem").touch()
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"ssl.truststore.location={tmp_path}/ca.pem\n")
+    named = f"{path}: ssl.truststore.location"
+    assert peers_ca(config, link_security(config, LOGIN)) == (f"{tmp_path}/ca.pem", named)
 
 
 def test_the_listener_for_brokers_is_found_by_its_name_or_its_protocol() -> None:

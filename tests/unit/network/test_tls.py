@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -11,7 +12,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,7 +21,10 @@ from drupelet import secret_files
 from drupelet.certificates import certificate, certificates_in
 from drupelet.errors import ConfigurationError
 from drupelet.tls import peer_chain
-from edge_broker.config import read_config
+from edge_broker.clock import SystemClock
+from edge_broker.config import Endpoint, read_config
+from edge_broker.listeners import Listener
+from edge_broker.network.encryption import Encryption
 from edge_broker.network.tls import SESSIONS_MAX, Tls, day
 from edge_broker.network.tls_transport import Refused
 from edge_broker.tls_settings import SUITES, TlsSettings, read_tls_settings
@@ -541,6 +546,61 @@ def test_a_key_store_from_a_pipe_is_read_at_the_start(files: Files) -> None:
     with ThreadPoolExecutor(1) as writer:
         writer.submit(files.broker.write_bytes, text)
         assert lets_in(Tls(of(files), lambda: NOW_S), client_of(files))
+
+
+def of_the_trust_store(tls: Tls) -> list[str]:
+    return [warning for warning in tls.warnings() if warning.startswith("ssl.truststore.location is ")]
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+def test_a_trust_store_that_others_may_change_is_named_and_not_refused(files: Files, mode: int) -> None:
+    """Sites that run must not stop at an upgrade; who changes the file decides who gets in."""
+    files.authority.chmod(mode)
+    tls = Tls(of(files), lambda: NOW_S)
+    assert lets_in(tls, client_of(files))
+    (told,) = of_the_trust_store(tls)
+    assert told.startswith(f"ssl.truststore.location is {files.authority}, which other users of this host may change: ")
+    subprocess.run(["bash", "-c", told.split("`")[1]], check=True)
+    tls.look()
+    assert not of_the_trust_store(tls)
+    files.authority.chmod(mode)
+    tls.look()
+    assert of_the_trust_store(tls) == [told], "also while it runs"
+    assert not tls.problems
+
+
+async def test_the_cas_of_other_brokers_are_looked_at_too(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    peers = together(files.directory / "peers.pem", files.authority)
+    server: Any = SimpleNamespace(bound_reached=None, requests=SimpleNamespace(short=None))
+    text = f'"ssl.keystore.location" = "{files.broker}"'
+    listener = Listener("LAN", "SSL", Endpoint("127.0.0.1", 0), Endpoint("localhost", 0))
+    loop = asyncio.get_running_loop()
+    encryption = Encryption(read_config(text, "a.toml", []), [listener], loop, server, SystemClock(), 0, lambda *_: "")
+    try:
+        encryption.believe_peers(str(peers), "broker.properties: ssl.truststore.location")
+        encryption.look()
+        before = encryption.tell()
+        capsys.readouterr()
+        peers.chmod(0o666)
+        encryption.look()
+        (said,) = set(encryption.tell()) - set(before)
+        assert said.startswith(f"broker.properties: ssl.truststore.location is {peers}, which other users of this host")
+        assert said[:60] in capsys.readouterr().err
+        peers.chmod(0o644)
+        encryption.look()
+        assert encryption.tell() == before
+    finally:
+        encryption.worker.close()
+
+
+def test_a_trust_store_of_another_user_is_named(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret_files, "_owners", lambda: {files.authority.stat().st_uid + 1})
+    files.broker.chmod(0o600)
+    with pytest.raises(ConfigurationError, match=r"ssl\.keystore\.location .* belongs to another user"):
+        Tls(of(files), lambda: NOW_S)
+    uid = files.authority.stat().st_uid
+    said = secret_files.changeable(files.authority, "ssl.truststore.location")
+    assert f"which belongs to another user (uid {uid}), who may change it: chown it" in said
 
 
 def test_an_owner_who_may_change_the_key_is_refused_until_he_is_none(

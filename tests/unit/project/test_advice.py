@@ -22,7 +22,7 @@ import drupelet
 from drupelet.errors import ConfigurationError
 from drupelet.http import Pages, respond
 from drupelet.printable import shell_word
-from drupelet.secret_files import check_private, check_unchangeable, first_line
+from drupelet.secret_files import changeable, check_private, check_unchangeable, first_line
 from edge_broker.security.scram import ScramCredential
 from edge_broker.security.state import SecurityState
 from edge_broker.storage.filesystem import Disk
@@ -102,6 +102,15 @@ def test_a_file_of_rights_that_others_may_change(name: str, tmp_path: Path) -> N
     path.chmod(0o666)
     run_advice(on_health(refusal(lambda: check_unchangeable(path.stat(), path, "key"))), tmp_path)
     check_unchangeable(path.stat(), path, "key")
+
+
+@names
+def test_a_file_of_authorities_that_others_may_change(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("")
+    path.chmod(0o666)
+    run_advice(on_health(changeable(path, "key")), tmp_path)
+    assert changeable(path, "key") == ""
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o606])

@@ -81,6 +81,18 @@ def test_what_java_would_read_otherwise_is_refused(files: Path, name: str, text:
         security_of(settings(files))
 
 
+@pytest.mark.parametrize(("mode", "lines"), [(0o644, 0), (0o664, 1)])
+def test_cas_that_others_may_change_are_named(
+    files: Path, mode: int, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ca = files / "ca"
+    ca.chmod(mode)
+    assert main(["check", "--set", "security_protocol=SSL", "--set", f"ssl_ca_file={ca}"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "may change" in line]
+    assert len(said) == lines
+    assert not said or f"--set ssl_ca_file is {ca}, which other users of this host may change: `chmod go-w" in said[0]
+
+
 def test_a_path_that_the_client_cannot_be_told(files: Path) -> None:
     (files / "a:b").touch(0o600)
     (files / "a:b").write_text("x")
