@@ -54,13 +54,20 @@ class Following:
         self.removal_due_ms = 0.0  # when it may be asked for (again)
 
     def fetch(
-        self, partition: PartitionId, me: InSyncReplica, log: ReplicaLog, now_ms: float, timeout_ms: float
+        self,
+        partition: PartitionId,
+        me: InSyncReplica,
+        log: ReplicaLog,
+        now_ms: float,
+        timeout_ms: float,
+        *,
+        was_full: bool = False,
     ) -> ReplicaFetch:
         """The fetch that is due; the next one comes sooner if this one is answered."""
         self.due_ms, self.refused = now_ms + timeout_ms, False
         self.reported_end, self.keeps_out = acknowledged_end(log), keeps_out(log)
         where = (log.log_end_offset, last_epoch(log), self.reported_end)
-        return ReplicaFetch(partition, me, self.leader_epoch, *where, self.keeps_out, log.full)
+        return ReplicaFetch(partition, me, self.leader_epoch, *where, self.keeps_out, log.full, was_full=was_full)
 
     def is_due(self, log: ReplicaLog, now_ms: float) -> bool:
         """Whether there is something to say, or to ask for."""

@@ -47,12 +47,13 @@ class Follower:
         "kept_out_ms",
         "leader_end",
         "replica",
+        "was_full",
     )
 
     def __init__(self, replica: InSyncReplica, now_ms: float) -> None:
         self.replica = replica
         self.end = 0  # synced, and matching this log
-        self.keeps_out = self.is_full = False
+        self.keeps_out = self.is_full = self.was_full = False  # as its last fetch said
         self.kept_out_ms = float("-inf")  # its last fetch that kept out
         self.caught_up_ms = self.fetched_ms = now_ms
         self.leader_end: int | None = None  # the log's end at its last fetch
@@ -119,7 +120,7 @@ class Leading:
             follower = self._follower(fetch.replica, now_ms)
             if follower is not None:
                 follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)
-                follower.keeps_out, follower.is_full = fetch.keeps_out, fetch.is_full
+                follower.keeps_out, follower.is_full, follower.was_full = fetch.keeps_out, fetch.is_full, fetch.was_full
                 if fetch.keeps_out:
                     follower.kept_out_ms = now_ms
         return diverging
@@ -130,7 +131,11 @@ class Leading:
         if found is None or found.replica != replica:
             if found is not None and found.replica.epoch > replica.epoch:
                 return None
-            found = self.followers[replica.broker] = Follower(replica, now_ms)
+            made = self.followers[replica.broker] = Follower(replica, now_ms)
+            if found is not None and found.replica.directory == replica.directory:
+                # a restarted broker does not know that its disk was full
+                made.kept_out_ms = found.fetched_ms if found.was_full else found.kept_out_ms
+            return made
         return found
 
     def ends(self, own: int) -> dict[InSyncReplica, int]:

@@ -2,7 +2,7 @@
 
 | here | on the wire |
 |---|---|
-| ReplicaFetch | Fetch 17 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory`, `synced_end` and `keeps_out` are tagged fields of ours |
+| ReplicaFetch | Fetch 17 and newer: ReplicaState (id, epoch), current_leader_epoch, last_fetched_epoch; `directory`, `synced_end`, `keeps_out`, `is_full` and `was_full` are tagged fields of ours |
 | ReplicaFetched | its answer: DivergingEpoch, log start offset, high watermark, records; `lost` is a tagged field of ours |
 | AskEnd, TellEnd | OffsetForLeaderEpoch on the inter-broker listener, of NEWEST_EPOCH for the log's end; KAFKA_STORAGE_ERROR: the log is offline |
 | HandOver | ElectLeaders (preferred), sent on to the leader |
@@ -39,6 +39,7 @@ class ReplicaFetch(NamedTuple):
     synced_end: int
     keeps_out: bool = False  # it takes no records now, and is not to be named: its disk is full, or its log damaged
     is_full: bool = False  # its disk is full
+    was_full: bool = False  # its disk was full within ROOM_KEPT_MS (room.py), by its own clock
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, high_watermark: int = 0) -> ReplicaFetched:
         """An answer to it, without records."""

@@ -59,7 +59,14 @@ from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_remov
 from edge_broker.cluster.log import NEWEST_EPOCH, ReplicaLog, epoch_end, last_epoch
 from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.repair import steps_back, without_damaged
-from edge_broker.cluster.room import full_followers, has_kept_room, has_room, others_with_room, room_offset
+from edge_broker.cluster.room import (
+    ROOM_KEPT_MS,
+    full_followers,
+    has_kept_room,
+    has_room,
+    others_with_room,
+    room_offset,
+)
 from edge_broker.cluster.state import (
     NO_LEADER,
     Identity,
@@ -186,6 +193,8 @@ class Partition:
         self._gone_ms = 0.0
         self._heir = NO_LEADER
         self._heir_until_ms = 0.0
+        self._heir_keeps_room = False  # it leads next on request alone: only if it has kept room
+        self._full_ms = float("-inf")  # when this disk was seen full last
         self._leaves = False
 
     def configure(self, topic: Topic) -> None:
@@ -454,7 +463,7 @@ class Partition:
         members.sort(key=lambda each: (each in full, -ends.get(each, 0), given.get(each.broker, 0), order(each.broker)))
         return tuple(each.broker for each in members)
 
-    def hand_over(self, to: int) -> bool:
+    def hand_over(self, to: int, *, on_request: bool = False) -> bool:
         """Let another in-sync replica lead as soon as it has everything; False: it cannot."""
         state = self.state
         if self.role is not Role.LEADING or state is None or not election.may_take_over(state, to, self._around):
@@ -462,6 +471,7 @@ class Partition:
         if to == self._around.identity.broker:
             return False
         self._become(Role.HANDING_OVER)
+        self._heir_keeps_room = on_request
         self._heir, self._heir_until_ms = to, self._around.now_ms + self._around.settings.hand_over_ms_max
         self._go_on_handing_over()
         return True
@@ -469,7 +479,20 @@ class Partition:
     def hand_over_on_request(self, to: int) -> bool:
         """Do the same as somebody asks for it; not to a replica whose disk was full a moment ago."""
         follower = self.leading.followers.get(to) if self.leading is not None else None
-        return has_kept_room(follower, self._around.now_ms) and self.hand_over(to)
+        return has_kept_room(follower, self._around.now_ms) and self.hand_over(to, on_request=True)
+
+    def _heir_is_full(self) -> bool:
+        """Return whether the next leader has no room after all, which counts unless this broker stops."""
+        follower = self.leading.followers.get(self._heir) if self.leading is not None else None
+        if follower is None or self._around.leaving:
+            return False
+        kept = has_kept_room(follower, self._around.now_ms)
+        return not (has_room(follower) and (kept or not self._heir_keeps_room))
+
+    def _look_at_room(self) -> None:
+        """Keep in mind when this disk was seen full last: a later leader cannot know."""
+        if self.log.full:
+            self._full_ms = self._around.now_ms
 
     @property
     def spares_unpassed(self) -> bool:
@@ -519,7 +542,7 @@ class Partition:
         if self.role is not Role.HANDING_OVER or state is None or leading is None or self._writes:
             return
         entry, may = state.entry(self._heir), election.may_take_over(state, self._heir, self._around)
-        if entry is None or not may or self._around.now_ms > self._heir_until_ms:
+        if entry is None or not may or self._around.now_ms > self._heir_until_ms or self._heir_is_full():
             self._become(Role.LEADING)
         elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
             handed = state._replace(leader=self._heir, leader_epoch=state.leader_epoch + 1)
@@ -604,8 +627,14 @@ class Partition:
         if self._leaves and self.state is not None and self.state.entry(around.identity.broker) is None:
             return  # a fetch would have it join again
         if following.is_due(self.log, around.now_ms):
+            self._look_at_room()
             fetch = following.fetch(
-                self.partition, around.identity.replica, self.log, around.now_ms, around.settings.fetch_timeout_ms
+                self.partition,
+                around.identity.replica,
+                self.log,
+                around.now_ms,
+                around.settings.fetch_timeout_ms,
+                was_full=around.now_ms < self._full_ms + ROOM_KEPT_MS,
             )
             if not fetch.keeps_out:
                 self._counted_epoch = max(self._counted_epoch, fetch.leader_epoch)
@@ -800,6 +829,7 @@ class Partition:
 
     def tick(self) -> None:
         """Time has passed."""
+        self._look_at_room()
         self._reopen_if_due()
         self.reconcile()
         self.keep_in_sync()

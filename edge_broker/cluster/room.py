@@ -7,11 +7,14 @@
 | fewer have room | a leader on a low disk evicts, as one board does |
 | fewer have room, the leader among them, and full followers would make them enough | the leader evicts in small steps for them |
 | a broker asks for a leadership transfer to a replica that was full within ROOM_KEPT_MS | the leader refuses |
+| a replica becomes full, or reports that it was, while the leader transfers to it | the leader leads on, unless it stops |
 | the leader is gone | a full replica claims after the others |
 
-A follower says in each fetch whether its disk is full (`keeps_out`, messages.py). One that has not fetched in this
-leader epoch has room until it counts as slow, as it may be about to fetch. A follower removes what its leader removed,
-whole segments of its own, and so gets room. How much it lacks is not known: a step is a part of what it holds.
+A follower reports in each fetch whether its disk is full, and whether it was within ROOM_KEPT_MS (`is_full`,
+`was_full`, messages.py). A leader's own memory would not do: it ends with the leader epoch, and a fetch may be lost.
+A follower that has not fetched in this leader epoch has room until it counts as slow, as it may be about to fetch. It
+removes what its leader removed, whole segments of its own, and so gets room. How much it lacks is not known: a step is
+a part of what it holds.
 
 Does not contain: free bytes and marks (storage/eviction.py), writes of the state.
 """  # noqa: E501
@@ -37,8 +40,8 @@ def has_room(follower: Follower | None) -> bool:
 
 
 def has_kept_room(follower: Follower | None, now_ms: float) -> bool:
-    """Return whether a follower was not full within ROOM_KEPT_MS, as far as this leader knows."""
-    return follower is None or now_ms >= follower.kept_out_ms + ROOM_KEPT_MS
+    """Return whether a follower was not full within ROOM_KEPT_MS, as far as it or this leader knows."""
+    return follower is None or not (follower.was_full or now_ms < follower.kept_out_ms + ROOM_KEPT_MS)
 
 
 def others_with_room(

@@ -152,6 +152,7 @@ class ReplicaLink(BrokerLink):
             synced_end=fetch.synced_end,
             keeps_out=fetch.keeps_out,
             is_full=fetch.is_full,
+            was_full=fetch.was_full,
         )
 
     def _answered(self, connection: Connection, answer: asyncio.Future[FetchResponse]) -> None:

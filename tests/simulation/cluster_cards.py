@@ -19,6 +19,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from edge_broker.cluster.member import Standing
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.partition import LEADS
 from edge_broker.cluster.state import PartitionId
@@ -75,10 +76,7 @@ class SmallCards:
     def run(self) -> None:
         """Do one of the acts of the table, as the seed decides."""
         self._fill_logs()
-        acts = [self._leader_is_full]
-        if self._needed == NEEDED:
-            acts += [self._next_in_line_is_full, self._followers_are_full, self._leader_and_follower_are_full]
-        act = self._dice.choice(acts)
+        act = self._dice.choice(self._acts)
         self._world.note(f"- small cards: {act.__name__}")
         self._look()
         act()
@@ -89,20 +87,22 @@ class SmallCards:
 
     # acts
 
+    @property
+    def _acts(self) -> list[Callable[[], None]]:
+        acts = [self._leader_is_full]
+        if self._needed == NEEDED:
+            acts += [self._next_in_line_is_full, self._followers_are_full, self._leader_and_follower_are_full]
+        return acts
+
     def _leader_is_full(self) -> None:
         _, leader = self._a_leader()
         self._limits[leader] = self._used(leader) * 7 // 8
         self._schedule.wait("a full board leads nothing", lambda: not self._leads_any(leader), WAY_MS)
         self._schedule.wait("a full board is in no in-sync set", lambda: not self._is_named(leader), WAY_MS)
         self._acked("with a full board")
-        epochs = {each: self._epoch(each) for each in self._partitions}
-        self._schedule.pass_time(HEARD_MS)
-        epochs = {
-            each: epoch for each, epoch in epochs.items() if self._epoch(each) == epoch
-        }  # a new leader knows less
         del self._limits[leader]
         self._schedule.wait("the board with room again is in sync", self._schedule.recovered)
-        self._watch = lambda: self._gets_no_lead_back(leader, epochs)
+        self._watch = lambda: self._gets_no_lead_back(leader)
         for each in self._partitions:
             self._request_lead(each, leader)
         self._schedule.pass_time(LEAD_BACK_MS)
@@ -165,7 +165,7 @@ class SmallCards:
             if process is not None and not process.paused:
                 process.run(lambda process=process: self._look_at(process))  # type: ignore[misc]
         for board in self._world.boards:
-            if board.process is None or board.disk.is_full:
+            if board.disk.is_full or not serves(board):
                 self._room_since.pop(board, None)
             else:
                 self._room_since.setdefault(board, self._world.now_ms)
@@ -205,10 +205,10 @@ class SmallCards:
             numbers = [each.number for each in room]
             raise Violation(f"board {process.board.number} evicts {partition}, though boards {numbers} have room")
 
-    def _gets_no_lead_back(self, board: Board, epochs: dict[PartitionId, int]) -> None:
-        for each, epoch in epochs.items():
+    def _gets_no_lead_back(self, board: Board) -> None:
+        for each in self._partitions:
             state = self._world.state(each)
-            if state is not None and (state.leader, state.leader_epoch) == (board.number, epoch + 1):
+            if state is not None and state.leader == board.number:
                 raise Violation(f"board {board.number} leads {each} again on request, and was full a moment ago")
 
     # what there is
@@ -270,6 +270,11 @@ class SmallCards:
             return False
         log = leaders[0].log(partition)
         return log.log_end_offset - log.log_start_offset >= RECORDS
+
+
+def serves(board: Board) -> bool:
+    """Return whether its process is registered, so that leaders may know of its room."""
+    return board.process is not None and board.process.member.standing is Standing.SERVING
 
 
 assert SETTINGS.lag_ms_max > HEARD_MS

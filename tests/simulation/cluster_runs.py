@@ -22,6 +22,7 @@ from edge_broker.cluster.zookeeper import Multi, Node, Request, SetData
 from edge_broker.errors import ErrorCode
 from edge_broker.testing.zookeeper import Gone, Put
 from tests.simulation.cluster_cards import SmallCards
+from tests.simulation.cluster_cards_changes import ChangingLeaders
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_disk import Disk, Record
 from tests.simulation.cluster_storage import RealDisk
@@ -329,6 +330,8 @@ class Schedule:
         self.wait("nothing is under way", self.quiet)
         if not self.shape.unclean:
             SmallCards(self, self.shape.needed).run()
+            self.wait("nothing is under way", self.quiet)
+            ChangingLeaders(self, self.shape.needed).run()
             self.wait("nothing is under way", self.quiet)
         self.wait("no disk has a log of a deleted topic", lambda: not any(self._leftovers()))
         world.checks.audit()

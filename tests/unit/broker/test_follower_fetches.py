@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from edge_broker.broker import follower_fetch
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.broker.follower_fetches import ANSWER_BYTES_MAX, FetchSession, FollowerFetches, Order
 from edge_broker.broker.outcome import Do, Park, Reply
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode, StorageFault
-from edge_broker.protocol.messages.fetch import FetchResponse, PartitionData
+from edge_broker.protocol.messages.fetch import FetchPartition, FetchResponse, PartitionData
 
 TOPIC_ID = UUID(int=7)
 P0, P1 = PartitionId("t", 0), PartitionId("t", 1)
@@ -307,6 +309,14 @@ def test_an_answer_says_to_which_order_as_the_follower_may_have_another_under_wa
     leader = found[P0].current_leader
     assert leader is not None
     assert (found[P0].answers_offset, leader.leader_epoch) == (4, 3)
+
+
+def test_a_request_carries_whether_a_followers_disk_is_or_was_full(site: Site) -> None:
+    topic: Any = SimpleNamespace(name="t", topic_id=TOPIC_ID, partitions=[None])
+    for full in ((True, True), (False, True), (False, False)):
+        request = FetchPartition(partition=0, fetch_offset=10, synced_end=10, is_full=full[0], was_full=full[1])
+        follower_fetch._take(site.session, topic, TOPIC_ID, request, (2, 9))
+        assert (site.fetched[-1].is_full, site.fetched[-1].was_full) == full
 
 
 def test_who_keeps_out_is_answered_at_once_without_records_and_nothing_stays_ordered(site: Site) -> None:

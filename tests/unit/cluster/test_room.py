@@ -9,7 +9,7 @@ from edge_broker.cluster.leading import Follower
 from edge_broker.cluster.messages import ReplicaFetch
 from edge_broker.cluster.partition import Partition, Role
 from edge_broker.cluster.room import ROOM_KEPT_MS, room_offset
-from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionState, Topic
+from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionState, Registration, Topic
 from tests.simulation.cluster_disk import SimLog
 from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, replica_of, written
 
@@ -112,6 +112,76 @@ def test_nobody_gets_the_lead_back_on_request_before_it_has_had_room_for_a_while
     around.now_ms += 1
     fetches(made, B)
     assert made.hand_over_on_request(2)
+
+
+def test_a_follower_reports_that_its_disk_was_full_to_whoever_leads_until_it_has_had_room_for_a_while() -> None:
+    made, log, around = replica_of(4, 4)
+    made.take_in(PartitionState(2, 5, (ME, B, C)), 1)
+    log.full = True
+    made.tick()
+    log.full = False
+    made.take_in(PartitionState(3, 6, (ME, B, C)), 2)
+    assert last_fetch(made, around).was_full, "board 3 has heard of nothing in epoch 6"
+    around.now_ms += ROOM_KEPT_MS - 1
+    assert last_fetch(made, around).was_full
+    around.now_ms += 1
+    assert not last_fetch(made, around).was_full
+
+
+def test_a_leader_that_hands_over_as_its_disk_is_full_reports_so_to_the_next_one() -> None:
+    made, log, around = leading(ME, B, C)
+    fetches(made, B)
+    log.full = True
+    made.tick()
+    log.full = False
+    made.take_in(PartitionState(2, 6, (B, C)), 2)
+    fetch = last_fetch(made, around)
+    assert (fetch.leader_epoch, fetch.is_full, fetch.was_full) == (6, False, True)
+
+
+def last_fetch(made: Partition, around: Around) -> ReplicaFetch:
+    """Return the newest fetch that a follower has sent."""
+    assert made.following is not None
+    made.fetch_again(made.following.leader)
+    return around.fetches()[-1]
+
+
+def test_a_leader_gives_the_lead_on_request_to_nobody_who_reports_that_its_disk_was_full() -> None:
+    made, _, _ = leading(ME, B, C)
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2, was_full=True))
+    assert not made.hand_over_on_request(2), "this leader never saw it full"
+    fetches(made, B)
+    assert made.hand_over_on_request(2)
+
+
+@pytest.mark.parametrize("heard", [{"was_full": True}, {"keeps_out": True, "is_full": True}])
+def test_a_request_ends_where_the_first_fetch_in_this_epoch_reports_a_full_disk(heard: dict[str, bool]) -> None:
+    made, _, around = leading(ME, B)
+    assert made.hand_over_on_request(2), "it has not fetched in this epoch"
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2, **heard))
+    assert (made.role, written(around)) == (Role.LEADING, [])
+
+
+def test_a_full_leader_hands_over_to_nobody_whose_disk_becomes_full_meanwhile() -> None:
+    made, log, around = leading(ME, B)
+    fetches(made, B)
+    log.lead(5, [7, 8])
+    log.full = True
+    made.tick()
+    assert made.role is Role.HANDING_OVER
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 4, 5, 4, keeps_out=True, is_full=True))
+    assert (made.role, written(around)) == (Role.LEADING, [])
+
+
+def test_a_restart_does_not_hide_that_a_disk_was_full_and_another_disk_has_never_been() -> None:
+    made, _, around = leading(ME, B, C)
+    fetches(made, B, full=True)
+    for version, directory, may in ((2, B.directory, False), (3, "another disk", True)):
+        again = InSyncReplica(2, directory, B.epoch + version)
+        around.registrations[2] = Registration(2, again.epoch, directory)
+        made.take_in(PartitionState(1, 5, (ME, again, C)), version)
+        fetches(made, again)
+        assert made.hand_over_on_request(2) is may
 
 
 def test_a_full_replica_claims_after_the_others() -> None:

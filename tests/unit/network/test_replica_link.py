@@ -362,8 +362,8 @@ class Ended(Wire):
 def test_who_keeps_out_wants_no_bytes_and_orders_anew_behind_that() -> None:
     link, _ = a_link()
     link._partition(a_fetch(4), UUID(int=1))
-    out = link._partition(a_fetch(4)._replace(keeps_out=True, is_full=True), UUID(int=1))
-    assert (out.keeps_out, out.is_full, out.partition_max_bytes) == (True, True, 0)
+    out = link._partition(a_fetch(4)._replace(keeps_out=True, is_full=True, was_full=True), UUID(int=1))
+    assert (out.keeps_out, out.is_full, out.was_full, out.partition_max_bytes) == (True, True, True, 0)
     again = link._partition(a_fetch(4), UUID(int=1))
     assert (again.keeps_out, again.partition_max_bytes) == (False, 1000)
 

@@ -1,0 +1,27 @@
+"""Small cards and changes of leader at the end of schedules; rules about them that are broken are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.cluster_cards_broken import BROKEN_CARDS, SEEDS_OF_CARDS
+from tests.simulation.cluster_runs import run_seed
+
+SEEDS_MAX = 200
+LOST_FETCH = 87  # the only fetch that reports a full disk to the next leader is lost, and then there is room
+
+
+def test_a_board_gets_no_lead_back_though_the_one_report_of_its_full_disk_was_lost() -> None:
+    assert run_seed(LOST_FETCH, real=True).failure == ""
+
+
+@pytest.mark.parametrize("rule", BROKEN_CARDS)
+def test_a_rule_about_full_cards_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*BROKEN_CARDS[rule])
+    seeds = (SEEDS_OF_CARDS[rule], *range(SEEDS_MAX))
+    assert any(run_seed(seed).failure for seed in seeds), f"{len(seeds)} schedules do not find it"
+
+
+@pytest.mark.parametrize("rule", SEEDS_OF_CARDS)
+def test_the_same_seed_is_well_where_the_rule_about_full_cards_holds(rule: str) -> None:
+    assert run_seed(SEEDS_OF_CARDS[rule]).failure == ""
