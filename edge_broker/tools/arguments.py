@@ -10,11 +10,10 @@ import argparse
 from typing import Any
 
 from drupelet.arguments import path, shown, whole_number
+from edge_broker.tools.limits import LAST, LAST_MAX
 
 BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_S = 10.0
-LAST = 10
-LAST_MAX = 100_000
 INT_MAX = 0x7FFFFFFF
 
 STATUS = "exit status: 0 done, 1 it cannot be told or read, 2 bad usage, or no such topic or group"

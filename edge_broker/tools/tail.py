@@ -22,7 +22,7 @@ from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name
 from edge_broker.output import time_text, write_json
 from edge_broker.protocol.record_batch import Record
-from edge_broker.tools.arguments import LAST
+from edge_broker.tools.limits import LAST
 from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, Topic
 from edge_broker.wire_client.connection import NotThere, WireFailure
 from edge_broker.wire_client.reading import Position, Read, Reader, Remark

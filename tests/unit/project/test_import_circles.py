@@ -18,7 +18,6 @@ LEFT = [
     ("edge_broker.network.dispatcher", "edge_broker.network.large"),
     ("edge_broker.network.encryption", "edge_broker.network.server"),
     ("edge_broker.testing.client", "edge_broker.testing.site"),
-    ("edge_broker.tools.arguments", "edge_broker.tools.commands", "edge_broker.tools.tail"),
     ("mirror.dealing", "mirror.isolating", "mirror.pipe", "mirror.sending"),
 ]
 
