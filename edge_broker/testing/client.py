@@ -6,17 +6,17 @@ should say.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from edge_broker.handlers import APIS
 from edge_broker.network.connection import Connection
+from edge_broker.network.server import Server
 from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.security_keys import PLAINTEXT
-
-if TYPE_CHECKING:
-    from edge_broker.testing.site import Site
+from edge_broker.testing.loop import Loop
 
 
 class Transport:
@@ -82,11 +82,15 @@ class Transport:
 
 
 class Client:
-    """One connection; requests go through the codec, answers come back through it, in the order they were sent."""
+    """One connection; requests go through the codec, answers come back through it, in the order they were sent.
 
-    def __init__(self, site: Site, listener: str = PLAINTEXT) -> None:
-        self.site = site
-        self.connection = Connection(site.server, site.loop.time, listener)
+    `settle` lets loop and workers work until nothing is left to do without time passing.
+    """
+
+    def __init__(self, server: Server, loop: Loop, settle: Callable[[], None], listener: str = PLAINTEXT) -> None:
+        self.settle = settle
+        self._loop = loop
+        self.connection = Connection(server, loop.time, listener)
         self.transport = Transport()
         self.transport.protocol = self.connection
         self.connection.connection_made(cast(Any, self.transport))
@@ -131,7 +135,7 @@ class Client:
     def send(self, key: int, request: Message, version: int = -1) -> None:
         """Send a request and let the loop run, the workers not."""
         self.feed(self.frame(key, request, version))
-        self.site.loop.run()
+        self._loop.run()
 
     def lose(self) -> None:
         """The connection breaks."""
@@ -162,5 +166,5 @@ class Client:
     def ask(self, key: int, request: Message, version: int = -1) -> Any:
         """Send a request, let everything work that can without time passing, and take the one response."""
         self.send(key, request, version)
-        self.site.settle()
+        self.settle()
         return self.answer()

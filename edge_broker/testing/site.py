@@ -121,7 +121,7 @@ class Site:
 
     def client(self, listener: str = PLAINTEXT) -> Client:
         """A new connection to a listener."""
-        return Client(self, listener)
+        return Client(self.server, self.loop, self.settle, listener)
 
     def run(self, key: int, request: Message, version: int = -1) -> Any:
         """The outcome of one handler as a plain function, with nothing around it."""

@@ -38,7 +38,6 @@ from edge_broker.storage.replica import Replica, begins_before
 from edge_broker.storage.starting_anew import begin_amid, start_anew
 from edge_broker.storage.topics import OFFSETS_TOPIC, id_of, id_text
 from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, truncate
-from edge_broker.testing.client import Client
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.site import Site
@@ -98,7 +97,7 @@ class Board:
             for log in topic.partitions:
                 if self.site.store.is_replicated(topic.name):
                     self.member.has(PartitionId(topic.name, log.partition), id_text(topic.topic_id))
-        self.client = Client(self.site)
+        self.client = self.site.client()
         dice = random.Random(100 + number)
         self.session = cluster.ensemble.client(self, SESSION_MS, GoodLinks(dice))
         cluster.loop.call_later(TICK_MS / 1000, self._tick)

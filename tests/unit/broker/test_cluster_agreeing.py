@@ -44,7 +44,7 @@ class Play:
         self.count = 1
 
     def ask(self, board: int, what: str, about: Any, key: int, message: Message) -> None:
-        client = Client(self.cluster.boards[board].site)
+        client = self.cluster.boards[board].site.client()
         client.send(key, message)
         self.asked[client] = what, board, about
 

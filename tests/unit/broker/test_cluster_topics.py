@@ -458,7 +458,7 @@ def test_without_zookeeper_the_time_of_the_request_is_kept_and_the_name_is_free_
 def test_who_asks_for_a_topic_that_is_being_made_has_its_answer_behind_it(three: InCluster) -> None:
     board = three.boards[1]
     board.client.send(CREATE_TOPICS, request(new()))
-    other = type(board.client)(board.site)
+    other = board.site.client()
     other.send(METADATA, MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True))
     found: list[Any] = []
     three.pass_until(lambda: bool(found.extend(other.answers()) or found))
@@ -468,7 +468,7 @@ def test_who_asks_for_a_topic_that_is_being_made_has_its_answer_behind_it(three:
 
 def test_a_client_that_goes_leaves_a_change_that_comes_to_its_end(three: InCluster) -> None:
     board = three.boards[1]
-    other = type(board.client)(board.site)
+    other = board.site.client()
     other.send(CREATE_TOPICS, request(new()))
     other.lose()
     three.settle()

@@ -288,7 +288,7 @@ def arrive(client: Client, data: bytes) -> bytes:
         size = len(client.connection.get_buffer(-1))
         client.feed(data[:size])
         data = data[size:]
-        client.site.settle()
+        client.settle()
     return data
 
 

@@ -158,7 +158,7 @@ def join(client: Client) -> None:
 def test_who_waits_for_a_group_looks_for_the_one_that_leads_now(three: InCluster) -> None:
     here = coordinator(three, 1)
     board = three.boards[here]
-    first, second = Client(board.site), Client(board.site)
+    first, second = board.site.client(), board.site.client()
     join(first)
     three.settle()
     assert [one.error_code for one in first.answers()] == [0]

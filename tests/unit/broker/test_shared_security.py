@@ -169,7 +169,7 @@ def test_boards_that_change_at_once_lose_nothing(cluster):
     clients = {}
     for board in (1, 2, 3):
         for number in range(3):
-            client = type(cluster.boards[board].client)(cluster.boards[board].site)
+            client = cluster.boards[board].site.client()
             request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion(f"u{board}{number}")])
             client.send(ALTER_USER_SCRAM_CREDENTIALS, request)
             clients[client] = f"u{board}{number}"

@@ -56,7 +56,7 @@ class Play:
             alteration["deletions"].append(deletion(name))
         else:
             alteration["upsertions"].append(upsertion(name, iterations=wanted))
-        client = Client(self.cluster.boards[board].site)
+        client = self.cluster.boards[board].site.client()
         client.send(ALTER_USER_SCRAM_CREDENTIALS, AlterUserScramCredentialsRequest(**alteration))
         self.may_be[name].add(wanted)
         self.asked[name] = client, wanted

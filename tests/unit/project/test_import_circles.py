@@ -17,7 +17,6 @@ LEFT = [
     ("edge_broker.coordinator.groups", "edge_broker.coordinator.memory"),
     ("edge_broker.network.dispatcher", "edge_broker.network.large"),
     ("edge_broker.network.encryption", "edge_broker.network.server"),
-    ("edge_broker.testing.client", "edge_broker.testing.site"),
     ("mirror.dealing", "mirror.isolating", "mirror.pipe", "mirror.sending"),
 ]
 
