@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_broker.config import BrokerConfig
 from edge_broker.coordinator.calls import NO_EPOCH, STEADY, Ahead, GroupSettings
+from edge_broker.coordinator.group_memory_limit import Room
 from edge_broker.coordinator.groups import GroupCoordinator
-from edge_broker.coordinator.memory import Room
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message

@@ -36,7 +36,8 @@ from edge_broker.coordinator.calls import (
     SyncResult,
 )
 from edge_broker.coordinator.group import Group, GroupState, Member, restored
-from edge_broker.coordinator.memory import GROUP_BYTES, MEMBER_BYTES, Memory, Room, protocols_bytes, said_bytes
+from edge_broker.coordinator.group_memory_limit import Room
+from edge_broker.coordinator.memory import GROUP_BYTES, MEMBER_BYTES, Memory, protocols_bytes, said_bytes
 from edge_broker.coordinator.offset_records import (
     UNIQUE_ID_BYTES_MAX,
     GroupKey,
