@@ -18,13 +18,13 @@ from typing import NamedTuple
 from drupelet.errors import CommandFailed
 from kafka_wire.partitions import TopicPartition
 from mirror.audit_account import Account, Audited
-from mirror.audit_arguments import Only
 from mirror.audit_ends import End, UnreadError
 from mirror.audit_facts import Facts
 from mirror.audit_lines import Begin, all_line, begin_line, facts_line, parts_line, range_line, unread_line
 from mirror.audit_live import LiveEnd
 from mirror.audit_matching import SIDES, Side, match
 from mirror.audit_ranges import Range
+from mirror.audit_selection import Only
 from mirror.audit_told import Command, File, ToldEnd
 from mirror.config import Config
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from drupelet.errors import CommandFailed, reason
-from mirror.audit_arguments import Only
 from mirror.audit_ends import UnreadError
 from mirror.audit_facts import Facts
 from mirror.audit_lines import LINE_BYTES_MAX, All, BadLine, Begin, Line, Unread, read_line
 from mirror.audit_matching import Side
 from mirror.audit_ranges import Parts, Range
+from mirror.audit_selection import Only
 
 
 class ToldEnd:

@@ -13,8 +13,8 @@ from drupelet.errors import CommandFailed
 from drupelet.ledger import LEDGER_TOPIC
 from mirror import audit as audits
 from mirror.audit_account import Audited
-from mirror.audit_arguments import Only
 from mirror.audit_matching import Side
+from mirror.audit_selection import Only
 from mirror.audit_show import as_json as shown_as_json
 from mirror.audit_show import sentences, tables
 from mirror.config import Config

@@ -16,7 +16,8 @@ from drupelet.command_line import run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import set_up
 from drupelet.printable import printable
-from mirror.audit_arguments import AUDIT_EXAMPLE, add_audit, needed
+from mirror.audit_arguments import AUDIT_EXAMPLE, add_audit
+from mirror.audit_selection import needed
 from mirror.config import Config, load
 from mirror.topics import POLICIES
 

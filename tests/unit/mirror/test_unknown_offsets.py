@@ -15,9 +15,9 @@ from edge_broker.errors import ErrorCode
 from kafka_wire.batches import Piece, pieces_of
 from mirror import audit_live, auditing, standing
 from mirror.audit import Ways, audit, tell_digests
-from mirror.audit_arguments import Only
 from mirror.audit_facts import Facts
 from mirror.audit_lines import BadLine, facts_line, read_line
+from mirror.audit_selection import Only
 from mirror.offsets import Commit
 from mirror.preview import planned
 from mirror.status_text import text
