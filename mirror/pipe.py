@@ -13,18 +13,17 @@ Must never come in: what is taken of a lane (packing.py), and what answers mean 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from kafka_wire.cluster import Cluster
 from kafka_wire.connection import Connection
 from kafka_wire.dialling import Windowed
 from kafka_wire.errors import WireError
 from mirror.filling import Beside, Filling
 from mirror.lane import Batch, Lane
-from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Pace
+from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Link, Pace
 from mirror.packing import Job
-
-if TYPE_CHECKING:
-    from mirror.sending import Sender
 
 ALONE = 100  # the number of the connection for suspects (suspects.py)
 LANES_MAX = 200  # in a request
@@ -60,19 +59,76 @@ class Turns:
         return bool(self.urgent or self.others)
 
 
+class BatchSource(Protocol):
+    """The sender, as a connection calls it: batches to send, and events of the connection."""
+
+    def take(self, lane: Lane, bytes_max: int) -> Batch | Job | None:
+        """Take the lane's next batch: a final one, or one to pack; None when it has none."""
+
+    async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
+        """Pack; return the batches that may be sent."""
+
+    def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
+        """Write the batches; return the bytes in flight, with which `told` is called once they are answered or lost."""
+
+    def consider(self, lane: Lane) -> None:
+        """Put a lane among those that are ready, if it is."""
+
+    def waited(self, lane: Lane) -> bool:
+        """Return whether half of a lane's linger time is over."""
+
+    async def moved(self, pipe: Pipe) -> None:
+        """Find the new leaders of what a connection carries whose broker does not answer."""
+
+    def back(self, pipe: Pipe) -> None:
+        """Note that a connection is established again."""
+
+    def connection_lost(self, pipe: Pipe) -> None:
+        """Note that a connection ended."""
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """Report what the task of a connection raised."""
+
+
+class Connections(Protocol):
+    """All connections to the target, as one of them sees them."""
+
+    @property
+    def active(self) -> int:
+        """How many connections with a backlog share the link, one at least."""
+
+    def has_another(self, pipe: Pipe) -> bool:
+        """Return whether the broker of this connection answers by another one."""
+
+    def retire(self, pipe: Pipe) -> None:
+        """Forget a connection that carries nothing any more."""
+
+
 class Pipe:
     """A connection to one leader, made anew whenever it is lost, and the lanes that it carries."""
 
-    def __init__(self, sender: Sender, node: int, number: int) -> None:
+    def __init__(
+        self,
+        source: BatchSource,
+        connections: Connections,
+        cluster: Cluster,
+        link: Link,
+        tell: Callable[[str, str], None],
+        node: int,
+        number: int,
+    ) -> None:
+        """`tell` takes a name and what is wrong with it, no text when it is over."""
         self.node, self.number = node, number
+        self._source, self._connections, self._cluster = source, connections, cluster
+        self._link, self._tell_problem = link, tell
         self._trouble = f"target broker {node}" + (f", connection {number}" if number else "")
         self.lanes: set[Lane] = set()
         self.ready = Turns()
         self.sparse = Turns()  # the same of those without a backlog, which go first
         self.lingering: dict[Lane, None] = {}  # that have something, and wait for more
         self.wake = asyncio.Event()
-        self.task = asyncio.ensure_future(self._run(sender))
-        self.task.add_done_callback(sender.ended)
+        self.task = asyncio.ensure_future(self._run())
+        self.task.add_done_callback(source.ended)
         self.under_way_bytes = 0  # of this connection, as those of the link
         self.pace = Pace()
         self.is_free = True  # no lane of it had a backlog a moment ago
@@ -159,73 +215,73 @@ class Pipe:
         seen = self._windowed
         return seen is not None and seen.round_trip_s > QUEUED * seen.shortest_s
 
-    async def _run(self, sender: Sender) -> None:
+    async def _run(self) -> None:
         while True:
             try:
-                connection = await sender.target.cluster.connection(self.node, self.number)
+                connection = await self._cluster.connection(self.node, self.number)
             except WireError as error:
                 if not self.lanes:
-                    sender.host.tell(self._trouble, "")
-                    sender.dealing.retire(self)
+                    self._tell_problem(self._trouble, "")
+                    self._connections.retire(self)
                     return
-                self._tell(sender, str(error))
-                self.is_shut = sender.dealing.has_another(self)
-                await sender.moved(self)
+                self._tell(str(error))
+                self.is_shut = self._connections.has_another(self)
+                await self._source.moved(self)
                 await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
                 continue
             self.is_shut = False
             self._connection, self._filling = connection, Filling(asyncio.get_running_loop().time())
             self._segments, self._windowed = [], None
-            self.bear_loss(is_lossy=sender.link.is_lossy)
+            self.bear_loss(is_lossy=self._link.is_lossy)
             self.pace = Pace()
-            self._tell(sender, "")
-            sender.back(self)
+            self._tell("")
+            self._source.back(self)
             closed = asyncio.ensure_future(connection.wait_closed())
             closed.add_done_callback(lambda _: self.wake.set())
             try:
-                await self._serve(sender, connection)
+                await self._serve(connection)
             finally:
                 closed.cancel()
-            sender.connection_lost(self)
-            self._tell(sender, str(connection.ended))
+            self._source.connection_lost(self)
+            self._tell(str(connection.ended))
 
-    def _tell(self, sender: Sender, text: str) -> None:
-        sender.host.tell("target", "")  # a broker of it is known by now
-        sender.host.tell(self._trouble, text)
+    def _tell(self, text: str) -> None:
+        self._tell_problem("target", "")  # a broker of it is known by now
+        self._tell_problem(self._trouble, text)
 
-    async def _serve(self, sender: Sender, connection: Connection) -> None:
+    async def _serve(self, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
         while not connection.closed:
             self.wake.clear()
             pause_s = connection.throttled_until - loop.time()
             if pause_s > 0:
                 loop.call_later(pause_s, self.wake.set)
-            load = [] if pause_s > 0 else self._load(sender)
+            load = [] if pause_s > 0 else self._load()
             if not load:
                 await self.wake.wait()
                 continue
             final = [one for one in load if isinstance(one, Batch)]
-            packed = await sender.packed([one for one in load if isinstance(one, Job)])
-            self._post(sender, connection, [*final, *packed])
+            packed = await self._source.packed([one for one in load if isinstance(one, Job)])
+            self._post(connection, [*final, *packed])
             for one in load:
-                sender.consider(one.lane)
+                self._source.consider(one.lane)
 
-    def _post(self, sender: Sender, connection: Connection, batches: list[Batch]) -> None:
+    def _post(self, connection: Connection, batches: list[Batch]) -> None:
         def told(size: int) -> None:
             self.under_way_bytes -= size
             self.pace.delivered_bytes += size
 
-        self.under_way_bytes += sender.post(self.node, connection, batches, told)
+        self.under_way_bytes += self._source.post(self.node, connection, batches, told)
 
-    def _load(self, sender: Sender) -> list[Batch | Job]:
+    def _load(self) -> list[Batch | Job]:
         """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room.
 
         Each connection has its share of the room: one that waits for a lost segment would else fill it alone. One that
         is slow has as little as can be while a lane is to leave it, so that this is soon free to go by another.
         """
         if self.number == ALONE:
-            return self._load_alone(sender)
-        link, active = sender.link, sender.dealing.active
+            return self._load_alone()
+        link, active = self._link, self._connections.active
         is_left = self.pace.is_slow and any(lane.leaves for lane in self.lanes)
         share = min(link.limit_bytes // active, LEAST_BYTES if is_left else link.limit_bytes)
         room = min(link.limit_bytes - link.under_way_bytes, share - self.under_way_bytes)
@@ -235,40 +291,39 @@ class Pipe:
         load: list[Batch | Job] = []
         if self.sparse and len(self.lingering) < LANES_MAX:
             for lane in self.lingering:
-                if sender.waited(lane):
+                if self._source.waited(lane):
                     self.sparse.add(lane)
         crumb = batch_bytes // CRUMB  # of the batch as it is bounded above: else the bound may leave crumbs alone
-        left = self._take(sender, self.sparse.urgent, load, batch_bytes, crumb)
-        left = self._take(sender, self.sparse.others, load, left, crumb)
+        left = self._take(self.sparse.urgent, load, batch_bytes, crumb)
+        left = self._take(self.sparse.others, load, left, crumb)
         if not self.under_way_bytes or room >= batch_bytes // 2:
-            self._take_ready(sender, load, max(left, batch_bytes // 2), crumb)
+            self._take_ready(load, max(left, batch_bytes // 2), crumb)
         return load
 
-    def _load_alone(self, sender: Sender) -> list[Batch | Job]:
+    def _load_alone(self) -> list[Batch | Job]:
         """Take one batch of one lane, once nothing is in flight: if the connection breaks, that was it."""
         load: list[Batch | Job] = []
         for turns in (self.sparse.urgent, self.sparse.others, self.ready.urgent, self.ready.others):
             while turns and not (load or self.under_way_bytes):
                 lane = next(iter(turns))
                 del turns[lane]
-                taken = sender.take(lane, sender.link.batch_bytes)
+                taken = self._source.take(lane, self._link.batch_bytes)
                 load += [] if taken is None else [taken]
         return load
 
-    def _take_ready(self, sender: Sender, load: list[Batch | Job], left: int, crumb: int) -> None:
+    def _take_ready(self, load: list[Batch | Job], left: int, crumb: int) -> None:
         turns = self.ready
         kept = int(left * (1 - URGENT_SHARE)) if turns.others else 0
-        left = self._take(sender, turns.urgent, load, left - kept, crumb) + kept
-        left = self._take(sender, turns.others, load, left, crumb)
-        self._take(sender, turns.urgent, load, left, crumb)
+        left = self._take(turns.urgent, load, left - kept, crumb) + kept
+        left = self._take(turns.others, load, left, crumb)
+        self._take(turns.urgent, load, left, crumb)
 
-    @staticmethod
-    def _take(sender: Sender, turns: dict[Lane, None], load: list[Batch | Job], left: int, crumb: int) -> int:
+    def _take(self, turns: dict[Lane, None], load: list[Batch | Job], left: int, crumb: int) -> int:
         """Take from these lanes in turn; return the bytes left. Less than `crumb` is no batch."""
         while turns and left > crumb and len(load) < LANES_MAX:
             lane = next(iter(turns))
             del turns[lane]
-            taken = sender.take(lane, left)
+            taken = self._source.take(lane, left)
             if taken is not None:
                 load.append(taken)
                 left -= taken.size

@@ -140,7 +140,7 @@ class Sender:
         self.quiet = asyncio.Event()
         self.quiet.set()
         self.stopping = False
-        self.dealing = Dealing(link, lambda node, number: Pipe(self, node, number), self.consider)
+        self.dealing = Dealing(link, self._make_pipe, self.consider)
         self._under_way: set[Mark] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[Lane, Backoff] = {}
@@ -168,6 +168,9 @@ class Sender:
         """Take nothing more, and wait until all that is under way is answered."""
         self.stopping = True
         await self.quiet.wait()
+
+    def _make_pipe(self, node: int, number: int) -> Pipe:
+        return Pipe(self, self.dealing, self.target.cluster, self.link, self.host.tell, node, number)
 
     def start(self, lane: Lane) -> None:
         """Begin to send what this lane reads."""

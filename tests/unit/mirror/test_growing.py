@@ -337,19 +337,25 @@ async def test_a_slow_connection_has_little_under_way_while_a_lane_leaves_it_els
     pipe.pace.is_slow, pipe.lanes = True, {backlogged(0)}
     for lane in pipe.lanes:
         lane.leaves = leaves
-    turn = Turn(link, 2)
-    pipe._load(turn)
+    turn = turn_of(pipe, link, 2)
+    pipe._load()
     assert len(turn.taken) == taken
 
 
 class Turn:
     """Lanes' turns as far as a pipe loads them: `taken` has how much each was asked for."""
 
-    def __init__(self, link, pipes):
-        self.link, self.dealing, self.taken = link, SimpleNamespace(active=pipes), []
+    def __init__(self):
+        self.taken = []
 
     def take(self, lane, size):
         self.taken.append(size)
+
+
+def turn_of(pipe, link, connections):
+    """The turns of lanes of which this pipe carries one, beside others with a backlog."""
+    pipe._source, pipe._connections, pipe._link = Turn(), SimpleNamespace(active=connections), link
+    return pipe._source
 
 
 @pytest.mark.parametrize(
@@ -369,6 +375,6 @@ async def test_a_connection_has_its_share_of_what_may_be_under_way_in_batches_of
     pipe.ready.add(backlogged(0))
     pipe.lanes = set()
     pipe.under_way_bytes, pipe.pace = int(under_way * share / 400_000), Pace()
-    turn = Turn(link, connections)
-    pipe._load(turn)
+    turn = turn_of(pipe, link, connections)
+    pipe._load()
     assert turn.taken == ([] if taken is None else [pytest.approx(taken * (share / 400_000 if connections > 1 else 1))])

@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Link
-from mirror.pipe import Pipe
-from tests.unit.mirror.test_urgent import Loads, lane
+from tests.unit.mirror.test_urgent import Loads, lane, pipe_of
 
 ACTIVE = (1, 2, 3, 4, 16)
 BYTES_MAX = (LEAST_BYTES, 2 << 20, 64 << 20)
@@ -32,12 +31,12 @@ async def test_a_connection_with_nothing_in_flight_takes_something(backlog, urge
         first, second = lane("readings", backlog=backlog, urgent=urgent), lane("logs", backlog=backlog)
         sender = Loads(first, second, each=size)
         sender.link = link_of(rate, bytes_max)
-        sender.dealing.active = active
-        pipe = Pipe(sender, 1, 0)
+        sender.active = active
+        pipe = pipe_of(sender)
         try:
             pipe.put(first)
             pipe.put(second)
-            if not pipe._load(sender):
+            if not pipe._load():
                 stuck.append((rate, bytes_max, active, size))
         finally:
             pipe.task.cancel()

@@ -215,7 +215,8 @@ def test_a_suspect_goes_in_batches_as_large_as_any_others():
     pipe.under_way_bytes, pipe.sparse, pipe.ready = 0, Turns(), Turns()
     for one in (first, other):
         pipe.ready.add(one)
-    assert len(pipe._load_alone(SimpleNamespace(link=SimpleNamespace(batch_bytes=5000), take=take))) == 1
+    pipe._source, pipe._link = SimpleNamespace(take=take), SimpleNamespace(batch_bytes=5000)
+    assert len(pipe._load_alone()) == 1
     assert taken == [(first, 5000)]
     pipe.under_way_bytes = 100
-    assert pipe._load_alone(None) == []
+    assert pipe._load_alone() == []

@@ -27,14 +27,12 @@ def lane(name, *, urgent=False, backlog=False):
 
 
 class Loads:
-    """A sender whose lanes have batches of 100 bytes at the most, each as many as there is to take."""
+    """A sender and all connections; its lanes have batches of 100 bytes at most, each as many as there is to take."""
 
     def __init__(self, *lanes, each=10**9, room=1000):
         self.link = SimpleNamespace(limit_bytes=room, under_way_bytes=0, batch_bytes=1000)
         self.has = dict.fromkeys(lanes, each)
-        self.target = SimpleNamespace(cluster=self)
-        self.dealing = SimpleNamespace(active=1)
-        self.pipe = None
+        self.active = 1
 
     def ended(self, task): ...
 
@@ -50,14 +48,18 @@ class Loads:
         return SimpleNamespace(lane=lane, size=size) if size > 0 else None
 
 
+def pipe_of(loads):
+    """The connection that carries them."""
+    return Pipe(loads, loads, loads, loads.link, print, 1, 0)
+
+
 async def loaded(*lanes, **more):
     """What goes into one request of all lanes, in order: (topic, bytes)."""
-    sender = Loads(*lanes, **more)
-    pipe = Pipe(sender, 1, 0)
+    pipe = pipe_of(Loads(*lanes, **more))
     try:
         for one in lanes:
             pipe.put(one)
-        return [(one.lane.partition.topic, one.size) for one in pipe._load(sender)]
+        return [(one.lane.partition.topic, one.size) for one in pipe._load()]
     finally:
         pipe.task.cancel()
 
@@ -86,11 +88,11 @@ async def test_where_there_is_no_room_only_what_has_no_backlog_goes():
     bulk, alarm = lane("bulk", backlog=True), lane("alarms", urgent=True)
     sender = Loads(bulk, alarm, each=10, room=1000)
     sender.link.under_way_bytes = 1000
-    pipe = Pipe(sender, 1, 0)
+    pipe = pipe_of(sender)
     pipe.under_way_bytes = 1000
     pipe.put(bulk)
     pipe.put(alarm)
-    assert [one.lane for one in pipe._load(sender)] == [alarm]
+    assert [one.lane for one in pipe._load()] == [alarm]
     assert bulk in pipe.ready
     pipe.let_go(bulk)
     assert not pipe.ready

@@ -16,7 +16,6 @@ LEFT = [
     tuple(f"edge_broker.broker.{name}" for name in BROKER),
     ("edge_broker.network.dispatcher", "edge_broker.network.large"),
     ("edge_broker.network.encryption", "edge_broker.network.server"),
-    ("mirror.dealing", "mirror.isolating", "mirror.pipe", "mirror.sending"),
 ]
 
 
