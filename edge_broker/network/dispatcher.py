@@ -22,8 +22,9 @@ from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.network.audit_log import AuditLog
 from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
+from edge_broker.network.call import Call
 from edge_broker.network.checks import Checks
-from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection, Exchange
+from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.large import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.logins import Logins
@@ -37,9 +38,7 @@ from edge_broker.protocol.api import (
     FETCH,
     PRODUCE,
     SASL_AUTHENTICATE,
-    Api,
     read_request_header,
-    response_frame,
 )
 from edge_broker.protocol.codec import TooLargeAtOnce, decode_small
 from edge_broker.protocol.message import Message
@@ -51,53 +50,6 @@ URGENT_BYTES = 4 << 20
 AT_ONCE_FRAME_BYTES = 16_384  # what is read at once; Produce and Fetch whatever their size, if their arrays are small
 QUEUED_FRAME_BYTES = 65_536
 EARLY_ANSWERS = 64  # in one turn
-
-
-class Call(Exchange):
-    """What it takes to answer a request: its connection and how the response is written; neither for our own work."""
-
-    __slots__ = (
-        "api",
-        "behind",
-        "connection",
-        "correlation_id",
-        "held",
-        "timer",
-        "token",
-        "version",
-        "wait",
-        "work_seconds",
-    )
-
-    def __init__(
-        self, connection: Connection | None, api: Api | None, version: int, correlation_id: int, token: int
-    ) -> None:
-        self.cost = self.kept_bytes = 0  # what Exchange's own does, in the same step
-        self.frame = self.when_first = None
-        self.connection = connection
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation_id
-        self.token = token
-        self.wait: Wait | None = None
-        self.behind: Behind | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.held = False  # its connection takes no more requests until its job has ended
-        self.work_seconds = 0.0
-
-    @property
-    def name(self) -> str:
-        """The API's name."""
-        return "own work" if self.api is None else self.api.name
-
-    def answer(self, response: Message | None) -> None:
-        """Send the response, None for none."""
-        if self.connection is not None:
-            assert self.api is not None
-            frame = (
-                response_frame(self.api, self.version, self.correlation_id, response) if response is not None else []
-            )
-            self.connection.answer(self, frame)
 
 
 def _pools(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> tuple[Pool, Pool]:

@@ -12,18 +12,17 @@ Lives here: the road of one such request. Must never come in: whose turn it is (
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from edge_broker.broker.api import Handler
+from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Park, Reply, Steps
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.turns import WORK_BYTES_MAX, Job
+from edge_broker.network.call import Call
+from edge_broker.network.turns import WORK_BYTES_MAX, Job, Turns
 from edge_broker.protocol.api import PRODUCE, response_frame_in_steps
 from edge_broker.protocol.codec import decode_steps, elements, weight
-
-if TYPE_CHECKING:
-    from edge_broker.network.dispatcher import Call, Dispatcher
 
 READ_BYTES_MAX = WORK_BYTES_MAX
 ANSWER_BYTES_MAX = 2 * WORK_BYTES_MAX
@@ -42,10 +41,29 @@ def request_bytes(api_key: int, size: int) -> int:
     return REQUEST_BYTES if api_key == PRODUCE else REQUEST_BYTES + BYTES_PER_WIRE_BYTE * size
 
 
+class Resolver(Protocol):
+    """The dispatcher, as the work on a large request calls it."""
+
+    broker: Broker
+    turns: Turns
+
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Send an answer, or let the call wait for what its outcome says."""
+
+    def has_room(self, call: Call, reply: Reply) -> bool:
+        """Return whether a large answer may be sent; if not, it is made again once there is memory."""
+
+    def fail(self, call: Call, error: Exception) -> None:
+        """End a call that failed, by its client's fault or by a bug."""
+
+    def job_ended(self, call: Call) -> None:
+        """Note that the work on a call has ended: it is answered, waits, or has failed."""
+
+
 class Large:
     """Makes jobs of calls; `parked` holds the bytes of those that wait."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Resolver) -> None:
         self.parked: dict[Call, int] = {}
         self._dispatcher = dispatcher
         self._parked_bytes = 0
