@@ -342,7 +342,16 @@ def _encryption(options: Options, broker: Broker, server: Server, clock: SystemC
     from edge_broker.network.encryption import Encryption  # noqa: PLC0415 - ssl costs 2 MB
 
     loop = asyncio.get_running_loop()
-    return Encryption(options.config, options.listeners, loop, server, clock, built_s(), broker.log_ins.denial)
+    return Encryption(
+        options.config,
+        options.listeners,
+        loop,
+        server.bound_reached,
+        lambda: server.requests.short,
+        clock,
+        built_s(),
+        broker.log_ins.denial,
+    )
 
 
 async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> None:

@@ -19,7 +19,6 @@ from edge_broker.network import suites
 from edge_broker.network.connection import Connection
 from edge_broker.network.handshakes import Handshakes
 from edge_broker.network.log_lines import log_line
-from edge_broker.network.server import Server
 from edge_broker.network.tls import AUTHORITIES, CERTIFICATE, Tls
 from edge_broker.network.tls_transport import Refused, Shown, TlsTransport
 from edge_broker.network.worker import Worker
@@ -38,14 +37,17 @@ class Encryption:
         config: BrokerConfig,
         listeners: Sequence[Listener],
         loop: asyncio.AbstractEventLoop,
-        server: Server,
+        bound_reached: Callable[[str], str],
+        is_short_of_memory: Callable[[], bool],
         clock: Clock,
         built_s: int,
         denial: Callable[[Iterable[str], Iterable[CertificateId]], str],
     ) -> None:
         """Read keys and certificates; ConfigurationError names what cannot be used.
 
-        `denial` says why somebody with this principal and these certificates is denied, empty: he is not.
+        `bound_reached` takes a client's address, and returns the bound that one more connection from it would break,
+        empty: none; `is_short_of_memory`: requests wait for it. `denial` returns why a client with these principals
+        and certificates is denied, empty: it is not.
         """
 
         def now_s() -> float:
@@ -61,9 +63,7 @@ class Encryption:
         ]
         self._denial = denial
         self.worker = Worker("handshakes", loop)
-        self.handshakes = Handshakes(
-            loop, self.worker, server.bound_reached, lambda: server.requests.short, clock.seconds
-        )
+        self.handshakes = Handshakes(loop, self.worker, bound_reached, is_short_of_memory, clock.seconds)
         self.changed: list[tuple[Tls, frozenset[str]]] = []
         self._told: set[str] = set()
         self._peers_ca: tuple[str, str] | None = None

@@ -14,7 +14,6 @@ BROKER = (
 )
 LEFT = [
     tuple(f"edge_broker.broker.{name}" for name in BROKER),
-    ("edge_broker.network.encryption", "edge_broker.network.server"),
 ]
 
 
