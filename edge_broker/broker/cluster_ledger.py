@@ -140,7 +140,7 @@ def forward(broker: Broker, to: int, turn: int, send: Callable[[ForwardEntries],
             return take(broker, message, tell)
         return Reply(None)
 
-    return read_through(broker, reading.work, read, reading.refused)
+    return read_through(broker.effects, reading.work, read, reading.refused)
 
 
 def take(broker: Broker, message: ForwardEntries, tell: Tell) -> Outcome:

@@ -29,7 +29,7 @@ counts for (cluster/leading.py). Source: KIP-227, KIP-595; Kafka's FetchSession.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edge_broker.broker.outcome import Outcome, Park, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
@@ -48,8 +48,9 @@ from edge_broker.storage.segment import DamageFound
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from edge_broker.broker.broker import Broker
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.effects import Effects
+    from edge_broker.cluster.partition import Partition
+    from edge_broker.storage.replica import Replica
 
 ANSWER_BYTES_MAX = 4 << 20
 
@@ -69,10 +70,39 @@ class Waiting(NamedTuple):
     deadline_ms: float
 
 
+class Connected(Protocol):
+    """A broker, as sessions use it."""
+
+    effects: Effects
+
+    def is_connected(self, peer: str) -> bool:
+        """Return whether the client ADDRESS:PORT is still connected."""
+
+
+class Led(Protocol):
+    """What this broker leads and holds, as sessions ask for it."""
+
+    @property
+    def now_ms(self) -> float:
+        """The time that decisions go by."""
+
+    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
+        """Return what a follower is answered, without the records."""
+
+    def replica(self, partition: PartitionId) -> Replica | None:
+        """Return the log of a partition that is held here."""
+
+    def leads(self, partition: PartitionId, leader_epoch: int) -> bool:
+        """Return whether this broker leads a partition in this epoch."""
+
+    def led(self, topic: str, partition: int) -> Partition | None:
+        """Return the partition, if this broker leads it."""
+
+
 class FetchSession:
     """One connection of one follower."""
 
-    def __init__(self, broker: Broker, cluster: Cluster, replica: int) -> None:
+    def __init__(self, broker: Connected, cluster: Led, replica: int) -> None:
         self.replica = replica
         self.orders: dict[PartitionId, Order] = {}
         self._broker, self._cluster = broker, cluster
@@ -271,7 +301,7 @@ class FetchSession:
         def refused(_met: DamageMet, _fault: StorageFault) -> None:
             left.pop(0)[2].error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
-        self._broker.effects.start(read_through(self._broker, work, self._have_read, refused))
+        self._broker.effects.start(read_through(self._broker.effects, work, self._have_read, refused))
 
     def _have_read(self) -> Outcome:
         reading, self._reading = self._reading, []
@@ -289,7 +319,7 @@ class FollowerFetches:
     def __init__(self) -> None:
         self._sessions: dict[str, FetchSession] = {}
 
-    def session(self, broker: Broker, cluster: Cluster, replica: int, peer: str) -> FetchSession:
+    def session(self, broker: Connected, cluster: Led, replica: int, peer: str) -> FetchSession:
         """The session of a connection; those of connections that are gone are forgotten when one is made."""
         found = self._sessions.get(peer)
         if found is None:

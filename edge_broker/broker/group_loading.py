@@ -72,7 +72,7 @@ def _load(broker: Broker, logs: Sequence[PartitionLog]) -> Outcome:
     def refused(_met: DamageMet, fault: StorageFault) -> None:
         loading.stop(fault)
 
-    return read_through(broker, loading.work, loaded, refused)
+    return read_through(broker.effects, loading.work, loaded, refused)
 
 
 def _serve(broker: Broker, partition: int, loading: Loading) -> None:
@@ -112,7 +112,7 @@ def lead_offsets(broker: Broker, partition: int) -> Outcome:
     def refused(_met: DamageMet, fault: StorageFault) -> None:
         loading.stop(fault)
 
-    return read_through(broker, loading.work, loaded, refused)
+    return read_through(broker.effects, loading.work, loaded, refused)
 
 
 def resign_offsets(broker: Broker, partition: int) -> Outcome:

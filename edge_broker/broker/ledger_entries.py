@@ -134,7 +134,7 @@ class _Taking:
 
     def begin(self) -> Outcome:
         """Look at the entries, and at the log where this is the first request of the epoch, in the worker."""
-        return read_through(self._broker, self._work, self._looked, self._refused)
+        return read_through(self._broker.effects, self._work, self._looked, self._refused)
 
     @runs_in("reader")
     def _work(self) -> DamageMet | None:

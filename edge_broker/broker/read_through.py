@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_broker.broker.broker import Broker
+from edge_broker.broker.effects import Effects
 from edge_broker.broker.outcome import Do, Outcome
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.runs_in import runs_in
@@ -25,7 +25,7 @@ DamageMet = tuple[PartitionLog, DamageFound]
 
 
 def read_through(
-    broker: Broker,
+    effects: Effects,
     work: Callable[[], DamageMet | None],
     then: Callable[[], Outcome],
     refused: Callable[[DamageMet, StorageFault], None],
@@ -35,22 +35,22 @@ def read_through(
     `work` keeps its own results, goes on where it stopped, and lets no StorageFault or Refusal out. `refused` hears, on
     the loop, of damage that could not be quarantined: `work` must not read there again.
     """
-    return _Reading(broker, work, then, refused).read()
+    return _Reading(effects, work, then, refused).read()
 
 
 class _Reading:
     """One call's turns. Its methods are the steps: functions that know each other would outlive the answer."""
 
-    __slots__ = ("_broker", "_refused", "_then", "_tried", "_work")
+    __slots__ = ("_effects", "_refused", "_then", "_tried", "_work")
 
     def __init__(
         self,
-        broker: Broker,
+        effects: Effects,
         work: Callable[[], DamageMet | None],
         then: Callable[[], Outcome],
         refused: Callable[[DamageMet, StorageFault], None],
     ) -> None:
-        self._broker = broker
+        self._effects = effects
         self._work = work
         self._then = then
         self._refused = refused
@@ -65,7 +65,7 @@ class _Reading:
         return Do(lambda: _quarantine(*met, self._tried), lambda fault: self._again(met, fault), lambda _: self._then())
 
     def _again(self, met: DamageMet, fault: StorageFault | None) -> Outcome:
-        self._broker.effects.note(*met[0].take_damage_notes())
+        self._effects.note(*met[0].take_damage_notes())
         if fault is not None:
             self._refused(met, fault)
         return self.read()

@@ -662,4 +662,4 @@ def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered]
             broker.note_fault(log, fault)
         return settle(gathered)
 
-    return read_through(broker, work, then, refused)
+    return read_through(broker.effects, work, then, refused)

@@ -151,7 +151,7 @@ def _answers(broker: Broker, context: RequestContext, request: ListOffsetsReques
             broker.note_fault(log, fault)
         return reply
 
-    return read_through(broker, lambda: _look_up(lookups, faults), then, refused)
+    return read_through(broker.effects, lambda: _look_up(lookups, faults), then, refused)
 
 
 def _partition(

@@ -9,8 +9,8 @@ import pytest
 from tests.support.import_circles import PRODUCT, circles
 
 BROKER = (
-    *("broker", "cluster", "deleted_topics", "follower_fetches", "group_loading", "groups", "leaders"),
-    *("ledger_entries", "log_ins", "read_through", "security", "settling", "shared_security", "topics", "write"),
+    *("broker", "cluster", "deleted_topics", "group_loading", "groups", "leaders"),
+    *("ledger_entries", "log_ins", "security", "settling", "shared_security", "topics", "write"),
 )
 LEFT = [
     tuple(f"edge_broker.broker.{name}" for name in BROKER),
