@@ -30,9 +30,9 @@ from drupelet.addresses import is_loopback
 from edge_broker.broker.closed_ports import ClosedPorts
 from edge_broker.broker.disk_space import ALWAYS_WRITTEN
 from edge_broker.broker.follower_fetches import FollowerFetches
+from edge_broker.broker.known_entries import LedgerEntries
 from edge_broker.broker.leaders import NOBODY, Node
 from edge_broker.broker.lease_waits import LeaseUnproved, LeaseWaits
-from edge_broker.broker.ledger_entries import LedgerEntries
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.election import is_offline, may_take_over
 from edge_broker.cluster.image import DeletedTopic

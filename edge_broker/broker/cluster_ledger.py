@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
+from edge_broker.broker.ledger_entries import take_entries
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.broker.topic_creation import NewTopic, create, default_factor, replicated_config
@@ -145,13 +146,12 @@ def forward(broker: Broker, to: int, turn: int, send: Callable[[ForwardEntries],
 
 def take(broker: Broker, message: ForwardEntries, tell: Tell) -> Outcome:
     """Have entries taken by this broker, if it leads."""
-    assert broker.cluster is not None
 
     def told(error: ErrorCode) -> Outcome:
         tell(message.answer(error))
         return Reply(None)
 
-    return broker.cluster.entries.take(broker, memoryview(bytearray(message.records)), told)
+    return take_entries(broker, memoryview(bytearray(message.records)), told)
 
 
 def let_go(broker: Broker, end_offset: int, told: Callable[[bool], None]) -> Outcome:

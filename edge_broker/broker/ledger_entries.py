@@ -16,27 +16,26 @@ as by an old copy of a card, gives numbers again, to other losses, and those are
 remembered, more than one request holds: an earlier one is not repeated, as a journal lets go of what was taken before
 it goes on. What would still come twice, readers count once, by its id.
 
-Lives here: that. Must never come in: what a loss is, who forwards when (cluster/forwarding.py).
+Lives here: that. Must never come in: what is known of entries (known_entries.py), what a loss is, who forwards when
+(cluster/forwarding.py).
 """  # noqa: E501
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.broker.known_entries import Entry, LedgerEntries
 from edge_broker.broker.ledger_access import ledger_refusal
 from edge_broker.broker.outcome import Outcome
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.broker.write import Write, write_all
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
-from edge_broker.protocol.record_batch import Record, build_batch, read_header, records_of
+from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.appending import Appended
-from edge_broker.storage.ledger_journal import ENTRIES_MAX, EntryId, id_of_entry
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.ledger_journal import id_of_entry
 from edge_broker.storage.segment import DamageFound
 
 if TYPE_CHECKING:
@@ -45,76 +44,18 @@ if TYPE_CHECKING:
     from edge_broker.storage.log import PartitionLog
 
 WAIT_MS_MAX = 15_000  # then nobody can tell, and it is forwarded again
-READ_BYTES = 1 << 20
-REMEMBERED = 2 * ENTRIES_MAX  # of each journal
-JOURNALS_MAX = 256  # of boards, and of their former cards; whose entries came longest ago is forgotten
-NO_EPOCH = -1
-
 Told = Callable[[ErrorCode], Outcome]
-Entry = tuple[EntryId, Record]
 
 
-class KnownEntries:
-    """Which entries a log has, as far as any may come again."""
-
-    def __init__(self) -> None:
-        self._journals: dict[str, deque[tuple[int, bytes]]] = {}
-
-    def add(self, entry: EntryId) -> None:
-        """The log has it."""
-        journal = self._journals.pop(entry.directory, None)
-        if journal is None:
-            journal = deque(maxlen=REMEMBERED)
-        self._journals[entry.directory] = journal  # whose came last is last
-        journal.append((entry.sequence, entry.key))
-        if len(self._journals) > JOURNALS_MAX:
-            del self._journals[next(iter(self._journals))]
-
-    def copy(self) -> KnownEntries:
-        """The same, to go on with."""
-        made = KnownEntries()
-        made._journals = {directory: journal.copy() for directory, journal in self._journals.items()}
-        return made
-
-    def __contains__(self, entry: EntryId) -> bool:
-        return (entry.sequence, entry.key) in self._journals.get(entry.directory, ())
-
-    def new(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Those that the log has not, each once."""
-        found: dict[EntryId, Record] = {}
-        for entry, record in entries:
-            if entry not in self:
-                found.setdefault(entry, record)
-        return list(found.items())
-
-
-class LedgerEntries:
-    """What this broker knows of the entries, as long as it leads `__edge_ledger`; all calls from the loop."""
-
-    def __init__(self) -> None:
-        self.epoch = NO_EPOCH  # of which `known` is
-        self.known = KnownEntries()
-        self.under_way: set[str] = set()  # directories
-        self._reading: tuple[int, _Reading] | None = None
-
-    def reading(self, epoch: int, log: PartitionLog) -> _Reading:
-        """The log as it is read in an epoch; what was read of it stays read."""
-        if self._reading is None or self._reading[0] != epoch:
-            self._reading = epoch, _Reading(log)
-        return self._reading[1]
-
-    def begin(self, epoch: int, known: KnownEntries) -> None:
-        """The log was read up to its end."""
-        self.epoch, self.known, self._reading = epoch, known.copy(), None
-
-    def take(self, broker: Broker, records: memoryview, told: Told) -> Outcome:
-        """Take a batch of entries from a broker; `told` gets the answer. `records` are the caller's to keep."""
-        assert broker.cluster is not None
-        epoch = broker.cluster.epoch_led(LEDGER_TOPIC, 0)
-        log = broker.store.log(LEDGER_TOPIC, 0)
-        if epoch is None or log is None:
-            return told(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return _Taking(self, broker, log, epoch, records, told).begin()
+def take_entries(broker: Broker, records: memoryview, told: Told) -> Outcome:
+    """Take a batch of entries from a broker; `told` gets the answer. `records` are the caller's to keep."""
+    cluster = broker.cluster
+    assert cluster is not None
+    epoch = cluster.epoch_led(LEDGER_TOPIC, 0)
+    log = broker.store.log(LEDGER_TOPIC, 0)
+    if epoch is None or log is None:
+        return told(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return _Taking(cluster.entries, broker, log, epoch, records, told).begin()
 
 
 class _Taking:
@@ -230,27 +171,3 @@ class _Waiting(Write):
 
     def advance(self, broker: Broker) -> None:
         """Nothing is to be done."""
-
-
-class _Reading:
-    """Reads a log through, for the entries that it has; `end_offset` is how far."""
-
-    def __init__(self, log: PartitionLog) -> None:
-        self.known = KnownEntries()
-        self._log, self._replica = log, Replica(log)
-        self.end_offset = log.log_start_offset
-
-    @runs_in("reader")
-    def read(self) -> None:
-        """Read on, up to the log's end of now. StorageFault, Refusal, ProtocolViolation, DamageFound."""
-        end = self._log.log_end_offset
-        self.end_offset = max(self.end_offset, self._log.log_start_offset)
-        while self.end_offset < end:
-            chunk = memoryview(self._replica.read(self.end_offset, READ_BYTES, blocking=True) or b"")
-            batches = list(whole_batches(chunk))
-            for batch in batches:
-                for record in records_of(batch):
-                    entry = id_of_entry(record.key, record.value)
-                    if entry is not None:
-                        self.known.add(entry)
-            self.end_offset = read_header(batches[-1]).next_offset if batches else end

@@ -158,9 +158,9 @@ def _to_ledger(
 def _take_entries(broker: Broker, context: RequestContext, request: ProduceRequest, parts: list[_Part]) -> Outcome:
     """Take what another broker forwards of its journal (broker/ledger_entries.py)."""
     from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
+    from edge_broker.broker.ledger_entries import take_entries  # noqa: PLC0415 - as above
 
-    part, cluster = parts[0] if parts else None, broker.cluster
-    assert cluster is not None
+    part = parts[0] if parts else None
     if part is None or len(parts) > 1 or part.topic != LEDGER_TOPIC or part.index or request.acks != -1:
         raise ProtocolViolation("a broker forwards one batch to the ledger, with acks=all")
     if not may_act_for_cluster(broker, context):
@@ -175,7 +175,7 @@ def _take_entries(broker: Broker, context: RequestContext, request: ProduceReque
         answer = PartitionProduceResponse(index=part.index, error_code=error, base_offset=-1)
         return Reply(ProduceResponse(responses=[TopicProduceResponse(name=part.topic, partition_responses=[answer])]))
 
-    return cluster.entries.take(broker, part.records, told)
+    return take_entries(broker, part.records, told)
 
 
 def _refuse(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Reply:

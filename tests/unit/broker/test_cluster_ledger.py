@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.ledger_entries import JOURNALS_MAX, REMEMBERED, KnownEntries
+from edge_broker.broker.known_entries import JOURNALS_MAX, REMEMBERED, KnownEntries
 from edge_broker.cluster.messages import EntriesTaken, ForwardEntries, Message
 from edge_broker.cluster.state import PartitionId
 from edge_broker.config import STANDARD_AUTHORIZER

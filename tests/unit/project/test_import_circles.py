@@ -10,7 +10,7 @@ from tests.support.import_circles import PRODUCT, circles
 
 BROKER = (
     *("broker", "cluster", "deleted_topics", "group_loading", "groups", "leaders"),
-    *("ledger_entries", "log_ins", "security", "settling", "shared_security", "topics", "write"),
+    *("log_ins", "security", "settling", "shared_security", "topics", "write"),
 )
 LEFT = [
     tuple(f"edge_broker.broker.{name}" for name in BROKER),
