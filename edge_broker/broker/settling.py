@@ -30,7 +30,6 @@ from edge_broker.storage.topic_config import topic_settings
 REQUIRED_GROUPS = "edge.required.groups"
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
 KEYS_AT_ONCE = 256
-RETRY_MS = 10_000
 NAMED_MAX = 3
 
 # what the coordinator knows how to say to clients; anything else is the disk's failure
@@ -181,20 +180,6 @@ def forget_topics(broker: Broker, names: Sequence[str], done: Callable[[ErrorCod
         settle(broker, coordinator.forget_topics(names, broker.clock.steady_ms()), settled)
     if not coordinators:
         done(ErrorCode.NONE)
-
-
-def expire_members(broker: Broker) -> Outcome:
-    """Let time pass for the groups."""
-    now_ms = broker.clock.steady_ms()
-    broker.groups.tell(broker.time.ahead())
-    for coordinator in broker.groups.coordinators:
-        settle(broker, coordinator.expire(now_ms))
-    if broker.cluster is not None and now_ms >= broker.groups.again_ms:
-        from edge_broker.broker.group_loading import try_again  # noqa: PLC0415 - for a cluster alone
-
-        broker.groups.again_ms = now_ms + RETRY_MS
-        try_again(broker)
-    return Reply(None)
 
 
 def stop_groups(broker: Broker) -> Outcome:

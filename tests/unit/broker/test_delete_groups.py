@@ -97,7 +97,7 @@ def leave(at: Site) -> None:
 
 
 def at_expiry(at: Site):  # type: ignore[no-untyped-def]
-    from edge_broker.broker.settling import expire_members
+    from edge_broker.broker.group_expiry import expire_members
 
     return expire_members(at.broker)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.import_circles import PRODUCT, circles
 
 BROKER = (
-    *("broker", "cluster", "deleted_topics", "group_loading", "groups", "leaders"),
+    *("broker", "cluster", "deleted_topics", "groups", "leaders"),
     *("log_ins", "security", "settling", "shared_security", "topics", "write"),
 )
 LEFT = [
