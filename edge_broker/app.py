@@ -30,7 +30,7 @@ from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.broker.offset_retention import OffsetRetention
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, WorkerName
-from edge_broker.broker.security import check_somebody_gets_in
+from edge_broker.broker.security import check_rights
 from edge_broker.broker.settling import stop_groups
 from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
@@ -166,7 +166,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     server = Server(config, dispatcher, loop, open_files_max=open_files_max)
     encryption = None
     try:
-        check_somebody_gets_in(broker)
+        check_rights(broker.config, broker.security.state, broker.store.data_dir)
         deny_list = _deny_list(broker)
         encryption = _encryption(options, broker, server, clock)
         bound = await server.listen(options.listeners, encryption)

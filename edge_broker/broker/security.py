@@ -25,7 +25,6 @@ from edge_broker.security.changes import COMMAND, Author
 from edge_broker.security.state import NOT_READ_YET, SecurityState
 
 if TYPE_CHECKING:
-    from edge_broker.broker.broker import Broker
     from edge_broker.broker.cluster import Cluster
     from edge_broker.broker.effects import Effects
     from edge_broker.broker.shared_security import SharedSecurity
@@ -73,7 +72,7 @@ class Security:
 
     @property
     def _without_anybody(self) -> str:
-        """In a cluster alone: a board that stands alone does not start so (`check_somebody_gets_in`)."""
+        """In a cluster alone: a board that stands alone does not start so (`check_rights`)."""
         if self._shared is None or self._authorizer is None:
             return ""
         if self._authorizer.super_users or self.state.acls or self.state.damage:
@@ -164,13 +163,8 @@ class Security:
             self._authorizer.use(Acls(state.acls) if acls is None else acls, closed=bool(state.damage))
 
 
-def check_somebody_gets_in(broker: Broker) -> None:
-    """Refuse to serve behind an authorizer that nobody passes, ConfigurationError; with damage it says nothing."""
-    check_rights(broker.config, broker.security.state, broker.store.data_dir)
-
-
 def check_rights(config: BrokerConfig, state: SecurityState, data_dir: str) -> None:
-    """Refuse an authorizer that nobody passes, ConfigurationError."""
+    """Refuse an authorizer that nobody passes, ConfigurationError; with damage it says nothing."""
     if config.text("zookeeper.connect") or config.boolean("allow.everyone.if.no.acl.found"):
         return  # the cluster may let somebody in; everybody comes in
     if config.text("authorizer.class.name") and not (config.super_users or state.acls or state.damage):
