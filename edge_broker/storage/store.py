@@ -190,8 +190,11 @@ class LogStore:
         store = cls(fs, data_dir.rstrip("/") or "/", settings)
         try:
             store._open(reading, new_uuid, node, in_cluster=in_cluster, broker_id=broker_id)
-        except OSError as error:
-            raise fault_of(error, data_dir, 0) from error
+        except BaseException as error:
+            store._lock = None  # else the directory stays taken for as long as somebody holds the error
+            if isinstance(error, OSError):
+                raise fault_of(error, data_dir, 0) from error
+            raise
         return store
 
     # opening

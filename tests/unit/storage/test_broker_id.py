@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from drupelet.errors import ConfigurationError
 from edge_broker.errors import StorageFault
 from edge_broker.settings import LogSettings
 from edge_broker.storage.broker_id import FILE, read_broker_id, write_broker_id
+from edge_broker.storage.filesystem import Disk
 from edge_broker.storage.registrations import FILE as REGISTRATIONS
 from edge_broker.storage.state_files import read_whole, temporary_name, with_head
 from edge_broker.storage.store import LogStore
@@ -167,3 +169,23 @@ def test_the_bytes_are_as_formats_says() -> None:
     disk.make_directory("/data")
     write_broker_id(disk, "/data", 3)
     assert read_whole(disk, PATH) == b"drupelet broker-id 1 ee2ae5f0\n3\n"
+
+
+@pytest.mark.parametrize("broken", [FILE, "store", "leader-epoch"])
+def test_a_refused_start_lets_the_directory_go_while_its_error_is_held(broken: str, tmp_path: Path) -> None:
+    where = str(tmp_path / "data")
+
+    def begin(broker_id: int) -> LogStore:
+        return LogStore.open(Disk(), where, LogSettings(), READING, uuid.uuid4, broker_id=broker_id)
+
+    begin(1).close()
+    with pytest.raises(ConfigurationError) as other_id:
+        begin(2)
+    kept = (tmp_path / "data" / broken).read_bytes()
+    (tmp_path / "data" / broken).write_bytes(b"damaged")
+    with pytest.raises(StorageFault) as damaged:
+        begin(1)
+    assert broken in str(damaged.value)
+    (tmp_path / "data" / broken).write_bytes(kept)
+    begin(1).close()
+    assert other_id.value.__traceback__ is not None
