@@ -50,8 +50,12 @@ SUITES = (
     _pytest("unit", "unit", "property", "golden", "simulation", "e2e"),
     _pytest("fault-links", "fault", options=(*_FAULT, HALF_OF_FAULT)),
     _pytest("fault-storage", "fault", options=(*_FAULT, f"not ({HALF_OF_FAULT})")),
-    _pytest("differential", "differential"),
     # These seeds; the night takes new ones.
+    Suite(
+        "cluster-schedules",
+        ("-m", "tests.simulation.cluster", "--seed", "5000000", "--schedules", "300", "--processes", "1"),
+    ),
+    _pytest("differential", "differential"),
     Suite("schedules", ("-m", "tests.simulation.mirror", "--seed", "3000000", "--hours", "0.02")),
     Suite("demo", ("-m", "tests.e2e.demo", "--seconds", "45")),
     Suite("journals", ("-m", "tests.simulation.gateway_journal", "--seed", "4000000")),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.ansible_files import ANSIBLE
+from tests.support.ansible_files import ANSIBLE, copy_role
 from tests.support.runtimes import console_script
 
 SYSTEMCTL = """#!/bin/sh
@@ -50,13 +50,14 @@ def test_a_service_that_does_not_start_with_a_changed_file_gets_the_former_one(t
 
 
 def wait(tmp_path: Path, root: Path) -> tuple[int, str]:
+    role = copy_role("drupelet", tmp_path)
     given = {
-        "role_path": str(ANSIBLE / "roles/mosquitto"),
+        "role_path": str(role),  # it is included by roles
         "drupelet_service": "mosquitto",
         "drupelet_root": str(root),
         "drupelet_before_change": {"mosquitto": {"kept": True}},
     }
-    task = {"ansible.builtin.include_tasks": str(ANSIBLE / "roles/drupelet/tasks/active.yml"), "vars": given}
+    task = {"ansible.builtin.include_tasks": str(role / "tasks/active.yml"), "vars": given}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
     done = subprocess.run(
         [str(console_script("ansible-playbook")), str(tmp_path / "play.yml")],

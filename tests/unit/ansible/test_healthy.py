@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.ansible_files import load
+from tests.support.ansible_files import copy_role, load
 from tests.support.http_answers import answering
 from tests.support.runtimes import console_script
 
@@ -47,8 +47,11 @@ def address() -> Iterator[str]:
 
 def wait(tmp_path: Path, address: str, **more: object) -> subprocess.CompletedProcess[str]:
     given = {"drupelet_service": "edge-gateway", "drupelet_health": address, "drupelet_patience_s": 2} | more
-    given["role_path"] = str(ANSIBLE / "roles/gateway")  # it is included by roles
-    task = {"ansible.builtin.include_tasks": str(ANSIBLE / "roles/drupelet/tasks/healthy.yml"), "vars": given}
+    role = tmp_path / "roles/drupelet"
+    if not role.exists():
+        copy_role("drupelet", tmp_path)
+    given["role_path"] = str(role)  # it is included by roles
+    task = {"ansible.builtin.include_tasks": str(role / "tasks/healthy.yml"), "vars": given}
     playbook = tmp_path / "playbook.yml"
     playbook.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
     command = [str(console_script("ansible-playbook")), str(playbook)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.ansible_files import ANSIBLE
+from tests.support.ansible_files import copy_role
 from tests.support.runtimes import console_script
 
 # As systemd with a Kafka that starts with `good` settings, fails with bad ones, and starts for ever with slow ones.
@@ -48,7 +47,7 @@ class Board:
         for name in ("etc/kafka", "etc/systemd/system", "opt/kafka/1", "opt/kafka/2"):
             (folder / name).mkdir(parents=True)
         for role in ("kafka", "drupelet"):
-            shutil.copytree(ANSIBLE / "roles" / role, folder / "roles" / role)
+            copy_role(role, folder)
         tasks = folder / "roles/kafka/tasks"
         for name, kept in (
             ("requirements", ()),
