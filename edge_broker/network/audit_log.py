@@ -17,12 +17,12 @@ Does not contain: changes of rights and users, and log-ins of super users, which
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
+from drupelet.log_window import LogWindow, Timers
 from edge_broker.broker.effects import Audited
-from edge_broker.network.log_lines import LINES_MAX, WINDOW_S, log_line
+from edge_broker.network.log_lines import LINES_MAX, log_line
 
 HOSTS_MAX = 128
 PRINCIPALS_MAX = 512
@@ -47,12 +47,10 @@ class _Source:
 class AuditLog:
     """The lines of this window; owned by the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, loop: Timers) -> None:
+        self._window = LogWindow(loop, self._write_sums)
         self._events: dict[str, dict[str, _Source]] = {}
         self._places: Counter[tuple[str, bool]] = Counter()
-        self._timer: asyncio.TimerHandle | None = None
-        self._begin = 0.0
 
     def line(self, level: str, event: str, **fields: object) -> None:
         """Write a line about a connection whose address and port are its `client`, or count it."""
@@ -63,9 +61,7 @@ class AuditLog:
         self._add("info", audited)
 
     def _add(self, level: str, audited: Audited) -> None:
-        if self._timer is None:
-            self._begin = self._loop.time()
-            self._timer = self._loop.call_later(WINDOW_S, self.end_window)
+        self._window.begin()
         source = self._source(audited)
         if audited.tally is not None:
             source.summed, source.tally = source.left_out, audited.tally
@@ -77,11 +73,9 @@ class AuditLog:
 
     def end_window(self) -> None:
         """Write the sums of this window, and forget it."""
-        if self._timer is None:
-            return
-        self._timer.cancel()
-        self._timer = None
-        seconds = f"{self._loop.time() - self._begin:.1f}"
+        self._window.end()
+
+    def _write_sums(self, seconds: str) -> None:
         for event, sources in self._events.items():
             counts = Counter({name: one.left_out for name, one in sources.items() if one.left_out})
             most = counts.most_common(SUMS_MAX)

@@ -155,7 +155,7 @@ class ClusterShell:
         self._security = link_security(config, self._listener)
         self.peers_ca = peers_ca(config, self._security)
         self._bounds = Bounds(config.integer("replica.fetch.max.bytes"), config.integer("replica.fetch.wait.max.ms"))
-        self._log = LimitedLog(loop.time)
+        self._log = LimitedLog(loop)
         self._carrying = self._looking = False
         self._left = asyncio.Event()
         self._carriers = self._table()
@@ -173,6 +173,7 @@ class ClusterShell:
             self,
             loop.call_soon_threadsafe,
             self._credentials,
+            self._log.line,
         )
         self._ensemble = EnsembleWatch(connect, loop, broker.notes)
         self._kept_session, self._place = 0, place_of(store.data_dir, broker.time.now().boot_id)
@@ -568,6 +569,8 @@ class ClusterShell:
         for link in self._links.values():
             link.close()
         await self._loop.run_in_executor(None, self._end_session)
+        self._log.end_window()
+        self.replicas.end_log_window()
 
     def _end_session(self) -> None:
         self._zookeeper.close()

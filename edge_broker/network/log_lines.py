@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 
 from drupelet import log_lines
+from drupelet.log_window import LENGTH_S, LogWindow, Timers
 
 LINES_MAX = 20
-WINDOW_S = 10.0
+WINDOW_S = LENGTH_S
 
 
 def log_line(level: str, event: str, **fields: object) -> None:
@@ -22,20 +22,29 @@ def log_line(level: str, event: str, **fields: object) -> None:
 
 
 class LimitedLog:
-    """Lines that clients can bring about: LINES_MAX of an event in WINDOW_S, the rest is counted in the next one."""
+    """Lines that clients can bring about: LINES_MAX of an event in a window of WINDOW_S.
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._windows: dict[str, tuple[float, int]] = {}
+    The rest is counted, and summed in one line of its event's level at the window's end (`lines_summed`).
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self._window = LogWindow(timers, self._write_sums)
+        self._counts: dict[str, tuple[int, str]] = {}  # lines of an event in this window, and their level
 
     def line(self, level: str, event: str, **fields: object) -> None:
         """Write a line, or count it."""
-        now = self._now()
-        begin, count = self._windows.get(event, (now, 0))
-        if now - begin >= WINDOW_S:
-            if count > LINES_MAX:
-                fields["left_out"] = count - LINES_MAX
-            begin, count = now, 0
-        self._windows[event] = begin, count + 1
+        self._window.begin()
+        count = self._counts.get(event, (0, level))[0]
+        self._counts[event] = count + 1, level
         if count < LINES_MAX:
             log_line(level, event, **fields)
+
+    def end_window(self) -> None:
+        """Write the sums of this window, and forget it."""
+        self._window.end()
+
+    def _write_sums(self, seconds: str) -> None:
+        counts, self._counts = self._counts, {}
+        for event, (count, level) in counts.items():
+            if count > LINES_MAX:
+                log_line(level, "lines_summed", of=event, left_out=count - LINES_MAX, seconds=seconds)

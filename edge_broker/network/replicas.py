@@ -101,7 +101,11 @@ class Replicas:
         self._full = False
         self._epochs: list[tuple[PartitionId, Replica, Callable[[], None]]] = []  # whose files are to be written next
         self._keeping = False
-        self._log = LimitedLog(loop.time)
+        self._log = LimitedLog(loop)
+
+    def end_log_window(self) -> None:
+        """Write the sums of lines that were left out; for a stop."""
+        self._log.end_window()
 
     def stays(self, topic: str, topic_id: str) -> None:
         """A topic that lies here, and that the cluster does not know."""

@@ -54,12 +54,10 @@ from edge_broker.cluster.zookeeper import (
     Suspended,
     Watched,
 )
-from edge_broker.network.log_lines import LimitedLog, log_line
+from edge_broker.network.log_lines import log_line
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
-
-_log = LimitedLog(time.monotonic)
 
 Deliver = Callable[[Callable[[], None]], object]
 REPLACE_S = 1.0  # between two clients
@@ -91,9 +89,13 @@ class KazooSession:
         listener: Listener,
         deliver: Deliver,
         credentials: Sequence[Credentials] = (),
+        log: Callable[..., None] = log_line,
     ) -> None:
-        """Begin a session as all these users; znodes that it creates belong to the first one, or to everybody."""
-        self._listener, self._deliver = listener, deliver
+        """Begin a session as all these users; znodes that it creates belong to the first one, or to everybody.
+
+        `log` writes what ZooKeeper refuses, which a client may have asked again and again.
+        """
+        self._listener, self._deliver, self._log = listener, deliver, log
         self._waiting: deque[_Asked] = deque()
         self._connected = self._closed = False
         self._session_id = 0
@@ -193,9 +195,22 @@ class KazooSession:
     def _answered(self, asked: _Asked, request: Request, done: Any) -> None:
         """Hand on what is answered up to the first request that is not."""
         error = done.exception
-        asked.answer = _answer(request, done.get_nowait()) if error is None else _failure(error)
+        asked.answer = self._answer(request, done.get_nowait()) if error is None else self._failure(error)
         while not self._closed and self._waiting and (answer := self._waiting[0].answer) is not None:
             self._listener.answered(self._waiting.popleft().token, answer)
+
+    def _answer(self, request: Request, result: Any) -> Answer:
+        """Translate a result; of a Multi, the operation that failed is the one error that is not about another one."""
+        for index, each in enumerate(result if isinstance(request, Multi) else ()):
+            if isinstance(each, Exception) and type(each).__name__ not in ("RolledBackError", "RuntimeInconsistency"):
+                return MultiFailed(index, self._failure(each))
+        return _answer(request, result)
+
+    def _failure(self, error: BaseException) -> Failure:
+        known = _FAILURES.get(type(error).__name__, Failure.REFUSED)
+        if known in (Failure.REFUSED, Failure.NO_AUTH):
+            self._log("error", "zookeeper-refused", error=repr(error))
+        return known
 
     def _state_changed(self, client: KazooClient, state: str) -> None:
         """In kazoo's thread: order among answers does not matter, as what is unanswered is answered here."""
@@ -293,7 +308,7 @@ def _answer(request: Request, result: Any) -> Answer:
         return Failure.NO_NODE if result is None else _stat(result)
     if isinstance(request, Children):
         return Names(tuple(sorted(result)))
-    return _multi_answer(result) if isinstance(request, Multi) else Done()
+    return Done()
 
 
 def _stat(stat: Any) -> Stat:
@@ -308,21 +323,6 @@ def _kazoo_acl(request: SetAcl) -> list[Any]:
     from kazoo.security import ACL, Id  # noqa: PLC0415 - as the client
 
     return [ACL(int(entry.permissions), Id(entry.scheme, entry.identity)) for entry in request.entries]
-
-
-def _multi_answer(results: list[Any]) -> Answer:
-    """The operation that could not be done is the one error that is not about another one."""
-    for index, result in enumerate(results):
-        if isinstance(result, Exception) and type(result).__name__ not in ("RolledBackError", "RuntimeInconsistency"):
-            return MultiFailed(index, _failure(result))
-    return Done()
-
-
-def _failure(error: BaseException) -> Failure:
-    known = _FAILURES.get(type(error).__name__, Failure.REFUSED)
-    if known in (Failure.REFUSED, Failure.NO_AUTH):
-        _log.line("error", "zookeeper-refused", error=repr(error))  # a client may have it asked again and again
-    return known
 
 
 _FAILURES = {

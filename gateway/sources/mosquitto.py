@@ -32,6 +32,7 @@ from typing import Any
 
 from drupelet.errors import reason
 from drupelet.log_tree import Log
+from drupelet.log_window import LogWindow, Timers
 from drupelet.printable import shell_word
 from gateway import state
 from gateway.metrics import Metrics
@@ -125,6 +126,7 @@ class MosquittoWatch:
         signals: SysSignals | None = None,
         left_behind: tuple[str, int] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        timers: Callable[[], Timers] = asyncio.get_running_loop,
     ) -> None:
         self._publisher = publisher
         self._path = state_path
@@ -144,6 +146,9 @@ class MosquittoWatch:
         self._missed_s = 0.0
         self._oversize = metrics.mqtt_oversize
         self._oversize_clients = OversizeClients()
+        self._oversize_unlogged = 0
+        self._oversize_window: LogWindow | None = None  # begins with the first packet that has no line
+        self._timers = timers
         if left_behind is not None:
             self._leave(*left_behind)
 
@@ -198,11 +203,22 @@ class MosquittoWatch:
             return
         self._oversize.inc()
         if not self._oversize_clients.seen(found.client_id, time.monotonic()):
+            self._sum_later()
             return
         remedy = "send less at once, or raise mosquitto.packet_bytes_max and write mosquitto.conf again"
         said = line[:LINE_BYTES_MAX].decode("utf-8", "backslashreplace") if found.client_id is None else None
         reason = found.reason or None
         _log.warning("packet_too_large", client_id=found.client_id, line=said, reason=reason, remedy=remedy)
+
+    def _sum_later(self) -> None:
+        if self._oversize_window is None:
+            self._oversize_window = LogWindow(self._timers(), self._log_unlogged)
+        self._oversize_window.begin()
+        self._oversize_unlogged += 1
+
+    def _log_unlogged(self, seconds: str) -> None:
+        count, self._oversize_unlogged = self._oversize_unlogged, 0
+        _log.warning("packets_too_large_summed", left_out=count, seconds=seconds)
 
     def _leave(self, client_id: str, change: int) -> None:
         """Note that the session of another name stays behind; `change` tells one such change from the next."""
@@ -274,6 +290,8 @@ class MosquittoWatch:
                 await self._changed.wait()
                 self._changed.clear()
         finally:
+            if self._oversize_window is not None:
+                self._oversize_window.end()
             await self._save(self._now_ms() if self._uptime_s is not None else self._heard_ms)
 
     async def _report(self, loss: Loss) -> None:

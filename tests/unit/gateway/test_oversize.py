@@ -6,11 +6,13 @@ are made up fill neither the log nor /health.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
 
+from drupelet.log_window import LENGTH_S
 from gateway.metrics import Metrics
 from gateway.sources.mosquitto import MosquittoWatch
 from gateway.sources.oversize import (
@@ -24,6 +26,7 @@ from gateway.sources.oversize import (
     oversize_packet,
 )
 from gateway.sources.sys_signals import LOG_TOPIC
+from tests.support.tasks import running_task
 from tests.unit.gateway.test_sources import FakePublisher
 
 END = " disconnected due to oversize packet."
@@ -135,6 +138,63 @@ def test_a_forged_line_is_counted_once_and_names_nobody(tmp_path: Path, caplog: 
     assert (fields["client_id"], fields["reason"]) == (None, AMBIGUOUS)
     assert fields["line"] == f"1: Client {forger}{END}"
     assert "edge_gateway_mqtt_oversize_total 1.0" in generate_latest(metrics.registry).decode()
+
+
+class PlayedTimers:
+    """As an event loop whose time passes only when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.due: list[tuple[float, Callable[[], object]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> PlayedTimers:
+        self.due.append((self.now_s + delay, callback))
+        return self
+
+    def cancel(self) -> None:
+        self.due.clear()
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+        for at_s, callback in list(self.due):
+            if at_s <= self.now_s:
+                callback()
+
+
+def sums(caplog: pytest.LogCaptureFixture) -> list[tuple[object, object]]:
+    told = [vars(record)["drupelet_fields"] for record in caplog.records if record.message.endswith("_summed")]
+    return [(fields["left_out"], fields["seconds"]) for fields in told]
+
+
+def test_packets_without_a_line_are_summed_though_no_other_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A device that sends one too large packet after another, and then is switched off."""
+    timers = PlayedTimers()
+    watch = MosquittoWatch(FakePublisher().as_publisher(), tmp_path / "m.json", "me", Metrics(), timers=lambda: timers)
+    for _ in range(30):
+        watch.received(LOG_TOPIC, f"1: Client pump-7{END}".encode())
+    assert [record.message for record in caplog.records] == ["packet_too_large"]
+    timers.advance(LENGTH_S - 0.1)
+    assert not sums(caplog)
+    timers.advance(0.1)
+    assert sums(caplog) == [(29, "10.0")]
+    timers.advance(10 * LENGTH_S)
+    assert sums(caplog) == [(29, "10.0")]
+
+
+async def test_a_stop_writes_the_sum_of_packets_without_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = MosquittoWatch(FakePublisher().as_publisher(), tmp_path / "m.json", "me", Metrics())
+    async with running_task(watch.run()):
+        await watch.noted.wait()
+        for number in range(CLIENTS_MAX + 3):
+            watch.received(LOG_TOPIC, f"1: Client pump-{number}{END}".encode())
+    assert [left_out for left_out, _ in sums(caplog)] == [3]
 
 
 def test_a_quote_in_an_id_ends_no_name(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from edge_broker.config import read_config
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.network import cluster
 from edge_broker.network.cluster import NEVER_MS, ClusterShell, asked_session_ms, leave_ms_max, member_settings
-from edge_broker.network.log_lines import LimitedLog
+from edge_broker.network.log_lines import LINES_MAX, LimitedLog
 from edge_broker.storage.cluster_copy import ClusterCopy
 from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.testing.loop import Loop
 from tests.support.storage import failing
 
 P0, P1 = PartitionId("t", 0), PartitionId("t", 1)
@@ -54,14 +55,16 @@ def a_shell() -> Any:
     shell._zookeeper = SimpleNamespace(replace_dead_client=nothing, client_died=False)
     shell.cluster = SimpleNamespace(fetches=FollowerFetches(), changed=nothing, tick=nothing)
     shell.replicas = SimpleNamespace(
-        fail=lambda partition, error: shell.offline.append((partition, str(error))), look_at_room=nothing
+        fail=lambda partition, error: shell.offline.append((partition, str(error))),
+        look_at_room=nothing,
+        end_log_window=nothing,
     )
     shell._dispatcher = SimpleNamespace(failures=0, apply=nothing)
     shell._broker = SimpleNamespace(clock=SimpleNamespace(boot_ms=lambda: 7.0))
     shell._carriers = dict.fromkeys((Advance, Stray, Send), carry_out)
     shell._carrying = shell._looking = False
     shell._log_unserved = nothing
-    shell._log = LimitedLog(lambda: 0.0)
+    shell._log = LimitedLog(Loop())
     return shell
 
 
@@ -153,7 +156,9 @@ def test_a_follower_that_cannot_be_answered_costs_nobody_else() -> None:
     assert bad._waiting == []
 
 
-def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends() -> None:
+def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shell, told = a_shell(), []
     shell.member.happened = lambda event, _now_ms: told.append(type(event).__name__)
     shell._ticking = SimpleNamespace(cancel=lambda: told.append("ticks end"))
@@ -162,11 +167,15 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends()
     fs = SimpleNamespace(remove=lambda path: told.append(f"{path} goes"))
     shell._broker.store = SimpleNamespace(fs=fs, data_dir="/data")
 
+    for number in range(LINES_MAX + 5):
+        shell._log.line("warning", "entries-not-taken", number=number)
+
     async def close() -> None:
         shell._loop = asyncio.get_running_loop()
         await shell.close()
 
     asyncio.run(close())
+    assert "lines_summed of=entries-not-taken left_out=5 " in capsys.readouterr().err, "no count waits for a line"
     assert told == ["Expired", "ticks end", "session ends", "/data/zookeeper-session goes"]
 
 

@@ -33,6 +33,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from edge_broker.storage.topics import id_text
+from edge_broker.testing.loop import Loop
 from kafka_wire.errors import ConnectionLost, NobodyListens, VersionUnknown
 
 P = PartitionId("t", 0)
@@ -185,7 +186,7 @@ class Here(Told):
 
 async def a_connected_link() -> tuple[ReplicaLink, Here, Wire]:
     here, wire = Here(), Wire()
-    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
+    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(Loop()), 1)
     link._task.cancel()
     link._connection = wire  # type: ignore[assignment]
     return link, here, wire
@@ -294,7 +295,7 @@ async def test_a_link_goes_on_behind_what_it_cannot_use(monkeypatch: pytest.Monk
         return wires[-1]
 
     monkeypatch.setattr(broker_link.Connection, "open", opened)
-    link = ReplicaLink(Here().as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
+    link = ReplicaLink(Here().as_owner(), Security(), Bounds(1000, 500), LimitedLog(Loop()), 1)
     async with asyncio.timeout(10):
         await enough.wait()
     link.close()
@@ -308,7 +309,7 @@ async def test_a_port_that_is_closed_is_told_and_is_tried_at_once_behind_a_conne
     monkeypatch.setattr(broker_link, "OF_USE_S", -1.0)
     monkeypatch.setattr(broker_link.Connection, "open", opened := Openings([None, NobodyListens("closed")]))
     monkeypatch.setattr(broker_link.Backoff, "next_s", lambda _: 3600.0)  # it is not waited for before the second
-    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
+    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(Loop()), 1)
     await turns(10)
     link.close()
     assert (opened.count, here.heard) == (2, ["connected", "refused"])
@@ -318,7 +319,7 @@ async def test_a_connection_that_was_of_no_use_is_not_tried_again_at_once(monkey
     here = Here()
     monkeypatch.setattr(broker_link.Connection, "open", opened := Openings([None, None]))
     monkeypatch.setattr(broker_link.Backoff, "next_s", lambda _: 3600.0)
-    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(lambda: 0.0), 1)
+    link = ReplicaLink(here.as_owner(), Security(), Bounds(1000, 500), LimitedLog(Loop()), 1)
     await turns(10)
     link.close()
     assert (opened.count, here.heard) == (1, ["connected"])
@@ -330,7 +331,7 @@ async def test_of_the_two_links_one_says_what_becomes_of_connections_and_both_sa
     monkeypatch.setattr(broker_link.Connection, "open", Openings([NobodyListens("closed"), ValueError("a bug")]))
     monkeypatch.setattr(broker_link.Backoff, "next_s", lambda _: 0.0)
     here = Here()
-    link = AskingLink(here.as_owner(), Security(), LimitedLog(lambda: 0.0), 1)
+    link = AskingLink(here.as_owner(), Security(), LimitedLog(Loop()), 1)
     await turns(10)
     link.close()
     said = capsys.readouterr().err
@@ -380,7 +381,7 @@ async def test_how_much_another_has_is_told_or_that_its_log_is_offline(
     answer: EpochEndOffset, told: list[TellEnd]
 ) -> None:
     here, wire = Here(), Wire()
-    link = AskingLink(here.as_owner(), Security(), LimitedLog(lambda: 0.0), 1)
+    link = AskingLink(here.as_owner(), Security(), LimitedLog(Loop()), 1)
     link._task.cancel()
     link._connection = wire  # type: ignore[assignment]
     link.send(AskEnd(P, 7, 2))
@@ -392,7 +393,7 @@ async def test_how_much_another_has_is_told_or_that_its_log_is_offline(
 
 async def test_the_end_of_an_epoch_is_asked_for_and_told_as_that() -> None:
     here, wire = Here(), Wire()
-    link = AskingLink(here.as_owner(), Security(), LimitedLog(lambda: 0.0), 1)
+    link = AskingLink(here.as_owner(), Security(), LimitedLog(Loop()), 1)
     link._task.cancel()
     link._connection = wire  # type: ignore[assignment]
     link.send(AskEnd(P, 7, 2, 4))
