@@ -134,6 +134,27 @@ def journal_full(journal: PartitionLog) -> str | None:
     return f"the ledger's journal is full, so nothing more may be lost: {waiting(journal)} losses wait for a leader"
 
 
+def objected(cluster: Cluster) -> str | None:
+    """Return a sentence about replicas here that no broker serves, as a board objects to their state; None: none."""
+    found = sorted(each.partition for each in cluster.member.partitions.values() if _objectors(each))
+    if not found:
+        return None
+    boards = sorted({broker for each in cluster.member.partitions.values() for broker in _objectors(each)})
+    who = f"broker {boards[0]}" if len(boards) == 1 else f"brokers {', '.join(map(str, boards))}"
+    many = (
+        f"{len(found)} partitions with a replica here are" if len(found) > 1 else "1 partition with a replica here is"
+    )
+    return (
+        f"{many} not served, first {found[0].topic}-{found[0].partition}: {who} acted by newer states than ZooKeeper "
+        "has, as after an older copy of its data was put back; nothing is truncated; restore the newest data, rebuild "
+        "the znodes, or write a board off (CLUSTER.md)"
+    )
+
+
+def _objectors(partition: Partition) -> tuple[int, ...]:
+    return () if partition.state is None else tuple(each.broker for each in partition.state.objections)
+
+
 def health(cluster: Cluster) -> str | None:
     """One sentence about partitions that are led here and lack replicas; None: none does."""
     few = _under_replicated(_in_sync(cluster))

@@ -89,6 +89,7 @@ def _take(
         wanted.synced_end,
         wanted.keeps_out,
         wanted.is_full,
+        wanted.state_id,
         was_full=wanted.was_full,
     )
     session.take(Order(fetch, topic.topic_id, min(wanted.partition_max_bytes, ANSWER_BYTES_MAX)))

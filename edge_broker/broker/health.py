@@ -4,7 +4,7 @@
 |---|---|---|
 | `disk` | the disk is full, or nearly full in a cluster | 503 |
 | `broker` | anything else that this broker itself does not do | 503 |
-| `unserved` | records on this disk that the cluster does not serve (unserved.py) | 503 |
+| `unserved` | records on this disk that the cluster does not serve (unserved.py), or no board may (acting.py) | 503 |
 | `stray` | a topic of the cluster that has no replica here, as another of its name is on this disk | `ok, but` |
 | `zookeeper` | a silent server of the ensemble; znodes that are not the brokers' alone | `ok, but` |
 
@@ -85,9 +85,11 @@ def _own_problems(broker: Broker) -> Iterator[Problem]:
     if broker.cluster is not None:
         if (why := broker.cluster.not_serving) is not None:
             yield Problem(BROKER, why)
-        from edge_broker.broker.cluster_figures import journal_full  # noqa: PLC0415 - for members alone
+        from edge_broker.broker.cluster_figures import journal_full, objected  # noqa: PLC0415 - for members alone
         from edge_broker.broker.unserved import unserved, unserved_problem  # noqa: PLC0415 - for members alone
 
+        if (waits := objected(broker.cluster)) is not None:
+            yield Problem(UNSERVED, waits)
         if (full := journal_full(broker.store.ledger_log)) is not None:
             yield Problem(BROKER, full)
         if (lost := unserved_problem(unserved(broker.cluster, broker.store))) is not None:

@@ -37,6 +37,7 @@ from edge_broker.cluster.layout import (
     topic_id_path,
     topic_path,
 )
+from edge_broker.cluster.lines import UNMARKED_LINE, Line
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.placement import Replicas, place
 from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Registration, Topic
@@ -76,8 +77,9 @@ class Office(Enum):
 class Controller:
     """This broker's claim on the office, and its work while it holds it."""
 
-    def __init__(self, broker: int, ask: AskThen) -> None:
-        self._broker, self._ask = broker, ask
+    def __init__(self, broker: int, ask: AskThen, first_line: Callable[[], Line] = lambda: UNMARKED_LINE) -> None:
+        """`first_line` returns the line of a new partition's state."""
+        self._broker, self._ask, self._first_line = broker, ask, first_line
         self._turn = 0
         self._session_id = 0
         self.office = Office.NOT_ASKED
@@ -160,7 +162,7 @@ class Controller:
             Create(topic_id_path(name, topic.topic_id), encode({})),
         ]
         for number, replicas in enumerate(topic.replicas):
-            operations.append(_new_state(PartitionId(name, number), replicas, registrations))
+            operations.append(self._new_state(PartitionId(name, number), replicas, registrations))
         self._ask(Multi(tuple(operations)), lambda answer: told(_error(answer)))
 
     def change_topic(
@@ -178,7 +180,7 @@ class Controller:
             SetData(topic_path(name), encode_topic(topic), version),
         ]
         for number in range(have, len(topic.replicas)):
-            operations.append(_new_state(PartitionId(name, number), topic.replicas[number], registrations))
+            operations.append(self._new_state(PartitionId(name, number), topic.replicas[number], registrations))
         self._ask(Multi(tuple(operations)), lambda answer: told(_error(answer)))
 
     def delete_topic(self, name: str, topic: Topic, told: Told) -> None:
@@ -188,12 +190,13 @@ class Controller:
         gone = Create(deleted_path(topic.topic_id), encode({"topic": name}))
         self._ask(Multi((mine, *states, Delete(topic_path(name)), gone)), lambda answer: told(_error(answer)))
 
-
-def _new_state(partition: PartitionId, replicas: Replicas, registrations: Mapping[int, Registration]) -> Create:
-    """Every replica that is there is in sync, as there is nothing yet."""
-    there = tuple(registrations[broker].replica for broker in replicas if broker in registrations)
-    leader = there[0].broker if there else NO_LEADER
-    return Create(state_path(partition), encode_state(PartitionState(leader, 0, there)))
+    def _new_state(
+        self, partition: PartitionId, replicas: Replicas, registrations: Mapping[int, Registration]
+    ) -> Create:
+        """Every replica that is there is in sync, as there is nothing yet."""
+        there = tuple(registrations[broker].replica for broker in replicas if broker in registrations)
+        leader = there[0].broker if there else NO_LEADER
+        return Create(state_path(partition), encode_state(PartitionState(leader, 0, there, line=self._first_line())))
 
 
 def placed(

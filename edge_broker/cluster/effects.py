@@ -6,6 +6,8 @@
 | Send | nothing; an answer is a message |
 | Record | `recorded(epoch)`: the data directory has it, synced |
 | KeepCopy | `copy_kept(done)`: the data directory has it, synced, or the disk refused it |
+| KeepStates | `states_kept(done)`: the file is replaced, synced, or could not be |
+| Objects | nothing: it is logged |
 | Contradicts | nothing: this broker does not serve, and the process ends with that sentence |
 | OpenLog, RemoveLog | `opened(partition, log)`; nothing |
 | Configure, Stray | nothing |
@@ -29,10 +31,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+from edge_broker.cluster.lines import Relation
 from edge_broker.cluster.messages import Message
 from edge_broker.cluster.state import PartitionId
 from edge_broker.cluster.zookeeper import Request
 from edge_broker.storage.cluster_copy import ClusterCopy
+from edge_broker.storage.kept_states import KeptStates
 
 
 class Ask(NamedTuple):
@@ -60,6 +64,20 @@ class KeepCopy(NamedTuple):
     """Write down what only ZooKeeper knows of the topics."""
 
     copy: ClusterCopy
+
+
+class KeepStates(NamedTuple):
+    """Replace the file of kept states, synced: by which state each partition acts."""
+
+    states: KeptStates
+    epoch: int  # of the registration
+
+
+class Objects(NamedTuple):
+    """This broker's disk acted by a state of another line, and the partition's state says so: it waits for a person."""
+
+    partition: PartitionId
+    relation: Relation
 
 
 class Contradicts(NamedTuple):
@@ -233,6 +251,8 @@ Effect: TypeAlias = (
     | Send
     | Record
     | KeepCopy
+    | KeepStates
+    | Objects
     | Contradicts
     | OpenLog
     | RemoveLog

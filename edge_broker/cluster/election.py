@@ -73,17 +73,20 @@ def candidates(state: PartitionState, replicas: Sequence[int], registrations: Re
     return tuple(entry.broker for entry in may)
 
 
-def claimed(state: PartitionState, me: InSyncReplica, registrations: Registrations, needed: int) -> PartitionState:
-    """The state in which this broker leads."""
+def claimed(
+    state: PartitionState, me: InSyncReplica, registrations: Registrations, needed: int, epoch: int | None = None
+) -> PartitionState:
+    """Return the state in which this broker leads, in `epoch`, or else in the next one."""
     others = [each for each in state.in_sync if each.broker != me.broker]
     gone = tuple(each for each in others if not may_serve(state, each, registrations))
-    claim = state._replace(leader=me.broker, leader_epoch=state.leader_epoch + 1)
+    claim = state._replace(leader=me.broker, leader_epoch=state.leader_epoch + 1 if epoch is None else epoch)
     return claim.naming(changed(state.in_sync, (me,), gone, (), needed))
 
 
-def claimed_unclean(state: PartitionState, me: InSyncReplica) -> PartitionState:
+def claimed_unclean(state: PartitionState, me: InSyncReplica, epoch: int | None = None) -> PartitionState:
     """The state in which this broker leads though others have, or had, what it lacks."""
-    return PartitionState(me.broker, state.leader_epoch + 1, (me,))
+    following = state.leader_epoch + 1 if epoch is None else epoch
+    return state._replace(leader=me.broker, leader_epoch=following, in_sync=(me,), offline=())
 
 
 def without(state: PartitionState, broker: int) -> PartitionState:

@@ -50,6 +50,7 @@ class Following:
         self.refused = False  # the last one: the next is due soon
         self.reported_end = -1  # what the last fetch acknowledged
         self.keeps_out = False  # as the last fetch said
+        self.reported_state = ""  # the kept state that the last fetch reported
         self.log_start = 0  # where the leader's log starts
         self.removal_due_ms = 0.0  # when it may be asked for (again)
 
@@ -60,18 +61,21 @@ class Following:
         log: ReplicaLog,
         now_ms: float,
         timeout_ms: float,
+        state_id: str = "",
         *,
         was_full: bool = False,
     ) -> ReplicaFetch:
         """The fetch that is due; the next one comes sooner if this one is answered."""
         self.due_ms, self.refused = now_ms + timeout_ms, False
-        self.reported_end, self.keeps_out = acknowledged_end(log), keeps_out(log)
+        self.reported_end, self.keeps_out, self.reported_state = acknowledged_end(log), keeps_out(log), state_id
         where = (log.log_end_offset, last_epoch(log), self.reported_end)
-        return ReplicaFetch(partition, me, self.leader_epoch, *where, self.keeps_out, log.full, was_full=was_full)
+        full = self.keeps_out, log.full
+        return ReplicaFetch(partition, me, self.leader_epoch, *where, *full, state_id, was_full)
 
-    def is_due(self, log: ReplicaLog, now_ms: float) -> bool:
+    def is_due(self, log: ReplicaLog, now_ms: float, state_id: str = "") -> bool:
         """Whether there is something to say, or to ask for."""
         news = acknowledged_end(log) > self.reported_end or keeps_out(log) != self.keeps_out
+        news = news or state_id != self.reported_state
         return news or now_ms >= self.due_ms
 
     def removal(self, log: ReplicaLog, high_watermark: int, now_ms: float) -> int | None:

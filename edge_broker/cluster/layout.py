@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.lines import UNMARKED_LINE, Departure, Line
+from edge_broker.cluster.state import (
+    InSyncReplica,
+    Objection,
+    OfflineLog,
+    PartitionId,
+    PartitionState,
+    Registration,
+    Topic,
+)
 from edge_broker.cluster.zookeeper import Node
 
 VERSION = 1
@@ -206,9 +215,31 @@ def decode_topic(name: str, node: Node) -> Topic:
 def encode_state(state: PartitionState) -> bytes:
     """Its version is the znode's own."""
     in_sync = [{"broker": each.broker, "directory": each.directory, "epoch": each.epoch} for each in state.in_sync]
-    fields = {"leader": state.leader, "leader_epoch": state.leader_epoch, "in_sync": in_sync}
+    fields: dict[str, Any] = {"leader": state.leader, "leader_epoch": state.leader_epoch, "in_sync": in_sync}
     offline = [{"broker": each.broker, "epoch": each.epoch} for each in state.offline]
-    return encode({**fields, "offline": offline} if offline else fields)
+    if offline:
+        fields["offline"] = offline
+    if state.line.is_marked:
+        fields["line"] = _encode_line(state.line)
+    if state.objections:
+        fields["objections"] = [{"broker": each.broker, "state": each.state_id} for each in state.objections]
+    return encode(fields)
+
+
+def _encode_line(line: Line) -> dict[str, Any]:
+    departures = [{"broker": each.broker, "states": each.state_ids, "height": each.height} for each in line.departures]
+    fields = {"state": line.state_id, "height": line.height, "recent": line.recent}
+    more = {"departures": departures, "accepted": line.accepted}
+    return {**fields, **{name: found for name, found in more.items() if found}}
+
+
+def _decode_line(fields: dict[str, Any]) -> Line:
+    departures = tuple(
+        Departure(int(each["broker"]), tuple(map(str, each["states"])), int(each["height"]))
+        for each in fields.get("departures", ())
+    )
+    recent, accepted = tuple(map(str, fields["recent"])), tuple(map(str, fields.get("accepted", ())))
+    return Line(str(fields["state"]), int(fields["height"]), recent, departures, accepted)
 
 
 class MayBeLost(NamedTuple):
@@ -248,4 +279,6 @@ def decode_state(partition: PartitionId, node: Node) -> PartitionState:
             InSyncReplica(int(each["broker"]), str(each["directory"]), int(each["epoch"])) for each in fields["in_sync"]
         )
         offline = tuple(OfflineLog(int(each["broker"]), int(each["epoch"])) for each in fields.get("offline", ()))
-        return PartitionState(int(fields["leader"]), int(fields["leader_epoch"]), in_sync, offline)
+        line = _decode_line(fields["line"]) if "line" in fields else UNMARKED_LINE
+        objections = tuple(Objection(int(each["broker"]), str(each["state"])) for each in fields.get("objections", ()))
+        return PartitionState(int(fields["leader"]), int(fields["leader_epoch"]), in_sync, offline, line, objections)

@@ -23,6 +23,9 @@ Lives here: that. Must never come in: the state znode, records. Source: KIP-101,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from edge_broker.cluster.election import Registrations, is_offline
 from edge_broker.cluster.in_sync import InSync, may_join
 from edge_broker.cluster.log import ReplicaLog
@@ -47,6 +50,7 @@ class Follower:
         "kept_out_ms",
         "leader_end",
         "replica",
+        "state_id",
         "was_full",
     )
 
@@ -55,6 +59,7 @@ class Follower:
         self.end = 0  # synced, and matching this log
         self.keeps_out = self.is_full = self.was_full = False  # as its last fetch said
         self.kept_out_ms = float("-inf")  # its last fetch that kept out
+        self.state_id = ""  # of the state that its disk has kept; "": an older release
         self.caught_up_ms = self.fetched_ms = now_ms
         self.leader_end: int | None = None  # the log's end at its last fetch
         self.has_left = False  # the in-sync set, since its last fetch: what it had then says nothing of now
@@ -67,6 +72,13 @@ class Follower:
         elif self.leader_end is not None and self.end >= self.leader_end:
             self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
         self.fetched_ms, self.leader_end = now_ms, leader_end
+
+
+Counts: TypeAlias = Callable[[Follower], bool]
+
+
+def _any_counts(_: Follower) -> bool:
+    return True
 
 
 def epoch_error(asked: int, epoch: int) -> ErrorCode:
@@ -121,6 +133,7 @@ class Leading:
             if follower is not None:
                 follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)
                 follower.keeps_out, follower.is_full, follower.was_full = fetch.keeps_out, fetch.is_full, fetch.was_full
+                follower.state_id = fetch.state_id
                 if fetch.keeps_out:
                     follower.kept_out_ms = now_ms
         return diverging
@@ -142,6 +155,10 @@ class Leading:
         """What each replica has acknowledged, this one included."""
         return {self.me: own, **{each.replica: each.end for each in self.followers.values()}}
 
+    def counted_ends(self, own: int, counts: Counts) -> dict[InSyncReplica, int]:
+        """Return the ends of `ends` that count: those of this replica, and of followers whose kept state counts."""
+        return {self.me: own, **{each.replica: each.end for each in self.followers.values() if counts(each)}}
+
     # who is in, who should be
 
     def leaves(self, before: PartitionState, now: PartitionState) -> None:
@@ -156,8 +173,13 @@ class Leading:
             if follower.replica == each or OfflineLog(each.broker, follower.replica.epoch) in now.offline:
                 follower.has_left = True
 
-    def joining(self, topic: Topic, partition: int, registrations: Registrations, mark: int) -> InSync:
-        """Replicas that have all that counts, under the registration that they have now; this one first."""
+    def joining(
+        self, topic: Topic, partition: int, registrations: Registrations, mark: int, counts: Counts = _any_counts
+    ) -> InSync:
+        """Return the replicas that have all that counts, under the registration that they have now; this one first.
+
+        `counts` returns whether a follower's kept state counts.
+        """
         found = [self.me]
         for broker, follower in sorted(self.followers.items()):
             registered = registrations.get(broker)
@@ -167,6 +189,7 @@ class Leading:
                 and registered.replica == follower.replica
                 and not follower.keeps_out
                 and not follower.has_left
+                and counts(follower)
                 and follower.replica not in self.closed
                 and may_join(follower.end, mark, self.epoch_start)
             ):

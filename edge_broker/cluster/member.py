@@ -36,6 +36,7 @@ from itertools import count
 from typing import Any
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.cluster.acting import Lines
 from edge_broker.cluster.contradiction import contradiction
 from edge_broker.cluster.controller import Controller, Office, out_of_balance
 from edge_broker.cluster.copy_keeper import CopyKeeper
@@ -45,6 +46,7 @@ from edge_broker.cluster.effects import (
     Configure,
     Contradicts,
     Effect,
+    KeepStates,
     Left,
     OpenLog,
     Record,
@@ -70,6 +72,7 @@ from edge_broker.cluster.layout import (
     encode_registration,
 )
 from edge_broker.cluster.lease import Lease
+from edge_broker.cluster.lines import UNMARKED_LINE, Line
 from edge_broker.cluster.log import NoLog, ReplicaLog
 from edge_broker.cluster.messages import (
     AskEnd,
@@ -86,6 +89,7 @@ from edge_broker.cluster.protection import Protection
 from edge_broker.cluster.rebuilt_losses import RebuiltLosses
 from edge_broker.cluster.security_node import Found, SecurityNode
 from edge_broker.cluster.state import (
+    LINES_SINCE,
     PROTOCOLS,
     Identity,
     InSyncReplica,
@@ -94,6 +98,7 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
+from edge_broker.cluster.state_keeper import NEVER_REGISTERED, StateKeeper
 from edge_broker.cluster.trusted_reads import TrustedReads
 from edge_broker.cluster.zookeeper import (
     Answer,
@@ -114,6 +119,7 @@ from edge_broker.cluster.zookeeper import (
 )
 from edge_broker.errors import ErrorCode
 from edge_broker.storage.cluster_copy import ClusterCopy
+from edge_broker.storage.kept_states import KeptStates, LogId
 
 FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
 PROTECT_AGAIN_MS = 1000.0
@@ -156,6 +162,8 @@ class ClusterMember:
         orphans: tuple[str, ...] = (),
         users: Users | None = None,
         chroot: str = "",
+        kept: KeptStates | None = None,
+        new_state_id: Callable[[], str] | None = None,
     ) -> None:
         """`new_cluster` is the id of the cluster that this broker begins, where it is the first of all.
 
@@ -163,7 +171,8 @@ class ClusterMember:
         zookeeper.connect.
 
         `orphans` are topics that the disk has replicas of, though it does not know its cluster: a broker that has
-        some begins no cluster.
+        some begins no cluster. `kept` are the states that its disk has kept, and `new_state_id` returns a random id;
+        without it this broker does as a release that knows no lines of states.
         """
         self.identity = identity
         self.settings = settings
@@ -184,7 +193,6 @@ class ClusterMember:
         self.session_id = 0
         self.partitions: dict[PartitionId, Partition] = {}
         self.image = Image(self.ask, self)
-        self.controller = Controller(identity.broker, self.ask)
         self.security: SecurityNode | None = None
         self.copy: CopyKeeper | None = None
         self.protection: Protection | None = None
@@ -196,6 +204,11 @@ class ClusterMember:
         self._protect_due_ms = self._check_due_ms = 0.0
         self.losses = RebuiltLosses(self.ask, self.out, self.token, self.unreadable)
         self.forwarding = Forwarding(self.out)
+        self._keeper = StateKeeper(kept or {}, lambda *kept: self.out(KeepStates(*kept)))
+        self._epoch_to_record = NEVER_REGISTERED
+        self._keep_due_ms = 0.0  # after a write that failed
+        self.lines = Lines(identity, self._keeper, new_state_id) if new_state_id is not None else None
+        self.controller = Controller(identity.broker, self.ask, self._first_line)
         self._lease = Lease()
         self._timeout_ms = 0
         self._tokens = count(1)
@@ -241,6 +254,9 @@ class ClusterMember:
     def token(self) -> int:
         """As Surroundings."""
         return next(self._tokens)
+
+    def _first_line(self) -> Line:
+        return UNMARKED_LINE if self.lines is None else self.lines.first()
 
     def share_security(self, told: Callable[[Found], None]) -> SecurityNode:
         """Have users and ACLs be the cluster's; `told` hears of them whenever they are read."""
@@ -408,6 +424,8 @@ class ClusterMember:
                 self._contradict(f"{fault}; upgrade this broker, or correct zookeeper.connect")
                 return
             self._cluster, self.image.epoch_base = found.cluster, found.epoch_base
+            if self.lines is not None:
+                self.lines.epoch_base = found.epoch_base
             if found.rebuilding:
                 self._contradict(
                     "the znodes of the ensemble at zookeeper.connect are being rebuilt; let `edge-broker cluster "
@@ -450,7 +468,8 @@ class ClusterMember:
     def _register_there(self) -> None:
         for root in ROOTS:
             self.ask(Create(root, encode({})), lambda answer: None)
-        where = (self.identity.directory, self._rack, self._endpoints)
+        protocols = PROTOCOLS if self.lines is not None else (PROTOCOLS[0], LINES_SINCE - 1)
+        where = (self.identity.directory, self._rack, self._endpoints, protocols)
         node = encode_registration(Registration(self.identity.broker, 0, *where))
         self.ask(Create(broker_path(self.identity.broker), node, ephemeral=True), self._registered)
 
@@ -489,16 +508,43 @@ class ClusterMember:
 
     def _has_epoch(self, stat: Stat) -> None:
         self.standing, self._waiting_since_ms = Standing.RECORDING, 0.0
-        self.out(Record(self.image.epoch_base + stat.czxid, self._cluster))
+        self._epoch_to_record = self.image.epoch_base + stat.czxid
+        if self.lines is None or self._keeper.registered_epoch == self._epoch_to_record:
+            self.out(Record(self._epoch_to_record, self._cluster))
+        else:
+            self._keeper.register(self._epoch_to_record)  # `states_kept` goes on
 
     def recorded(self, epoch: int, now_ms: float) -> None:
         """The data directory has the epoch, synced: from now on entries that name it speak of this disk."""
         self.now_ms = now_ms
         if self.standing is Standing.RECORDING:
             self.identity = self.identity.registered(epoch, self._cluster)
+            if self.lines is not None:
+                self.lines.identity = self.identity
             self.standing = Standing.READING
             if self.connected:
                 self._go_on()
+
+    def states_kept(self, now_ms: float, *, done: bool) -> None:
+        """As KeepStates; not `done`: the disk refused it, and `tick` asks again."""
+        self.now_ms = now_ms
+        if self.lines is not None:
+            self.lines.fails = not done
+        if not done:
+            self._keeper.failed()
+            self._keep_due_ms = now_ms + self.settings.keep_retry_ms
+            return
+        is_registered = self._keeper.registered_epoch
+        changed = set(self._keeper.written())
+        if self._keeper.registered_epoch not in (is_registered, NEVER_REGISTERED):
+            self._kept_registration()
+        for partition in list(self.partitions.values()):
+            if LogId(partition.topic.topic_id, partition.partition.partition) in changed:
+                self._guarded(partition, partition.state_kept)
+
+    def _kept_registration(self) -> None:
+        if self.standing is Standing.RECORDING and self._keeper.registered_epoch == self._epoch_to_record:
+            self.out(Record(self._epoch_to_record, self._cluster))
 
     # the image
 
@@ -538,6 +584,8 @@ class ClusterMember:
 
     def _look_at_protocols(self) -> None:
         """Whoever comes and cannot talk to one that is there leaves it to that one."""
+        if self.lines is not None:
+            self.lines.older_release = any(each.protocols[1] < LINES_SINCE for each in self.registrations.values())
         for other in self.registrations.values():
             oldest, newest = other.protocols
             shared = oldest <= PROTOCOLS[1] and PROTOCOLS[0] <= newest
@@ -595,6 +643,8 @@ class ClusterMember:
 
     def _looked_at_gone(self, partition: PartitionId, topic_id: str, answer: Answer) -> None:
         if isinstance(answer, Stat):
+            if self.lines is not None:
+                self.lines.forget(LogId(topic_id, partition.partition))
             self.out(RemoveLog(partition, topic_id))
         elif answer is Failure.NO_NODE:
             self._strays[partition, topic_id] = None
@@ -761,6 +811,8 @@ class ClusterMember:
     def tick(self, now_ms: float) -> None:
         """Time has passed: call it several times within a session timeout."""
         self.now_ms = now_ms
+        if now_ms >= self._keep_due_ms:
+            self._keeper.retry()
         if now_ms >= self._proof_due_ms:
             self._prove()
         if self.standing is Standing.WAITING:

@@ -39,6 +39,7 @@ class ReplicaFetch(NamedTuple):
     synced_end: int
     keeps_out: bool = False  # it takes no records now, and is not to be named: its disk is full, or its log damaged
     is_full: bool = False  # its disk is full
+    state_id: str = ""  # of the state that its disk has kept and by which it fetches; "": an older release
     was_full: bool = False  # its disk was full within ROOM_KEPT_MS (room.py), by its own clock
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, high_watermark: int = 0) -> ReplicaFetched:

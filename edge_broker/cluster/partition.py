@@ -34,6 +34,7 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from edge_broker.cluster import election
+from edge_broker.cluster.acting import Lines
 from edge_broker.cluster.effects import (
     Advance,
     Append,
@@ -43,6 +44,7 @@ from edge_broker.cluster.effects import (
     Enter,
     Leads,
     Lost,
+    Objects,
     OwnUp,
     PassOver,
     RemoveFront,
@@ -55,7 +57,8 @@ from edge_broker.cluster.effects import (
 from edge_broker.cluster.election import LogEnds, Registrations
 from edge_broker.cluster.following import KEPT_OUT_MS, Cut, Cutting, Following, Step, keeps_out, lost_by, truncation_end
 from edge_broker.cluster.in_sync import changed, high_watermark
-from edge_broker.cluster.leading import Leading, epoch_error, is_known, is_removed
+from edge_broker.cluster.leading import Follower, Leading, epoch_error, is_known, is_removed
+from edge_broker.cluster.lines import UNMARKED_LINE, next_epoch
 from edge_broker.cluster.log import NEWEST_EPOCH, ReplicaLog, epoch_end, last_epoch
 from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.repair import steps_back, without_damaged
@@ -78,6 +81,7 @@ from edge_broker.cluster.state import (
 from edge_broker.cluster.state_write import AskThen, StateWrite
 from edge_broker.errors import ErrorCode
 from edge_broker.storage.epochs import NONE
+from edge_broker.storage.kept_states import LogId
 
 
 class Settings(NamedTuple):
@@ -97,6 +101,7 @@ class Settings(NamedTuple):
     refused_ms: float = 500.0  # until a change that ZooKeeper has refused is asked for again, twice as long each time
     refused_ms_max: float = 30_000.0
     reopen_ms: float = 60_000.0  # between tries of a log that is offline
+    keep_retry_ms: float = 1_000.0  # until a write of kept states that failed is tried again
     held_ms: float = 1_000.0  # in which a partition that met a bug decides nothing
     balance_ms: float = 300_000.0  # leader.imbalance.check.interval.seconds
     imbalance_percent: int = 10  # leader.imbalance.per.broker.percentage
@@ -119,6 +124,7 @@ class Role(Enum):
     HANDING_OVER = auto()
 
 
+NOT_KEPT = "-"  # instead of a state's id, in fetches of a disk that has not kept it
 LEADS = (Role.LEADING, Role.HANDING_OVER)
 CALM = (Role.LEADING, Role.FOLLOWING)
 
@@ -131,6 +137,7 @@ class Surroundings(Protocol):
     now_ms: float
     connected: bool
     leaving: bool
+    lines: Lines | None  # None: this broker does as a release that knows no lines
 
     @property
     def registrations(self) -> Registrations:
@@ -196,6 +203,8 @@ class Partition:
         self._heir_keeps_room = False  # it leads next on request alone: only if it has kept room
         self._full_ms = float("-inf")  # when this disk was seen full last
         self._leaves = False
+        self._log_id = LogId(topic.topic_id, partition.partition)
+        self._objected_to = ""  # the kept state of the last objection that was reported
 
     def configure(self, topic: Topic) -> None:
         """The topic has another configuration, or more partitions; it still gives this broker a replica of this one."""
@@ -269,16 +278,90 @@ class Partition:
             return
         if self._around.connected:
             self._write.connected()
+        if not self._may_act(state):
+            self._object(state)
+            return
         if self.leading is not None and not self._leads_by(state):
             self._become(Role.IDLE)
         if not self._writes and (wished := self._leaving(state)) != state:
-            self._write.begin(wished, self.version)
+            self._change(wished)
         if self._may_lead(state):
             self._begin(state)
         elif self._around.is_gone(state.entry(state.leader)):
             self._without_leader(state)
         elif state.leader != me:
             self._follow(state.leader, state.leader_epoch)
+
+    # by which state
+
+    def _may_act(self, state: PartitionState) -> bool:
+        """Whether the state is of the line of the kept one; it is kept, then."""
+        lines = self._around.lines
+        if lines is None:
+            return True
+        if not lines.may_act(self._log_id, state):
+            return False
+        lines.keep(self._log_id, state)
+        return True
+
+    def _object(self, state: PartitionState) -> None:
+        """Neither lead, follow nor truncate; say so in the state, and tell it once the state has it."""
+        lines = self._around.lines
+        assert lines is not None
+        self._become(Role.IDLE)
+        self._unclean = None
+        if self.cutting is not None and self.cutting.step is Step.ENTERING:
+            self.cutting = None
+        mine = next((each for each in state.objections if each.broker == self._around.identity.broker), None)
+        wished = lines.with_objection(self._log_id, state)
+        if wished != state:
+            if not self._writes and self._around.connected:
+                self._change(wished)
+        elif mine is not None and mine.state_id != self._objected_to:
+            self._objected_to = mine.state_id
+            self._around.out(Objects(self.partition, lines.relation(self._log_id, state)))
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the disk has the state by which this replica acts, synced."""
+        lines, state = self._around.lines, self.state
+        return lines is None or (state is not None and lines.is_kept(self._log_id, state))
+
+    @property
+    def _state_id(self) -> str:
+        """The id of the state of now, as fetches report it once it is kept; "" where this broker knows no lines."""
+        return self.state.line.state_id if self._around.lines is not None and self.state is not None else ""
+
+    def _counts(self, follower: Follower) -> bool:
+        """Whether a follower's disk has kept the state by which this leader acts."""
+        lines, state_id = self._around.lines, follower.state_id
+        return lines is None or state_id == self._state_id or (not state_id and lines.older_release)
+
+    def state_kept(self) -> None:
+        """The disk has kept another state of this partition."""
+        self._around.hurry(self.partition)
+        self.reconcile()
+        self.advance()
+
+    def _change(self, wished: PartitionState) -> None:
+        """Replace the state of now."""
+        lines, state = self._around.lines, self.state
+        assert state is not None
+        if lines is not None:
+            wished = lines.following(state, wished, self._around.registrations)
+        else:
+            wished = wished._replace(line=UNMARKED_LINE, objections=())  # as a release that knows neither
+        self._write.begin(wished, self.version)
+
+    def _next_epoch(self, leader: int) -> int:
+        """Return the next epoch in which a broker may lead; NO_LEADER: in which no broker does."""
+        assert self.state is not None
+        epoch, own = self.state.leader_epoch, self.log.epochs
+        if self._around.lines is None:
+            return epoch + 1
+        if leader == self._around.identity.broker:
+            epoch = max(epoch, own.latest)  # this disk may have led in an epoch that the state does not know
+        return next_epoch(epoch, leader, self.replicas)
 
     def _leads_by(self, state: PartitionState) -> bool:
         epoch = self.leading.epoch if self.leading is not None else None
@@ -294,7 +377,7 @@ class Partition:
         entry = state.entry(me)
         if self.log.online and self.log.damaged and (entry is None or self._is_mine(entry)):
             counted = self._counted_epoch >= state.leader_epoch
-            return election.online(without_damaged(state, me, counted=counted), me)
+            return election.online(without_damaged(state, me, counted=counted, next_epoch=self._next_epoch), me)
         if entry is None:
             return state
         if not self._is_mine(entry):
@@ -333,6 +416,8 @@ class Partition:
             if self.cutting.step is Step.TRUNCATING:
                 return  # `truncated` comes back here
             self.cutting = None
+        if not self._is_kept:
+            return  # `state_kept` comes back here
         if self.log.busy or self.log.damaged:
             return  # `log_moved`, or `owned_up`, comes back here: what is being written is of an epoch before
         self._unclean = None
@@ -393,9 +478,11 @@ class Partition:
         """Let the high watermark go as far as it may."""
         if self.leading is None or self.role not in LEADS or self.state is None or not self._around.lease_holds():
             return
+        if not self._is_kept:
+            return  # `state_kept` comes back here
         pending = self._write.pending
         mark = high_watermark(
-            self.leading.ends(self.log.acknowledged_offset),
+            self.leading.counted_ends(self.log.acknowledged_offset, self._counts),
             self.state.in_sync,
             pending.in_sync if pending is not None else None,
             self.needed,
@@ -412,12 +499,13 @@ class Partition:
         around = self._around
         if not around.connected:
             return
-        joining = leading.joining(self.topic, self.partition.partition, around.registrations, self.high_watermark)
+        where = self.topic, self.partition.partition
+        joining = leading.joining(*where, around.registrations, self.high_watermark, self._counts)
         gone = leading.gone(state, around.registrations)
         slow = leading.slow(state, around.now_ms, around.settings.lag_ms_max)
         wished = changed(state.in_sync, joining, gone, slow, self.needed)
         if wished != state.in_sync:
-            self._write.begin(state.naming(wished), self.version)
+            self._change(state.naming(wished))
 
     def port_closed(self, broker: int, epoch: int) -> None:
         """The port of a broker with this registration is closed: most likely it is dead, and is not waited for."""
@@ -516,8 +604,9 @@ class Partition:
         )
 
     def _make_way(self) -> None:
-        """Let an in-sync replica with room lead, as this disk is full."""
-        if self.role is Role.LEADING and self.log.full and self.leading is not None and not self._writes:
+        """Let an in-sync replica with room lead, as this disk is full, or does not keep by which state it acts."""
+        cannot = self.log.full or (not self._is_kept and self._around.lines is not None and self._around.lines.fails)
+        if self.role is Role.LEADING and cannot and self.leading is not None and not self._writes:
             followers = self.leading.followers
             heir = next((each for each in self.heirs({}) if has_room(followers.get(each))), None)
             if heir is not None:
@@ -545,11 +634,11 @@ class Partition:
         if entry is None or not may or self._around.now_ms > self._heir_until_ms or self._heir_is_full():
             self._become(Role.LEADING)
         elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
-            handed = state._replace(leader=self._heir, leader_epoch=state.leader_epoch + 1)
+            handed = state._replace(leader=self._heir, leader_epoch=self._next_epoch(self._heir))
             if (self._around.leaving or self.log.full) and len(state.in_sync) > self.needed:
                 self._leaves = self._around.leaving
                 handed = election.without(handed, self._around.identity.broker)
-            self._write.begin(handed, self.version)
+            self._change(handed)
 
     # without a leader
 
@@ -571,7 +660,8 @@ class Partition:
                 return
             self._unclean = None
             self._become(Role.CLAIMING)
-            self._write.begin(election.claimed(state, me.replica, around.registrations, self.needed), self.version)
+            epoch = self._next_epoch(me.broker)
+            self._change(election.claimed(state, me.replica, around.registrations, self.needed, epoch))
         elif not order and self.topic.may_elect_unclean:
             self._elect_unclean()
 
@@ -624,9 +714,12 @@ class Partition:
         following, around = self.following, self._around
         if following is None or self.cutting is not None or not self.log.online or self.log.busy:
             return
+        if not (self._is_kept or keeps_out(self.log)):
+            return  # `state_kept` comes back here; a full disk cannot keep it before its log's front has gone
         if self._leaves and self.state is not None and self.state.entry(around.identity.broker) is None:
             return  # a fetch would have it join again
-        if following.is_due(self.log, around.now_ms):
+        state_id = self._state_id if self._is_kept else NOT_KEPT
+        if following.is_due(self.log, around.now_ms, state_id):
             self._look_at_room()
             fetch = following.fetch(
                 self.partition,
@@ -634,6 +727,7 @@ class Partition:
                 self.log,
                 around.now_ms,
                 around.settings.fetch_timeout_ms,
+                state_id,
                 was_full=around.now_ms < self._full_ms + ROOM_KEPT_MS,
             )
             if not fetch.keeps_out:
@@ -736,7 +830,8 @@ class Partition:
         if state is None or unclean.version != self.version or self._writes or self.role is not Role.IDLE:
             return
         self._become(Role.CLAIMING)
-        self._write.begin(election.claimed_unclean(state, around.identity.replica), self.version)
+        epoch = self._next_epoch(around.identity.broker)
+        self._change(election.claimed_unclean(state, around.identity.replica, epoch))
 
     def truncated(self) -> None:
         """The cut is durable."""
@@ -816,7 +911,7 @@ class Partition:
         """
         if self.role not in CALM or self.cutting is not None or self._unclean is not None or self.log.damaged:
             return False
-        if self.leading is not None and self.log.full:
+        if self.leading is not None and (self.log.full or not self._is_kept):
             return False
         if self.following is not None and self.following.refused:
             return False

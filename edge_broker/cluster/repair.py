@@ -18,6 +18,7 @@ Lives here: what the state should say. Must never come in: how damage is found (
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edge_broker.cluster import election
@@ -31,14 +32,21 @@ def steps_back(state: PartitionState, *, damaged: bool) -> bool:
     return damaged and len(state.in_sync) > 1
 
 
-def without_damaged(state: PartitionState, broker: int, *, counted: bool) -> PartitionState:
+def without_damaged(
+    state: PartitionState, broker: int, *, counted: bool, next_epoch: Callable[[int], int] | None = None
+) -> PartitionState:
     """The state as it should be where this broker's log is damaged.
 
-    `counted`: a fetch of it that did not keep out was sent in this epoch, or in a later one.
+    `counted`: a fetch of it that did not keep out was sent in this epoch, or in a later one. `next_epoch` returns the
+    epoch that a broker would lead in next; without it that is the epoch that follows.
     """
     if state.entry(broker) is None:
-        return state._replace(leader_epoch=state.leader_epoch + 1) if counted else state
+        return _in_next_epoch(state, next_epoch) if counted else state
     if not steps_back(state, damaged=True):
         return state
-    left = election.without(state, broker)
-    return left._replace(leader_epoch=state.leader_epoch + 1)
+    return _in_next_epoch(election.without(state, broker), next_epoch)
+
+
+def _in_next_epoch(state: PartitionState, next_epoch: Callable[[int], int] | None) -> PartitionState:
+    following = state.leader_epoch + 1 if next_epoch is None else next_epoch(state.leader)
+    return state._replace(leader_epoch=following)

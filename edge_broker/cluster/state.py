@@ -15,15 +15,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from edge_broker.cluster.lines import UNMARKED_LINE, Line
 from edge_broker.storage.registrations import EPOCHS_KEPT
 
 NO_LEADER = -1
-PROTOCOLS = (1, 2)
+PROTOCOLS = (1, 3)
 """The oldest and the newest way in which this release talks to others; a release knows that of the one before it.
 
 2: `__edge_ledger` is the cluster's; it is made once all that are there know that.
+3: states of partitions say from which states they come (lines.py); a line begins once all that are there know that.
 """
 ONE_LEDGER_SINCE = 2
+LINES_SINCE = 3
 
 
 class PartitionId(NamedTuple):
@@ -48,6 +51,13 @@ class OfflineLog(NamedTuple):
     epoch: int
 
 
+class Objection(NamedTuple):
+    """A broker whose disk acted by a state of another line: nobody acts for the partition while one stands."""
+
+    broker: int
+    state_id: str  # that its disk has kept
+
+
 class PartitionState(NamedTuple):
     """The state znode of a partition; it is only ever replaced by its version."""
 
@@ -55,6 +65,8 @@ class PartitionState(NamedTuple):
     leader_epoch: int
     in_sync: tuple[InSyncReplica, ...]
     offline: tuple[OfflineLog, ...] = ()
+    line: Line = UNMARKED_LINE
+    objections: tuple[Objection, ...] = ()
 
     def entry(self, broker: int) -> InSyncReplica | None:
         """The in-sync set's entry of a broker."""

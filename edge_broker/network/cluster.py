@@ -68,7 +68,9 @@ from edge_broker.network.zookeeper import Credentials, KazooSession
 from edge_broker.protocol.crc import crc32c
 from edge_broker.storage.cluster_copy import FILE as COPY
 from edge_broker.storage.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.kept_states import FILE as KEPT
+from edge_broker.storage.kept_states import read_kept_states, write_kept_states
+from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
@@ -138,10 +140,12 @@ class ClusterShell:
             member_settings(config),
             rack,
             endpoints,
-            store.cluster_id,
-            store.orphans,
-            Users(*(digest_identity(*each) for each in self._credentials)) if self._credentials else None,
-            "".join(connect.partition("/")[1:]),
+            new_cluster=store.cluster_id,
+            orphans=store.orphans,
+            users=Users(*(digest_identity(*each) for each in self._credentials)) if self._credentials else None,
+            chroot="".join(connect.partition("/")[1:]),
+            kept=read_kept_states(store.fs, store.data_dir, kept.epochs),
+            new_state_id=lambda: id_text(broker.clock.new_uuid()),
         )
         self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
@@ -188,6 +192,8 @@ class ClusterShell:
             effects.Send: self._send,
             effects.Record: self._record,
             effects.KeepCopy: self._keep_copy,
+            effects.KeepStates: self._keep_states,
+            effects.Objects: self._objects,
             effects.Contradicts: lambda effect: self._failed(effect.sentence),
             effects.OpenLog: replicas.open,
             effects.RemoveLog: replicas.remove,
@@ -470,6 +476,36 @@ class ClusterShell:
 
         work = partial(write_cluster_copy, store.fs, store.data_dir, effect.copy)
         self._broker.effects.start(Do(work, kept, failed))
+
+    def _keep_states(self, effect: effects.KeepStates) -> None:
+        store, notes = self._broker.store, self._broker.notes
+
+        def kept(_: object) -> Outcome:
+            notes.pop(KEPT, None)
+            self.turn(lambda at_ms: self.member.states_kept(at_ms, done=True))
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            action = "make space, or see to the disk; it is tried again every second"
+            self._log.line("error", "kept_states_write_failed", error=error, action=action)
+            notes[KEPT] = [f"{KEPT}: new states of partitions cannot be kept, and nothing is done by them ({error})"]
+            self.turn(lambda at_ms: self.member.states_kept(at_ms, done=False))
+            return Reply(None)
+
+        work = partial(write_kept_states, store.fs, store.data_dir, *effect)
+        self._broker.effects.start(Do(work, kept, failed))
+
+    def _objects(self, effect: effects.Objects) -> None:
+        (topic, partition), relation = effect
+        log_line(
+            "error",
+            "partition_state_refused",
+            topic=topic,
+            partition=partition,
+            relation=relation.name.lower(),
+            reason="ZooKeeper's state does not follow the one by which this disk acted, as in an older copy",
+            action="restore ZooKeeper's newest data, rebuild the znodes, or write a board off; nothing is truncated",
+        )
 
     def _stray(self, effect: effects.Stray) -> None:
         self.replicas.stays(*effect)

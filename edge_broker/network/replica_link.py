@@ -152,6 +152,7 @@ class ReplicaLink(BrokerLink):
             synced_end=fetch.synced_end,
             keeps_out=fetch.keeps_out,
             is_full=fetch.is_full,
+            state_id=fetch.state_id,
             was_full=fetch.was_full,
         )
 

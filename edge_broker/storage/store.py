@@ -11,6 +11,7 @@
 | `in-use` (`.2`) | which partitions may have answered what no sync has confirmed, see in_use.py |
 | `registrations` | in a cluster: which disk this is, see registrations.py |
 | `cluster-copy` | in a cluster: what only ZooKeeper knows of the topics, see cluster_copy.py |
+| `kept-states` | in a cluster: by which state of each partition this disk acts, see kept_states.py |
 | `zookeeper-session` | in a cluster: see network/former_session.py |
 | `clean-shutdown` | written last at a clean stop, removed first at a start |
 | `last-recovery` | what the last start that had anything to say found and did |

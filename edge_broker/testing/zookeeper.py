@@ -552,6 +552,30 @@ class Ensemble:
                 server.drop_connections()
         self.later(EXPIRY_LOOK_MS, self._look)
 
+    def copy(self) -> tuple[dict[str, Znode], int]:
+        """Return a copy of the data as a backup has it, and how many changes it has."""
+        nodes = {path: node.copy() for path, node in self.tree.nodes.items() if not node.stat.ephemeral_owner}
+        return nodes, len(self.changes)
+
+    def set_back(self, copy: tuple[dict[str, Znode], int], jump: int) -> None:
+        """All servers stop, and start with this copy: no session is left, and a new epoch begins.
+
+        Its zxids go on `jump` after those of the copy: small jumps repeat zxids of what is lost.
+        """
+        nodes, changes = copy
+        clients = [session.connection.client for session in self.sessions.values()]
+        connections = [each for server in self.servers for each in server.connections]
+        self.sessions.clear()
+        for connection in sorted(connections, key=lambda each: each.number):
+            connection.close()
+        self.tree.nodes = {path: node.copy() for path, node in nodes.items()}
+        self.changes[:] = [()] * (changes + jump)
+        for server in self.servers:
+            server.tree.nodes = {path: node.copy() for path, node in nodes.items()}
+            server.applied, server.waiting = len(self.changes), []
+        for client in clients:
+            client.seen = 0  # a zxid of the new epoch is greater than any of before
+
     def cut(self, number: int) -> None:
         """A server loses the leader."""
         server = self.servers[number]

@@ -176,7 +176,7 @@ def stay_though_missing(self: Partition, state: PartitionState) -> PartitionStat
     return state if self.log.missing else _leaving(self, state)
 
 
-def stay_where_damaged(state: PartitionState, broker: int, *, counted: bool) -> PartitionState:
+def stay_where_damaged(state: PartitionState, broker: int, **_: Any) -> PartitionState:
     return state
 
 
@@ -194,9 +194,9 @@ def tell_the_mark(self: Partition) -> int | None:
 
 def forget_the_set(state: PartitionState, me: InSyncReplica, *rest: Any) -> PartitionState:
     """Whoever claims names itself alone, and those who are registered, caught up or not."""
-    registrations = rest[0]
+    registrations, epoch = rest[0], rest[-1]
     others = tuple(each.replica for broker, each in sorted(registrations.items()) if broker != me.broker)
-    return PartitionState(me.broker, state.leader_epoch + 1, (me, *others))
+    return PartitionState(me.broker, epoch, (me, *others))
 
 
 def say_nothing(state: PartitionState, me: InSyncReplica) -> PartitionState:

@@ -177,8 +177,16 @@ class Checks:
 
     def state_replaced(self, partition: PartitionId, before: PartitionState, after: PartitionState) -> None:
         """The ensemble has another state of a partition."""
-        if after.leader_epoch not in (before.leader_epoch, before.leader_epoch + 1):
+        step, replicas = after.leader_epoch - before.leader_epoch, self._world.replicas(partition)
+        if not 0 <= step <= len(replicas):
             raise Violation(f"the leader epoch of {partition} jumps: {before}, then {after}")
+        if (
+            step
+            and after.line.is_marked
+            and after.leader in replicas
+            and after.leader_epoch % len(replicas) != replicas.index(after.leader)
+        ):
+            raise Violation(f"the leader epoch of {partition} is another replica's: {before}, then {after}")
 
     def deletion_asked(self, topic_id: str) -> None:
         """A client wants the topic of this id to go."""

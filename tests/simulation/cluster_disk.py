@@ -16,6 +16,7 @@ from typing import NamedTuple
 from edge_broker.cluster.effects import Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.storage.epochs import NONE, LeaderEpochs, Start
+from edge_broker.storage.kept_states import KeptState, KeptStates, LogId, were_kept_before
 
 
 class Record(NamedTuple):
@@ -302,6 +303,8 @@ class Disk:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.epochs: tuple[int, ...] = ()
+        self._kept: dict[LogId, KeptState] = {}
+        self._kept_under = -1
         self.logs: dict[tuple[PartitionId, str], SimLog] = {}
         self.journal: list[Entry] = []
 
@@ -309,6 +312,13 @@ class Disk:
         """A process begins on it."""
         for log in self.logs.values():
             log.restart()
+
+    @property
+    def kept_states(self) -> dict[LogId, KeptState]:
+        return {} if were_kept_before(self._kept_under, self.epochs) else self._kept
+
+    def keep_states(self, states: KeptStates, epoch: int) -> None:
+        self._kept, self._kept_under = dict(states), epoch
 
     def register(self, epoch: int) -> None:
         self.epochs = (*self.epochs, epoch)

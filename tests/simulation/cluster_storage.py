@@ -30,6 +30,7 @@ from edge_broker.storage.appending import Writing as FileWriting
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.epochs import LeaderEpochs
 from edge_broker.storage.group_commit import Flush
+from edge_broker.storage.kept_states import KeptStates, read_kept_states, write_kept_states
 from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.owed import own_up
 from edge_broker.storage.passing_over import pass_over
@@ -583,6 +584,15 @@ class RealDisk:
             self.disk.kill()
             self._open()
         self._new = False
+
+    @property
+    def kept_states(self) -> KeptStates:
+        with at(None):
+            return read_kept_states(self.disk, "/data", self.epochs)
+
+    def keep_states(self, states: KeptStates, epoch: int) -> None:
+        with at("files"):
+            write_kept_states(self.disk, "/data", states, epoch)
 
     def register(self, epoch: int) -> None:
         self.may_be_cut(CUT_AMID * 10)

@@ -117,7 +117,14 @@ class Process:
         cluster = CLUSTER if disk.epochs else ""
         identity = Identity(board.number, disk.directory, disk.epochs, cluster)
         self.member = ClusterMember(
-            identity, self.world.settings, rack=board.rack, new_cluster=CLUSTER, users=self.world.users, chroot="/model"
+            identity,
+            self.world.settings,
+            rack=board.rack,
+            new_cluster=CLUSTER,
+            users=self.world.users,
+            chroot="/model",
+            kept=disk.kept_states,
+            new_state_id=None if board.number in self.world.older else self.world.new_state_id,
         )
         self.waiting: dict[Where, list[Waiting]] = {}
         self.left = False
@@ -205,6 +212,10 @@ class Process:
                 member.recorded(epoch, self.now_ms)
 
             self.later(self.world.dice.random() * 20, recorded)
+        elif isinstance(effect, effects.KeepStates):
+            self._keep_states(effect)
+        elif isinstance(effect, effects.Objects):
+            self.world.objected(self, effect)
         elif isinstance(effect, effects.OpenLog):
             self.world.before_opening(self)
             self.later(self.world.dice.random() * 5, partial(self._open, *effect))
@@ -228,6 +239,18 @@ class Process:
             self.left = True
         else:
             self._change_log(effect)
+
+    def _keep_states(self, effect: effects.KeepStates) -> None:
+        """Now and then the card refuses it, and now and then the power goes after the write and before its outcome."""
+
+        def kept() -> None:
+            done = self.world.dice.random() > 0.02 or not self.world.disturbed
+            if done:
+                self.board.disk.keep_states(*effect)
+            self.member.states_kept(self.now_ms, done=done)
+
+        late_ms = self.world.keeps_late_ms
+        self.later(self.board.sync_ms() + (self.world.dice.random() * late_ms if late_ms else 0.0), kept)
 
     # topics
 
@@ -616,6 +639,8 @@ class World:
         self._seed, self.real = seed, real
         self.synced = True  # False: the topic's answers wait for no sync
         self.disturbed = False  # real disks: the power may go amid an act
+        self.older: set[int] = set()  # boards whose next life is of a release that knows no lines of states
+        self.keeps_late_ms = 0.0  # until a file of kept states is synced, at most, beside the sync itself
         self.dice = Random(f"cluster {seed}")
         self.ports = Random(f"ports {seed}")  # which are found closed
         self.loop = Loop()
@@ -641,6 +666,13 @@ class World:
         self.forgotten: set[str] = set()  # ids of topics that the ensemble does not know for now, as if it were older
         self._read: tuple[bytes, str, int] = (b"", "", 0)  # of the topic's node, as it was decoded last
         self._states: dict[PartitionId, tuple[bytes, PartitionState]] = {}  # of nodes, likewise
+
+    def new_state_id(self) -> str:
+        return f"{self.dice.getrandbits(72):018x}"
+
+    def objected(self, process: Process, effect: effects.Objects) -> None:
+        """A board found another line: only where the ensemble was set back."""
+        raise AssertionError(f"board {process.board.number}: {effect}, and nobody set the ensemble back")
 
     def new_disk(self) -> Disk | RealDisk:
         """An empty card."""
@@ -778,6 +810,11 @@ class World:
             topic = decode_topic(TOPIC, Node(node.data, node.stat))
             self._read = node.data, topic.topic_id, len(topic.replicas)
         return self._read[1:]
+
+    def replicas(self, partition: PartitionId) -> tuple[int, ...]:
+        """Which boards have a partition of the topic that the ensemble's leader has."""
+        node = self.ensemble.tree.nodes[topic_path(TOPIC)]
+        return decode_topic(TOPIC, Node(node.data, node.stat)).replicas[partition.partition]
 
     @property
     def current(self) -> list[Where]:

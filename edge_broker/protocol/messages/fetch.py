@@ -34,6 +34,7 @@ class FetchPartition(Message):
     synced_end: int = int64("17+", tag=OWN_TAGS, default=-1)  # of a follower of ours: what its disk has confirmed
     keeps_out: bool = boolean("17+", tag=OWN_TAGS + 1)  # it takes no records now, and is not to be in sync
     is_full: bool = boolean("17+", tag=OWN_TAGS + 2)  # as its disk has no room
+    state_id: str = string("17+", tag=OWN_TAGS + 3)  # of the state of the partition that its disk has kept (lines.py)
     was_full: bool = boolean("17+", tag=OWN_TAGS + 4)  # its disk was full within the last minute
 
 

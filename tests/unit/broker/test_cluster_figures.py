@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.broker.cluster_figures import figures
-from edge_broker.broker.health import health_notes, health_problem
+from edge_broker.broker.health import cluster_problems, health_notes, health_problem
 from edge_broker.cluster.member import Standing
+from edge_broker.cluster.state import Objection, PartitionId
 from edge_broker.network.metrics import metrics_text
 from edge_broker.storage.ledger import Loss
 from edge_broker.testing.site import Site
@@ -156,3 +157,19 @@ def test_losses_that_wait_are_counted_and_told(three: InCluster) -> None:
 def test_a_full_journal_is_a_problem(three: InCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge_broker.storage.ledger_journal.JOURNAL_BYTES_MAX", 0)
     assert "the ledger's journal is full" in (health_problem(three.boards[1].broker) or "")
+
+
+def test_partitions_that_a_board_objects_to_are_named_on_each_of_their_boards(three: InCluster) -> None:
+    for board in three.boards.values():
+        found = board.member.partitions[PartitionId("t", 0)]
+        assert found.state is not None
+        found.state = found.state._replace(objections=(Objection(2, "newer"),))
+        problem = health_problem(board.broker)
+        assert problem is not None
+        assert problem.startswith("1 partition with a replica here is not served, first t-0: broker 2 acted by newer")
+        assert problem in [each.text for each in cluster_problems(board.broker)], "cluster status names it"
+    found = three.boards[1].member.partitions[PartitionId("t", 2)]
+    assert found.state is not None
+    found.state = found.state._replace(objections=(Objection(3, "newer"), Objection(1, "newer")))
+    problem = health_problem(three.boards[1].broker) or ""
+    assert problem.startswith("2 partitions with a replica here are not served, first t-0: brokers 1, 2, 3 acted")

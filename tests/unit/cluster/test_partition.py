@@ -59,6 +59,7 @@ class Around:
     settings = Settings()
     connected = True
     leaving = False
+    lines = None
 
     def __init__(self) -> None:
         self.now_ms = 1000.0

@@ -14,7 +14,8 @@ import pytest
 
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.broker.follower_fetches import FetchSession, FollowerFetches, Waiting
-from edge_broker.cluster.effects import Advance, Broke, KeepCopy, Left, Send, StartAnew, Stray
+from edge_broker.cluster.effects import Advance, Broke, KeepCopy, KeepStates, Left, Objects, Send, StartAnew, Stray
+from edge_broker.cluster.lines import Relation
 from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, ReplicaFetch
 from edge_broker.cluster.partition import Settings
 from edge_broker.cluster.state import InSyncReplica, PartitionId, Registration
@@ -24,6 +25,7 @@ from edge_broker.network import cluster
 from edge_broker.network.cluster import NEVER_MS, ClusterShell, asked_session_ms, leave_ms_max, member_settings
 from edge_broker.network.log_lines import LINES_MAX, LimitedLog
 from edge_broker.storage.cluster_copy import ClusterCopy
+from edge_broker.storage.kept_states import KeptState, LogId, read_kept_states
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
 from tests.support.storage import failing
@@ -352,6 +354,34 @@ def test_a_copy_that_the_disk_refuses_is_named_until_it_is_written(capsys: pytes
     shell._keep_copy(KeepCopy(ClusterCopy(7)))
     assert (told, shell._broker.notes) == ([False, True], {})
     assert shell._read_copy() == ClusterCopy(7)
+
+
+def test_kept_states_that_the_disk_refuses_are_named_until_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    shell, disk, told = a_shell(), SimulatedDisk(1), list[bool]()
+    disk.make_directory("/data")
+    shell._broker = SimpleNamespace(
+        clock=SimpleNamespace(boot_ms=lambda: 7.0),
+        store=SimpleNamespace(fs=disk, data_dir="/data"),
+        notes={},
+        effects=SimpleNamespace(start=carry_out_work),
+    )
+    shell.member.states_kept = lambda _, *, done: told.append(done)
+    disk.fault = failing("write", number=errno.ENOSPC)
+    effect = KeepStates({LogId("a" * 22, 0): KeptState("s1", 1, named=True)}, 5)
+    shell._keep_states(effect)
+    assert "kept_states_write_failed" in capsys.readouterr().err
+    assert "cannot be kept" in shell._broker.notes["kept-states"][0]
+    disk.fault = None
+    shell._keep_states(effect)
+    assert (told, shell._broker.notes) == ([False, True], {})
+    assert read_kept_states(disk, "/data", (5,)) == effect.states
+
+
+def test_a_state_of_another_line_is_logged_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    a_shell()._objects(Objects(P0, Relation.OLDER))
+    line = capsys.readouterr().err
+    assert "partition_state_refused topic=t partition=0 relation=older reason=" in line
+    assert "action=" in line
 
 
 def carry_out_work(work: Any) -> None:
