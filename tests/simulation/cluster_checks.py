@@ -143,9 +143,8 @@ class Checks:
         """A leader's retention takes these, which were shown."""
         self.expired |= {record.value for record in records}
 
-    def follows(self, process: Process, partition: PartitionId, start: int, records: Sequence[Record]) -> None:
+    def follows(self, process: Process, where: Where, start: int, records: Sequence[Record]) -> None:
         """A follower removes these, from `start` on, as the leader has, which had nothing where all have lost it."""
-        where = Where(process.topic_id(partition), partition)
         held = (
             record.value
             for offset, record in enumerate(records, start)
@@ -153,7 +152,9 @@ class Checks:
         )
         more = set(held) - self.expired
         if more:
-            raise Violation(f"board {process.board.number} removes {more} of {partition}, which no leader has removed")
+            raise Violation(
+                f"board {process.board.number} removes {more} of {where.partition}, which no leader has removed"
+            )
 
     def rotten(self, board: Board, records: Sequence[Record]) -> None:
         """A card has lost these."""

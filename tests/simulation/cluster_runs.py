@@ -874,7 +874,9 @@ def forget_partition(schedule: Schedule) -> None:
         assert known is None or len(known.replicas) > last.partition or last not in process.member.partitions
     if dark:
         _dark(schedule)
-    world.ensemble.commit(kept)
+    there = world.ensemble.tree.nodes.get(paths[1])
+    if there is not None and decode_topic(TOPIC, Node(there.data, there.stat)).topic_id == topic.topic_id:
+        world.ensemble.commit(kept)  # else it was deleted meanwhile, and perhaps made anew
     for board in world.boards if dark else ():
         schedule.start_later(board)
 

@@ -415,10 +415,12 @@ class Process:
         self.work(log, self.board.sync_ms(), owned_up)
 
     def _follow_start(self, partition: PartitionId, log: SimLog | RealLog, offset: int) -> None:
+        where = Where(self.topic_id(partition), partition)  # now: the topic may be deleted before the disk has done it
+
         def remove() -> None:
             start = log.log_start_offset
             if log.online and not log.busy and start < offset <= log.acknowledged_offset:
-                self.world.checks.follows(self, partition, start, log.records[start:offset])
+                self.world.checks.follows(self, where, start, log.records[start:offset])
                 self.world.note(f"board {self.board.number}: removes {partition.partition} up to {offset}, too")
                 log.follow_start(offset)
 

@@ -63,6 +63,7 @@ def test_a_rule_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPat
     assert any(run_seed(seed).failure for seed in seeds), f"{len(seeds)} schedules do not find it"
 
 
+@pytest.mark.leaves(".")
 @pytest.mark.parametrize("rule", [*BROKEN_TOPICS, *BROKEN_DELETIONS])
 def test_a_rule_of_deleted_topics_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     break_rule(rule, monkeypatch.setattr)

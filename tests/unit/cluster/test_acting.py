@@ -351,3 +351,58 @@ def test_a_claim_is_of_an_epoch_that_its_log_does_not_know_yet() -> None:
     board.member.state_read(P, LED._replace(leader=3, in_sync=(ME, C)), 1)
     claimed = board.written
     assert (claimed.leader, claimed.leader_epoch) == (1, 12)
+
+
+# beside a rebuild of the znodes
+
+BASE = 1 << 44
+REBUILT = PartitionState(-1, 1 << 20, (ME, B))
+BEFORE = KeptState("of the lost ensemble", 900, named=True)
+
+
+def rebuilt(kept: KeptState | None, base: int = BASE) -> Board:
+    """Board 1, whose ensemble has this base of epochs."""
+    board = Board(kept)
+    assert board.member.lines is not None
+    board.member.lines.epoch_base = base
+    return board
+
+
+@pytest.mark.parametrize("kept", [BEFORE, BEFORE._replace(named=False), BEFORE._replace(epoch_base=BASE - 1), None])
+def test_after_a_rebuild_a_board_acts_by_the_new_znodes_whatever_it_had_kept(kept: KeptState | None) -> None:
+    board = rebuilt(kept)
+    board.member.state_read(P, REBUILT, 0)
+    board.member.states_kept(board.now_ms, done=True) if kept is not None else None
+    claimed = board.written
+    assert (claimed.leader, claimed.objections) == (1, ())
+    assert claimed.line == Line("of 1: 1", 1), "the new ensemble's line begins"
+
+
+def test_after_a_rebuild_a_board_acts_by_what_another_one_has_made_of_the_new_znodes() -> None:
+    board = rebuilt(BEFORE)
+    state = REBUILT._replace(leader=2, leader_epoch=(1 << 20) + 1, line=Line("of 2: 1", 1))
+    (kept,) = [each.states for each in board.reads(state) if isinstance(each, KeepStates)]
+    assert kept == {LOG: KeptState("of 2: 1", 1, named=True, epoch_base=BASE)}
+    assert [each for each in board.keeps() if isinstance(each, Send)], "it follows"
+
+
+def test_a_state_that_waits_for_its_losses_to_be_in_the_ledger_is_not_touched() -> None:
+    """Its version is the first one: by it the board that writes the losses down replaces it."""
+    board = rebuilt(BEFORE)
+    board.member.state_read(P, REBUILT._replace(in_sync=()), 0)
+    asked = [each for each in board.took() if isinstance(each, Ask) and isinstance(each.request, Multi)]
+    assert asked == []
+
+
+@pytest.mark.parametrize("line", [Line(), Line("of the lost ensemble", 900), Line("other", 950, ("of 1",))])
+def test_the_znodes_of_before_a_rebuild_are_an_older_copy(line: Line) -> None:
+    board = rebuilt(BEFORE._replace(epoch_base=BASE), base=0)
+    board.member.state_read(P, LED._replace(line=line), 7)
+    assert board.written.objections == (Objection(1, "of the lost ensemble"),)
+
+
+def test_an_older_copy_of_the_rebuilt_znodes_is_found() -> None:
+    """Put back as they were before any board had changed them: they have no line yet."""
+    board = rebuilt(KeptState("of 2: 1", 1, named=True, epoch_base=BASE))
+    board.member.state_read(P, REBUILT, 0)
+    assert board.written.objections == (Objection(1, "of 2: 1"),)
