@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from edge_broker.storage.store import Topic
 
 RETRY_S = 0.5
+FREE_SPACE = "free space on this disk; another board leads this partition if one has room"
+INTERNAL_ROOM_BYTES = 1 << 19  # free, from which a replica of an internal topic takes records again
 BUSY_S = 0.005
 T = TypeVar("T")
 Work = Callable[[Callable[[], None]], None]
@@ -451,18 +453,42 @@ class Replicas:
             self._moved(partition)
 
     def look_at_room(self) -> None:
-        """Where the disk is full, replicas take nothing more and leave the in-sync set; others lead."""
+        """Where the disk is full, replicas take nothing more and leave the in-sync set; others lead.
+
+        Those of internal topics do so once no byte was left for one of their writes.
+        """
         full = self._broker.space.refusing or self._broker.space.tight
+        if full or self._full:
+            self._look_at_internal(full=full)
         if full == self._full:
             return
         self._full = full
         for log, replica in self._replicas.items():
-            replica.full = full and log.topic not in ALWAYS_WRITTEN
-            self._member.hurry(PartitionId(log.topic, log.partition))
+            if log.topic not in ALWAYS_WRITTEN:
+                replica.full = full
+                self._member.hurry(PartitionId(log.topic, log.partition))
         if full:
             log_line("warning", "replicas-keep-out", reason="the disk is full", followed=self.kept_out)
         else:
             log_line("info", "replicas-follow-again", reason="there is room")
+
+    def _look_at_internal(self, *, full: bool) -> None:
+        status = self._broker.space.status
+        has_room = not full or (status is not None and status.free >= INTERNAL_ROOM_BYTES)
+        for log, replica in self._replicas.items():
+            if log.topic in ALWAYS_WRITTEN:
+                log.writer.out_of_space = log.writer.out_of_space and not has_room
+                if replica.full != log.writer.out_of_space:
+                    self._block_internal(log, replica, blocked=log.writer.out_of_space)
+
+    def _block_internal(self, log: PartitionLog, replica: Replica, *, blocked: bool) -> None:
+        replica.full = blocked
+        self._member.hurry(PartitionId(log.topic, log.partition))
+        where = {"topic": log.topic, "partition": log.partition}
+        if blocked:
+            log_line("error", "internal_replica_blocked", **where, reason="no space is left", action=FREE_SPACE)
+        else:
+            log_line("info", "internal_replica_unblocked", **where, reason="there is room")
 
     @property
     def kept_out(self) -> int:

@@ -155,6 +155,7 @@ class LogWriter:
         self.flush: Flush | None = None  # under way
         self.writing: Writing | None = None
         self.retreated = False  # a refused write was cut off again, and no sync has told the disk
+        self.out_of_space = False  # the file system had no space for a write, since somebody cleared this last
         self.stay_bytes = 0  # up to here the segment is written on, as no next one could be made
         self.roll_refusal: Refusal | None = None
         self._expire_at_age_ms = AGE_UNKNOWN
@@ -225,6 +226,7 @@ class LogWriter:
         if isinstance(writing.error, StorageFault):
             self.state.fail(writing.error)
         self.retreated = self.retreated or writing.error is not None
+        self.out_of_space = self.out_of_space or isinstance(writing.error, Refusal)
         writing.error = writing.error or self.state.fault
         if writing.error is None:
             self.state.active.pinned = writing.file  # a sync that ended meanwhile may have let go of it
@@ -294,7 +296,7 @@ class LogWriter:
             self.state.fail(fault)
             raise
         except Refusal:
-            self.retreated = True
+            self.retreated = self.out_of_space = True
             raise
 
     def _may_append(self) -> None:

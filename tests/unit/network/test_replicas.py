@@ -25,10 +25,13 @@ from edge_broker.cluster.effects import (
 from edge_broker.cluster.state import PartitionId, Topic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.network import replicas
-from edge_broker.network.replicas import RETRY_S, Replicas
+from edge_broker.network.replicas import INTERNAL_ROOM_BYTES, RETRY_S, Replicas
+from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.storage import write_throttle
 from edge_broker.storage.appending import Writing
 from edge_broker.storage.damage import quarantine
+from edge_broker.storage.eviction import Marks
+from edge_broker.storage.full_disk import DiskStatus
 from edge_broker.storage.replica import Replica
 from edge_broker.storage.segment import DamageFound
 from edge_broker.storage.topics import id_text
@@ -372,6 +375,64 @@ def test_a_full_disk_keeps_replicas_out_until_there_is_room(board: Board) -> Non
     board.after(0)
     assert (replica.full, replica.log_end_offset) == (False, 3)
     assert board.broker.space.room_bytes < 1 << 20, "a look comes when that is used up"
+
+
+def test_a_replica_of_an_internal_topic_keeps_out_once_no_byte_is_left_and_follows_again_with_room(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = board.following()
+    monkeypatch.setattr(replicas, "ALWAYS_WRITTEN", frozenset({P.topic}))
+    board.broker.space.refusing = True
+    board.replicas.look_at_room()
+    assert not replica.full, "there is a reserve for it"
+    fill_up(board)
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c" * 8192))))
+    board.after(0)
+    board.member.hurried.clear()
+    board.replicas.look_at_room()
+    assert (replica.full, replica.log_end_offset, board.member.hurried) == (True, 2, [P])
+    board.disk.capacity_bytes = None
+    looked(board, INTERNAL_ROOM_BYTES - 1)
+    board.replicas.look_at_room()
+    assert replica.full
+    looked(board, INTERNAL_ROOM_BYTES)
+    board.replicas.look_at_room()
+    assert not replica.full
+    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.after(0)
+    assert replica.log_end_offset == 3
+
+
+def test_a_leader_of_an_internal_topic_has_a_full_disk_once_no_byte_is_left(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = board.following()
+    monkeypatch.setattr(replicas, "ALWAYS_WRITTEN", frozenset({P.topic}))
+    fill_up(board)
+    with pytest.raises(Refusal):
+        append_as_leader(board, replica)
+    board.broker.space.refusing = True
+    board.replicas.look_at_room()
+    assert replica.full
+    board.broker.space.refusing = False
+    board.replicas.look_at_room()
+    assert not replica.full
+
+
+def fill_up(board: Board) -> None:
+    """Leave not a byte for what is written next, and have the disk looked at."""
+    board.disk.fill(0)
+    looked(board, 0)
+
+
+def looked(board: Board, free: int) -> None:
+    """Have a look at the disk find so many bytes free."""
+    board.broker.space.status = DiskStatus(1 << 30, free, Marks(1, 1), 0, True, frozenset(), [], [])
+
+
+def append_as_leader(board: Board, replica: Replica) -> None:
+    batch = memoryview(bytearray(build_batch([(None, b"x" * 8192)], timestamp_ms=1)))
+    replica.log.writer.append(batch, read_header(batch), board.broker.time.now())
 
 
 def test_a_replica_takes_nothing_more_than_the_last_look_has_left(board: Board) -> None:
