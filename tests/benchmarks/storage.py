@@ -325,7 +325,9 @@ def kafka_of(directory: Path, wanted: bool) -> Iterator[ApacheKafka | None]:
     if not wanted:
         yield None
         return
-    with ApacheKafka(directory / "kafka", heap="1g", settings={"log.flush.interval.messages": 1}) as kafka:
+    with ApacheKafka(
+        directory / "kafka", heap="1g", java_options=(), settings={"log.flush.interval.messages": 1}
+    ) as kafka:
         yield kafka
 
 

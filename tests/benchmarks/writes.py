@@ -247,7 +247,9 @@ def subjects(directory: Path) -> Iterator[list[Subject]]:
         ):
             key = f"kafka-{len(found)}"
             at = device(key)
-            kafka = stack.enter_context(ApacheKafka(directory / key, data_dir=at.directory / "data", settings=settings))
+            kafka = stack.enter_context(
+                ApacheKafka(directory / key, data_dir=at.directory / "data", settings=settings, java_options=())
+            )
             found.append(Subject(name, at, kafka, kafka_sender(kafka.bootstrap), FULL_RECORDS))
         for name, more, full_records in (
             ("mosquitto, persistence", "", FULL_MQTT_RECORDS),

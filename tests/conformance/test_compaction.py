@@ -33,7 +33,7 @@ CONFIG = {
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "1000",
 }
-QUICK_START = ("-Xmx128m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_START = ("-Xmx128m", *runtimes.QUICK_JAVA)
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 Content = list[tuple[int, bytes | None, bytes | None]]
 
@@ -239,7 +239,11 @@ def test_kafka_dump_log_reads_compacted_segments(site):
     directory = next(Path(site.broker.data_dir).rglob("latest-0"))
     files = sorted(directory.glob("*.log"))[:-1]
     assert files
-    command = [*runtimes.kafka_java("-Xmx256m"), "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
+    command = [
+        *runtimes.kafka_java(*runtimes.QUICK_JAVA, "-Xmx256m"),
+        "org.apache.kafka.tools.DumpLogSegments",
+        "--deep-iteration",
+    ]
     command += ["--print-data-log", "--files", ",".join(map(str, files))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=True)
     batches = re.findall(r"^baseOffset: .* count: (\d+) .*isvalid: (\w+)", done.stdout, re.MULTILINE)
@@ -257,7 +261,11 @@ def test_kafka_dump_log_reads_compacted_segments(site):
 def _indexes_are_sane(directory: Path, logs: list[Path]) -> None:
     indexes = [str(path) for path in directory.glob("*index") if path.with_suffix(".log") in logs]
     assert len(indexes) == 2 * len(logs)
-    command = [*runtimes.kafka_java("-Xmx256m"), "org.apache.kafka.tools.DumpLogSegments", "--index-sanity-check"]
+    command = [
+        *runtimes.kafka_java(*runtimes.QUICK_JAVA, "-Xmx256m"),
+        "org.apache.kafka.tools.DumpLogSegments",
+        "--index-sanity-check",
+    ]
     command += ["--files", ",".join(indexes)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=True)
     assert done.stdout.count("passed sanity check") == len(indexes)

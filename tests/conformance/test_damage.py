@@ -24,7 +24,7 @@ from tests.support.waiting import CALL_S
 TOPIC = "readings"
 RECORDS = 300
 SETTINGS = {"log.segment.bytes": 16_384, "edge.scrub.bytes.per.second": 0}
-QUICK_START = ("-Xmx128m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_START = ("-Xmx128m", *runtimes.QUICK_JAVA)
 DEADLINE_S = 120
 
 

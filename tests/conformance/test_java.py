@@ -17,7 +17,7 @@ from tests.support.kafka_reading import read_topic
 from tests.support.processes import JVM_STOP_STATUSES, Process, wait_until
 from tests.support.waiting import CALL_S
 
-QUICK_START = ("-Xmx128m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_START = ("-Xmx128m", *runtimes.QUICK_JAVA)
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

@@ -62,7 +62,11 @@ def fill(bootstrap: str, topic: str, properties: dict[str, object]) -> None:
 
 def dump(files: list[Path], *options: str) -> str:
     """What kafka-dump-log prints; no word of complaint may be in it."""
-    command = [*runtimes.kafka_java("-Xmx256m"), "org.apache.kafka.tools.DumpLogSegments", *options]
+    command = [
+        *runtimes.kafka_java(*runtimes.QUICK_JAVA, "-Xmx256m"),
+        "org.apache.kafka.tools.DumpLogSegments",
+        *options,
+    ]
     command += ["--files", ",".join(map(str, files))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

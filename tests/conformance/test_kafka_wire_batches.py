@@ -33,7 +33,7 @@ TOPIC = "carried"
 LEVELS = {"none": None, "gzip": 9, "snappy": None, "lz4": 3, "zstd": 19}
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 SHOWN = ("print.timestamp=true", "print.offset=true", "print.headers=true", "print.key=true")
-QUICK_START = ("-Xmx128m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_START = ("-Xmx128m", *runtimes.QUICK_JAVA)
 
 
 @pytest.fixture(scope="module", params=[ApacheKafka, EdgeBroker], ids=["apache-kafka", "edge-broker"])

@@ -165,7 +165,10 @@ def test_what_was_acked_is_read_to_the_end(brokers, topic: str) -> None:
         end = client.end_offset(topic)
     assert end > 0
     assert [read.offset for read in read_topic(ours.bootstrap, topic)] == list(range(end))
-    command = [*runtimes.kafka_java("-Xmx256m"), "org.apache.kafka.tools.consumer.ConsoleConsumer"]
+    command = [
+        *runtimes.kafka_java(*runtimes.QUICK_JAVA, "-Xmx256m"),
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    ]
     command += ["--bootstrap-server", ours.bootstrap, "--topic", topic, "--from-beginning"]
     command += ["--max-messages", str(end), "--timeout-ms", "60000", "--property", "print.offset=true"]
     done = subprocess.run(command, capture_output=True, check=False, timeout=100)

@@ -31,7 +31,7 @@ APACHE = {
 
 @contextmanager
 def apache(directory):
-    with kraft_cluster(directory, settings=APACHE, java_options=["-Xmx384m"]) as cluster:
+    with kraft_cluster(directory, settings=APACHE) as cluster:
         yield cluster
 
 

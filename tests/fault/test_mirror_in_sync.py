@@ -32,7 +32,7 @@ APACHE = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with kraft_cluster(tmp_path_factory.mktemp("target"), settings=APACHE, java_options=["-Xmx384m"]) as cluster:
+    with kraft_cluster(tmp_path_factory.mktemp("target"), settings=APACHE) as cluster:
         yield cluster
 
 

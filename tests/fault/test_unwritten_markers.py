@@ -40,10 +40,10 @@ def brokers(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("markers")
     with ExitStack() as stack:
         if request.param == "4.3.1":
-            cluster = kraft_cluster(directory, settings=KRAFT, java_options=["-Xmx384m"])
+            cluster = kraft_cluster(directory, settings=KRAFT)
         else:
             ensemble = stack.enter_context(ZooKeeperEnsemble(directory / "zookeeper"))
-            cluster = zookeeper_cluster(directory, ensemble, settings=ZOOKEEPER, java_options=["-Xmx384m"])
+            cluster = zookeeper_cluster(directory, ensemble, settings=ZOOKEEPER)
         yield stack.enter_context(cluster)
 
 

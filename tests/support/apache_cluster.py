@@ -17,6 +17,7 @@ from tests.support.processes import JVM_STOP_STATUSES, Process, format_kafka
 from tests.support.zookeeper import ZooKeeperEnsemble
 
 IDS = (1, 2, 3)
+JAVA_OPTIONS = (*runtimes.QUICK_JAVA, "-Xmx384m")
 _LOGGING = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 _INTERNAL_TOPICS = {
     "offsets.topic.num.partitions": 4,
@@ -70,7 +71,7 @@ class ApacheBroker(Process):
 
 
 def kraft_cluster(
-    directory: Path, *, settings: Mapping[str, str | int] = {}, java_options: Sequence[str] = ()
+    directory: Path, *, settings: Mapping[str, str | int] = {}, java_options: Sequence[str] = JAVA_OPTIONS
 ) -> BrokerCluster[ApacheBroker]:
     """Apache Kafka 4.3.1: each node is broker and controller. `settings` are keys of all."""
     ports = {number: (free_port(), free_port()) for number in IDS}
@@ -98,7 +99,7 @@ def zookeeper_cluster(
     ensemble: ZooKeeperEnsemble,
     *,
     settings: Mapping[str, str | int] = {},
-    java_options: Sequence[str] = (),
+    java_options: Sequence[str] = JAVA_OPTIONS,
 ) -> BrokerCluster[ApacheBroker]:
     """Apache Kafka 3.9.2 on an ensemble of ZooKeeper. `settings` are keys of all."""
     java = runtimes.kafka_java(*_LOGGING, *java_options, folder=runtimes.old_kafka_jars())

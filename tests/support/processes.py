@@ -429,7 +429,7 @@ class ApacheKafka(Process):
         advertise: str | None = None,
         settings: Mapping[str, str | int] | None = None,
         heap: str = "512m",
-        java_options: Sequence[str] = (),
+        java_options: Sequence[str] = runtimes.QUICK_JAVA,
         jars: Path | None = None,
         listeners: Mapping[str, str] | None = None,
         scram: Mapping[str, str] | None = None,

@@ -23,6 +23,8 @@ KAFKA_LOCK = Path(__file__).parents[2] / "ansible/roles/kafka/files/kafka-4.3.1.
 MIRRORMAKER_LOCK = Path(__file__).with_name("mirrormaker-4.3.1.jars")
 OLD_KAFKA_LOCK = Path(__file__).with_name("kafka-3.9.2.jars")
 ZOOKEEPER_LOCK = Path(__file__).with_name("zookeeper-3.9.5.jars")
+# For a JVM that runs for seconds: half the processor time of a start. A benchmark takes the stock options.
+QUICK_JAVA = ("-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class MissingRuntimeError(RuntimeError):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support import runtimes
 from tests.support.certificates import Authority
 from tests.support.processes import ApacheKafka
 
@@ -43,7 +44,7 @@ class SecuredKafka(ApacheKafka):
         days: int = 30,
         settings: dict[str, str] | None = None,
         heap: str = "512m",
-        java_options: Sequence[str] = (),
+        java_options: Sequence[str] = runtimes.QUICK_JAVA,
     ) -> None:
         """Describe it; its certificate ends after `days`."""
         directory.mkdir(parents=True, exist_ok=True)

@@ -69,6 +69,7 @@ class Lab:
             kafka = ApacheKafka(
                 self._directory,
                 port=PORT,
+                java_options=(),
                 settings={**KAFKA, "ssl.keystore.location": str(store)},
                 listeners={"SECURED": "SASL_SSL"},
                 scram={USER: PASSWORD},
