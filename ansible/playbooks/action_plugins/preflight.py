@@ -35,6 +35,7 @@ model = _rules("model")
 access_checks, broker_settings, host_checks = map(_rules, ("access_checks", "broker_settings", "host_checks"))
 inventory_checks, site_checks, value_forms = map(_rules, ("inventory_checks", "site_checks", "value_forms"))
 log_in_checks, rights_checks, secret_checks = map(_rules, ("log_in_checks", "rights_checks", "secret_checks"))
+derivation_checks = _rules("derivation_checks")
 GROUPS, Finding, Host, Known, Variables = model.GROUPS, model.Finding, model.Host, model.Known, model.Variables
 metrics, strangers, strangers_as_before = (
     access_checks.metrics,
@@ -63,6 +64,7 @@ def findings(
         found += inventory_checks.acceptance(host)
         modes = {role: model.mode(host, role) for role in sorted({"broker", "central"} & host.groups)}
         found += site_checks.secrets(host, modes, has_secret=model.has_secret(host))
+        found += derivation_checks.impossible(host)
         for look in HOST_CHECKS if host.answer else ():
             found += look(host)
     refused, unchecked = broker_settings.broker_settings(hosts)
@@ -71,6 +73,7 @@ def findings(
         notes += secret_checks.weak_as_before(hosts)
     found += [*refused, *log_in_checks.broker_users(hosts), *log_in_checks.mqtt_users(hosts)]
     found += [*rights_checks.too_wide(hosts, members), *secret_checks.weak_and_new(hosts)]
+    found += derivation_checks.changed(hosts)
     return list(dict.fromkeys([*found, *inventory_checks.sites(hosts), *host_checks.services(hosts)]))
 
 

@@ -1,5 +1,8 @@
 """The action `site_secret`: puts a random `vault_security_secret` into the vault of an inventory that has none.
 
+With it comes the line `security_derivation: scrypt`, unless the inventory has that variable. In a running site a new
+secret comes by a rotation (README.md), which the other derivation needs, too.
+
 | the inventory | what happens |
 |---|---|
 | has a secret, under either name | nothing |
@@ -25,6 +28,7 @@ from ansible.parsing.vault import is_encrypted, match_encrypt_secret
 from ansible.plugins.action import ActionBase
 
 NAME = "vault_security_secret"
+DERIVATION = "security_derivation"
 CHARACTERS, LENGTH = string.ascii_letters + string.digits, 32  # 190 bits
 
 
@@ -36,9 +40,10 @@ def new_secret() -> str:
             return found
 
 
-def with_secret(text: str, secret: str) -> str:
-    """Return the text of a vault with a line more."""
-    return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{NAME}: {secret}\n"
+def with_secret(text: str, secret: str, *, has_derivation: bool) -> str:
+    """Return the text of a vault with a secret more, and with the derivation where the inventory has none."""
+    more = f"{NAME}: {secret}\n" + ("" if has_derivation else f"{DERIVATION}: scrypt\n")
+    return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{more}"
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -62,7 +67,11 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 class ActionModule(ActionBase):
-    """The class that Ansible loads. It takes `folder`, the site's -security folder, and returns `file`."""
+    """The class that Ansible loads.
+
+    It takes `folder`, the site's -security folder, and returns `file`, `is_used` and `has_derivation`: whether the
+    inventory has a security_secret and a security_derivation of its own.
+    """
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -72,7 +81,9 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         result: dict[str, Any] = super().run(tmp, variables)
         path = Path(variables["inventory_dir"]) / "group_vars/all/vault.yml"
+        has_derivation = DERIVATION in variables
         result.update(changed=False, file=str(path), is_used="security_secret" in variables)
+        result.update(has_derivation=has_derivation)
         if NAME in variables or self._has_secret(variables):
             return result
         key = Path(str(self._task.args["folder"])).expanduser() / "ca.key"
@@ -97,7 +108,8 @@ class ActionModule(ActionBase):
         if not self._task.check_mode:
             vault_id, secret = match_encrypt_secret(vault.secrets)
             name = None if vault_id == "default" else vault_id
-            replace_file(path, vault.encrypt(with_secret(text, new_secret()), secret=secret, vault_id=name))
+            more = with_secret(text, new_secret(), has_derivation=has_derivation)
+            replace_file(path, vault.encrypt(more, secret=secret, vault_id=name))
         return result
 
     def _has_secret(self, variables: dict[str, Any]) -> bool:

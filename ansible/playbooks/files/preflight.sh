@@ -23,6 +23,12 @@ systemctl list-units --plain --no-legend --no-pager --state=active 'edge-*.servi
     while read -r unit _; do
         echo "runs $unit"
     done
+# Log-ins that the broker of this host has, and how their passwords come from security_secret.
+etc=${DRUPELET_ETC:-/etc/drupelet} by_scrypt=" "
+[ ! -r "$etc/broker-scrypt-log-ins" ] || while read -r user; do by_scrypt="$by_scrypt$user "; done <"$etc/broker-scrypt-log-ins"
+[ ! -r "$etc/broker-log-ins" ] || while read -r user; do
+    case $by_scrypt in *" $user "*) echo "log_in $user scrypt" ;; *) echo "log_in $user hmac" ;; esac
+done <"$etc/broker-log-ins"
 # Who listens where, and the unit that it belongs to.
 ss -Hltnp 2>/dev/null | while read -r _ _ _ address _ who; do
     pid=${who#*pid=}

@@ -109,7 +109,10 @@ class Variables(Mapping[str, Any]):
 
 
 class Host:
-    """One host of the inventory: its groups, its variables, and its answer, None where it gave none."""
+    """One host of the inventory: its groups, its variables, and its answer, None where it gave none.
+
+    `log_ins` are the users that its broker has, each with the derivation of its password.
+    """
 
     def __init__(
         self, known: Known, name: str, groups: Iterable[str], variables: Mapping[str, Any], answer: str | None
@@ -117,11 +120,15 @@ class Host:
         self.known, self.name, self.groups, self.variables = known, name, set(groups), variables
         self.answer: dict[str, str] = {}
         self.listening: list[tuple[str, int, str]] = []
+        self.log_ins: dict[str, str] = {}
         for line in (answer or "").splitlines():
             key, _, value = line.strip().partition(" ")
             if key == "listens":
                 address, unit, program = [*value.split(" "), "-", ""][:3]
                 self.listening.append((*endpoint(address), unit if unit != "-" else program))
+            elif key == "log_in":
+                user, _, derivation = value.rpartition(" ")
+                self.log_ins[user] = derivation
             elif key:
                 self.answer[key] = value
 

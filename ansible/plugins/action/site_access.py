@@ -10,9 +10,10 @@
 | admin | whoever is root there | each broker | everything |
 | those of `broker_users` | anybody's | that broker | what they say |
 
-A password is worked out, not kept: HMAC of what it is for, by `security_secret`. So the vault holds one secret, every
-run finds the same passwords, and one that is on a card tells nothing of any other. `security_rotation` of a host
-makes all of its passwords new. A host that playbooks/remove.yml has written down has none until its rotation is higher.
+A password is worked out, not kept, from what it is for and `security_secret` (../plugin_utils/site_passwords.py). So
+the vault holds one secret, every run finds the same passwords, and one that is on a card tells nothing of any other.
+`security_rotation` of a host makes all of its passwords new. A host that playbooks/remove.yml has written down has none
+until its rotation is higher.
 
 `security_rotation` is the generation of a host's log-ins: `gateway-pi-1`, then `gateway-pi-1~2`. Each generation is a
 user of its own, so the broker can hold two until the new one was used (site_rotation.py). A client gets the newest
@@ -23,12 +24,13 @@ Here: that, from the inventory and the defaults of roles. Nothing is asked of a 
 
 from __future__ import annotations
 
-import base64
-import hmac
+import importlib.util
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import yaml
@@ -46,6 +48,20 @@ except ImportError:  # before ansible-core 2.19 every text may be a template
         return value
 
 
+def _site_passwords() -> ModuleType:
+    """Load the derivation once for each process, so that all that ask share its keys."""
+    name, path = "drupelet_site_passwords", Path(__file__).resolve().parents[1] / "plugin_utils/site_passwords.py"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.exists():
+            raise AnsibleError(f"{path} is missing: install the collection again.")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+passwords = _site_passwords()
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 OF_ROLES = ("broker", "central", "gateway", "mirror", "spark", "security", "mosquitto")
 LOOPBACK = re.compile(r"127\.|localhost$|::1$")
@@ -73,12 +89,16 @@ class Acl(NamedTuple):
 
 
 class Client(NamedTuple):
-    """How a service connects: protocol, user and password are empty where the broker asks for none."""
+    """How a service connects: protocol, user and password are empty where the broker asks for none.
+
+    `refusal` says why the service cannot have that log-in, and is empty where it can.
+    """
 
     protocol: str
     user: str
     password: str
     server: str
+    refusal: str = ""
 
 
 def acls(user: str, kind: str, names: Iterable[str], operations: Iterable[str]) -> Iterator[Acl]:
@@ -260,13 +280,41 @@ class Site:
 
         `user` is its first generation's name; `generation` is the host's rotation unless it is given.
         """
+        number = generation or self.rotation(host)
+        found: str = passwords.password(self._sources(host).of(number), host, user, number)
+        return found
+
+    def _sources(self, host: str) -> Any:
+        """Return what the passwords of each rotation of a host come from; AnsibleError without a secret."""
         secret = self.text(host, "security_secret")
-        if len(secret) < 16:
+        if len(secret) < passwords.SECRET_CHARACTERS_MIN:
             raise AnsibleError(
                 f"{host} has no security_secret of 16 characters or more, from which its passwords come: see README.md."
             )
-        purpose = "\0".join(("drupelet", host, user, str(generation or self.rotation(host))))
-        return base64.b32encode(hmac.digest(secret.encode(), purpose.encode(), "sha256"))[:32].decode().lower()
+        derivation, former = self.value(host, "security_derivation"), self.value(host, "security_former")
+        return passwords.sources(secret, derivation, self.rotation(host), former)
+
+    def derivation(self, user: str) -> str:
+        """Return how the password of a user of the site comes from its secret, empty for any other user.
+
+        A user of a rotation that its host does not have yet, or that remove.yml has ended, is another one, too.
+        """
+        base, generation = generation_of(user)
+        service, _, host = base.partition("-")
+        if service not in SERVICES or host not in self._hosts or not self.text(host, "security_secret"):
+            return ""
+        if not self._removed.get(host, 0) < generation <= self.rotation(host):
+            return ""
+        return str(self._sources(host).of(generation).derivation)
+
+    def check_derivations(self, made: Iterable[str], by_scrypt: Collection[str]) -> None:
+        """Refuse users that a broker has and whose password comes otherwise than the inventory says; AnsibleError."""
+        for user in sorted(made):
+            was, wanted = passwords.SCRYPT if user in by_scrypt else passwords.HMAC, self.derivation(user)
+            if wanted and wanted != was:
+                base, generation = generation_of(user)
+                owner = base.partition("-")[2]
+                raise AnsibleError(passwords.refusal(user, owner, (generation, was), wanted, self.rotation(owner)))
 
     def user(self, service: str, host: str) -> str:
         """Return the user of a service of a host, of the present generation."""
@@ -294,7 +342,42 @@ class Site:
         owner = server if service == "spark" else host
         base = f"{service}-{owner}"
         user, generation = self._log_in(owner, base, server_users, present_password)
-        return Client(protocol, user, self.password(owner, base, generation), server)
+        password, refusal = self._password_of(owner, base, generation, present_password)
+        return Client(protocol, user, password, server, refusal)
+
+    def _password_of(self, owner: str, base: str, generation: int, present_password: str) -> tuple[str, str]:
+        """Return the password that a service is given, and why it cannot have it, or nothing.
+
+        | generation | the service has | it is given |
+        |---|---|---|
+        | the newest | a password of that one by another source | that one, refused: its broker may have no other |
+        | an older one: its broker lacks the newest | a password of that one, or of a secret that is gone | that one |
+        | any other | anything | what the inventory says |
+        """
+        password = self.password(owner, base, generation)
+        if present_password in ("", password):
+            return password, ""
+        made, newest = self._made_from(owner, base, present_password), self.rotation(owner)
+        if generation < newest:
+            is_own = made is None or made[0] == generation
+            return present_password if is_own else password, ""
+        if made is None or made[0] != generation:
+            return password, ""
+        wanted = self._sources(owner).of(generation).derivation
+        user = generation_name(base, generation)
+        return present_password, passwords.refusal(user, owner, (generation, made[1].derivation), wanted, newest)
+
+    def _made_from(self, owner: str, base: str, password: str) -> tuple[int, Any] | None:
+        """Return the generation and the source of a password, what the inventory says first; None for any other."""
+        sources, numbers = self._sources(owner), range(self.rotation(owner), 0, -1)
+        for number in numbers:
+            if passwords.password(sources.of(number), owner, base, number) == password:
+                return number, sources.of(number)
+        for number in numbers:
+            for source in sources.others(number):
+                if passwords.password(source, owner, base, number) == password:
+                    return number, source
+        return None
 
     def _log_in(
         self, owner: str, base: str, server_users: Collection[str] | None, present_password: str
@@ -314,9 +397,9 @@ class Site:
         if valid:
             return generation_name(base, max(valid)), max(valid)
         if not server_users and present_password:
-            for one in range(newest, ended, -1):
-                if self.password(owner, base, one) == present_password:
-                    return (generation_name(base, one) if server_users is None else base), one
+            made = self._made_from(owner, base, present_password)
+            if made is not None and made[0] > ended:
+                return (generation_name(base, made[0]) if server_users is None else base), made[0]
         return generation_name(base, newest), newest
 
     def users(self, server: str) -> dict[str, str]:
@@ -552,12 +635,14 @@ class ActionModule(ActionBase):
     Without arguments it returns `mode`, `users` (name: password), `acls` and `owners` of this host's broker, the
     `removed` hosts, `removed_users`, which those had at this broker by the inventory, and, where there is a secret,
     `metrics_token` of all that serves metrics on it. With `service` and `bootstrap` it returns `protocol`, `user`,
-    `password` and `server`, how that service of this host connects; it goes by `server_users`, which is not known
-    unless `server_answers`, and `present_password` (`Site.client`). With `left`, users that this host's broker need
-    not hold any more, it returns `moved`, the brokers that their services use now. With `mqtt`, a name of
-    mosquitto_users, it returns `newest`, with the mark of its rotation, `server`, the host of the mosquitto that this
-    host's gateway uses, and `user`, which by `server_users` may be `present_user` still. With the users of its broker
-    it returns `mqtt_owners` and `mqtt_removed`, those that removed hosts alone use, of this host's mosquitto.
+    `password`, `server` and `refusal`, how that service of this host connects; it goes by `server_users`, which is not
+    known unless `server_answers`, and `present_password` (`Site.client`). With `left`, users that this host's broker
+    need not hold any more, it returns `moved`, the brokers that their services use now. With `made`, users that its
+    broker has, and `scrypt`, those of them that were made by scrypt, it refuses another derivation of one, and returns
+    `by_scrypt`, those of `wanted` that come by scrypt. With `mqtt`, a name of mosquitto_users, it returns `newest`,
+    with the mark of its rotation, `server`, the host of the mosquitto that this host's gateway uses, and `user`, which
+    by `server_users` may be `present_user` still. With the users of its broker it returns `mqtt_owners` and
+    `mqtt_removed`, those that removed hosts alone use, of this host's mosquitto.
     """
 
     TRANSFERS_FILES = False
@@ -583,6 +668,10 @@ class ActionModule(ActionBase):
             result.update(found._asdict())
         elif "left" in self._task.args:
             result.update(moved=site.moved(host, self._task.args["left"]))
+        elif "made" in self._task.args:
+            site.check_derivations(self._task.args["made"], set(self._task.args["scrypt"]))
+            wanted = self._task.args["wanted"]
+            result.update(by_scrypt=sorted(user for user in wanted if site.derivation(user) == passwords.SCRYPT))
         elif "mqtt" in self._task.args:
             name, present = str(self._task.args["mqtt"]), str(self._task.args.get("present_user") or "")
             newest, user = (

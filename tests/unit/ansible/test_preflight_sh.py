@@ -78,3 +78,14 @@ def test_a_host_without_any_of_it_still_answers(tmp_path):
     ).stdout  # fmt: skip
     assert said.startswith("system ")
     assert "\nrelease" in said
+
+
+def test_log_ins_of_the_broker_are_told_with_their_derivation(proc, tmp_path):
+    def told() -> list[str]:
+        return [line for line in run(tmp_path, DRUPELET_ETC=str(tmp_path)) if line.startswith("log_in")]
+
+    assert told() == []
+    (tmp_path / "broker-log-ins").write_text("admin\ngateway-pi-1\ngateway-pi-1~2\n")
+    assert told() == ["log_in admin hmac", "log_in gateway-pi-1 hmac", "log_in gateway-pi-1~2 hmac"]
+    (tmp_path / "broker-scrypt-log-ins").write_text("gateway-pi-1~2\n")
+    assert told() == ["log_in admin hmac", "log_in gateway-pi-1 hmac", "log_in gateway-pi-1~2 scrypt"]

@@ -128,6 +128,8 @@ def test_a_new_inventory_gets_a_random_secret_in_its_vault_once(inventory):
     assert f"{inventory.vault} has a new vault_security_secret" in done.stdout
     assert "No variable uses it" not in done.stdout
     secret = yaml.safe_load(inventory.read())["vault_security_secret"]
+    assert yaml.safe_load(inventory.read())["security_derivation"] == "scrypt"
+    assert "Passwords come from it by scrypt (security_derivation)." in done.stdout
     assert strength.bits(secret) >= strength.BITS_MIN
     assert secret not in done.stdout + done.stderr
     assert inventory.vault.stat().st_mode & 0o777 == 0o600
@@ -141,11 +143,12 @@ def test_a_new_inventory_gets_a_random_secret_in_its_vault_once(inventory):
 
 def test_the_other_lines_of_a_vault_stay(inventory):
     inventory.encrypt("# mine\nvault_spark_secret: a  # of Spark")
-    inventory.variables({"site_name": "plant-7"})
+    inventory.variables({"site_name": "plant-7", "security_derivation": "hmac"})
     done = inventory.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No variable uses it: write security_secret" in done.stdout
     assert inventory.read().startswith("# mine\nvault_spark_secret: a  # of Spark\nvault_security_secret: ")
+    assert "security_derivation" not in inventory.read() + done.stdout
 
 
 def test_a_secret_under_its_own_name_stays(inventory):
