@@ -135,6 +135,7 @@ night:  ## what takes too long for each change, for hours (root): abuse whole, s
 	$(MAKE) conformance SECURITY=secured
 	$(MAKE) fault
 	$(MAKE) unit ARGS="-m night"
+	$(MAKE) e2e ARGS="-m night"
 	$(MAKE) fuzz-walker SECONDS=1200
 	$(MAKE) fuzz-login SECONDS=1200
 	$(MAKE) simulate-mirror HOURS=1

@@ -68,6 +68,7 @@ def test_a_link_carries_and_is_cut_and_mended(tmp_path: Path, link: Link) -> Non
         assert hosts.center.counters().received > 100
 
 
+@pytest.mark.night  # it tests a benchmark and no promise; the link, which other tests use, is tested above
 def test_a_small_cell_is_measured(tmp_path: Path) -> None:
     cell = Cell("bulk-a", LINK, seconds=2.0, warm_s=0.5)
     program = runtimes.console_script("edge-mirror")

@@ -46,6 +46,20 @@ def test_every_folder_with_tests_is_in_a_suite_or_in_the_night() -> None:
         assert f"$(MAKE) {target}\n" in recipe("night"), f"make night does not run {folder}"
 
 
+def test_the_night_runs_every_folder_that_has_tests_with_its_mark() -> None:
+    files = (ROOT / "tests").glob("[a-z]*/**/test_*.py")
+    marked = {"/".join(path.relative_to(ROOT).parts[:2]) for path in files if "pytest.mark.night" in path.read_text()}
+    called = re.findall(r"\$\(MAKE\) ([a-z0-9-]+)(.*)", recipe("night"))
+    ran = {
+        folder
+        for target, more in called
+        if " -k " not in more
+        for folder in re.findall(r"tests/\w+\b(?!/)", recipe(target))
+    }
+    assert marked
+    assert marked - ran == set(), "make night runs no target that has these folders"
+
+
 def test_every_folder_of_a_suite_exists_and_has_tests() -> None:
     assert set(folders()) <= with_tests()
 
