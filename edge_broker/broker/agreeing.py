@@ -28,7 +28,7 @@ from edge_broker.broker.outcome import Behind, Outcome
 from edge_broker.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster, Told
+    from edge_broker.broker.cluster_port import ClusterPort, Told
     from edge_broker.cluster.state import Topic
 
 ASKED_MAX = 5
@@ -44,11 +44,11 @@ class Change(ABC):
         self.name = name
 
     @abstractmethod
-    def ask(self, cluster: Cluster, told: Told) -> None:
+    def ask(self, cluster: ClusterPort, told: Told) -> None:
         """Ask for it, by what is known now; Refusal. It may be called again."""
 
     @abstractmethod
-    def holds(self, cluster: Cluster) -> bool:
+    def holds(self, cluster: ClusterPort) -> bool:
         """Whether the image shows it."""
 
 
@@ -59,12 +59,12 @@ class ChangeOfTopic(Change):
         super().__init__(name)
         self._topic_id = topic_id
 
-    def known(self, cluster: Cluster) -> Topic | None:
+    def known(self, cluster: ClusterPort) -> Topic | None:
         """The topic as the image has it; None: it is gone."""
         topic = cluster.topics.get(self.name)
         return topic if topic is not None and topic.topic_id == self._topic_id else None
 
-    def there(self, cluster: Cluster) -> Topic:
+    def there(self, cluster: ClusterPort) -> Topic:
         """The same; Refusal."""
         topic = self.known(cluster)
         if topic is None:

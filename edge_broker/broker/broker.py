@@ -39,7 +39,7 @@ from edge_broker.storage.store import LogStore
 from edge_broker.storage.write_throttle import WriteThrottle
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
 
 
 class Broker:
@@ -100,9 +100,9 @@ class Broker:
         )
         self.answers_room: Callable[[], int] = lambda: 1 << 62
         self.peers: set[str] | None = None
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterPort | None = None
 
-    def join(self, cluster: Cluster) -> None:
+    def join(self, cluster: ClusterPort) -> None:
         """Be one of several: who leads, and what may be shown, is the cluster's to say."""
         from edge_broker.broker.deleted_topics import forget_deleted  # noqa: PLC0415 - for a cluster alone
 

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from drupelet.addresses import is_loopback
 from edge_broker.broker.closed_ports import ClosedPorts
+from edge_broker.broker.cluster_port import NOBODY, DescribedTopic, Node, Told
 from edge_broker.broker.disk_space import ALWAYS_WRITTEN
 from edge_broker.broker.follower_fetches import FollowerFetches
 from edge_broker.broker.known_entries import LedgerEntries
-from edge_broker.broker.leaders import NOBODY, Node
 from edge_broker.broker.lease_waits import LeaseUnproved, LeaseWaits
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.election import is_offline, may_take_over
@@ -39,7 +39,6 @@ from edge_broker.cluster.image import DeletedTopic
 from edge_broker.cluster.log import NEWEST_EPOCH, NoLog, epoch_end, last_epoch
 from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition import LEADS, Partition
-from edge_broker.cluster.placement import Replicas
 from edge_broker.cluster.producer_ids import ProducerIds
 from edge_broker.cluster.security_node import Found, SecurityNode
 from edge_broker.cluster.security_node import Standing as NodeStanding
@@ -52,19 +51,6 @@ if TYPE_CHECKING:
     from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
     from edge_broker.storage.log import PartitionLog
     from edge_broker.storage.replica import Replica
-
-Told = Callable[[ErrorCode], None]
-
-
-class DescribedTopic(NamedTuple):
-    """A topic of the cluster, as clients are told of it; `partitions` has the brokers of each."""
-
-    name: str
-    topic_id: uuid.UUID
-    partitions: tuple[Replicas, ...]
-    config: Mapping[str, str]
-    topic: Topic  # as its znode has it
-
 
 NOT_YET = {
     Standing.APART: "not a member of the cluster yet: it is about to register",

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.cluster import Cluster
+from edge_broker.broker.cluster_port import ClusterPort
 from edge_broker.cluster.partition import LEADS, Partition
 from edge_broker.cluster.state import NO_LEADER, PartitionId
 from edge_broker.storage.ledger_journal import is_full, waiting
@@ -61,7 +61,7 @@ class Figures(NamedTuple):
     entries_bytes: int
 
 
-def figures(cluster: Cluster, journal: PartitionLog) -> Figures:
+def figures(cluster: ClusterPort, journal: PartitionLog) -> Figures:
     """Count now."""
     led, found = _led(cluster), _in_sync(cluster)
     is_controller = cluster.controller == cluster.member.identity.broker
@@ -78,11 +78,11 @@ def figures(cluster: Cluster, journal: PartitionLog) -> Figures:
     )
 
 
-def _led(cluster: Cluster) -> list[Partition]:
+def _led(cluster: ClusterPort) -> list[Partition]:
     return [each for each in cluster.member.partitions.values() if each.role in LEADS]
 
 
-def _in_sync(cluster: Cluster) -> list[Few]:
+def _in_sync(cluster: ClusterPort) -> list[Few]:
     """Of each partition that is led here."""
     found = []
     for each in _led(cluster):
@@ -96,7 +96,7 @@ def _under_replicated(found: list[Few]) -> list[Few]:
     return [few for few in found if few.in_sync < few.replicas]
 
 
-def offline(cluster: Cluster) -> int:
+def offline(cluster: ClusterPort) -> int:
     """Partitions that nobody leads."""
     return sum(
         cluster.leader(name, number) == NO_LEADER
@@ -105,7 +105,7 @@ def offline(cluster: Cluster) -> int:
     )
 
 
-def lags(cluster: Cluster, partition: Partition) -> Iterator[Lag]:
+def lags(cluster: ClusterPort, partition: Partition) -> Iterator[Lag]:
     """Of each follower of a partition that is led here."""
     leading = partition.leading
     if leading is None:
@@ -117,7 +117,7 @@ def lags(cluster: Cluster, partition: Partition) -> Iterator[Lag]:
             yield Lag(partition.partition, broker, records, seconds)
 
 
-def entries_wait(cluster: Cluster, journal: PartitionLog) -> str | None:
+def entries_wait(cluster: ClusterPort, journal: PartitionLog) -> str | None:
     """One sentence about losses that the cluster's ledger does not take; None: it takes all, as far as is known."""
     count, why = waiting(journal), cluster.member.forwarding.refused
     nobody = cluster.member.ledger_leader is None
@@ -134,7 +134,7 @@ def journal_full(journal: PartitionLog) -> str | None:
     return f"the ledger's journal is full, so nothing more may be lost: {waiting(journal)} losses wait for a leader"
 
 
-def objected(cluster: Cluster) -> str | None:
+def objected(cluster: ClusterPort) -> str | None:
     """Return a sentence about replicas here that no broker serves, as a board objects to their state; None: none."""
     found = sorted(each.partition for each in cluster.member.partitions.values() if _objectors(each))
     if not found:
@@ -155,7 +155,7 @@ def _objectors(partition: Partition) -> tuple[int, ...]:
     return () if partition.state is None else tuple(each.broker for each in partition.state.objections)
 
 
-def health(cluster: Cluster) -> str | None:
+def health(cluster: ClusterPort) -> str | None:
     """One sentence about partitions that are led here and lack replicas; None: none does."""
     few = _under_replicated(_in_sync(cluster))
     if not few:

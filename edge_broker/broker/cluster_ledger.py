@@ -31,7 +31,7 @@ from edge_broker.storage.segment import DamageFound
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
 
 PAUSE_MS = 1_000.0
 
@@ -69,7 +69,7 @@ class LedgerMaking:
         return Reply(None)
 
 
-def _is_due(broker: Broker, cluster: Cluster) -> bool:
+def _is_due(broker: Broker, cluster: ClusterPort) -> bool:
     if not (cluster.serves and cluster.member.controller.holds) or LEDGER_TOPIC in cluster.topics:
         return False
     if LEDGER_TOPIC in broker.topics.changing:

@@ -41,7 +41,7 @@ from edge_broker.storage.store import LogStore
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
 
 
 DELETED_KEPT = 1000
@@ -64,7 +64,7 @@ class Groups:
         self.parked: dict[int, Parked] = {}
         self.faults: dict[int, str] = {}
         """Why a partition's offsets could not be loaded."""
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterPort | None = None
         self.unburied: list[tuple[GroupCoordinator, list[OffsetKey]]] = []
         """What is gone with its topic, and the log could not be told."""
         self.again_ms = 0  # when what failed in a cluster is tried again
@@ -206,7 +206,7 @@ class Groups:
         unready = map(self._unready, range(self.partitions))
         return next((one for one in unready if one not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)), ErrorCode.NONE)
 
-    def _unready_in(self, cluster: Cluster, partition: int) -> ErrorCode:
+    def _unready_in(self, cluster: ClusterPort, partition: int) -> ErrorCode:
         epoch = cluster.epoch_led(OFFSETS_TOPIC, partition)
         if epoch is None:
             return ErrorCode.NOT_COORDINATOR

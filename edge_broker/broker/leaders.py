@@ -21,23 +21,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.cluster_port import NOBODY, Node
 from edge_broker.broker.context import Session
-from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster, DescribedTopic
+    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
 
-NOBODY = -1
 T = TypeVar("T")
-
-
-class Node(NamedTuple):
-    """A broker that is there, by its address for clients of one listener."""
-
-    broker: int
-    endpoint: Endpoint
-    rack: str | None
 
 
 class ShownPartition(NamedTuple):
@@ -66,7 +57,7 @@ def controller(broker: Broker) -> int:
 
 
 def partitions(
-    cluster: Cluster, topic: DescribedTopic, listener: str, first: int = 0, limit: int | None = None
+    cluster: ClusterPort, topic: DescribedTopic, listener: str, first: int = 0, limit: int | None = None
 ) -> Iterator[ShownPartition]:
     """The partitions of a topic of the cluster from `first` on, `limit` at most."""
     there = cluster.serving(listener)

@@ -40,7 +40,7 @@ from edge_broker.storage.segment import DamageFound
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
     from edge_broker.storage.log import PartitionLog
 
 WAIT_MS_MAX = 15_000  # then nobody can tell, and it is forwarded again
@@ -154,7 +154,7 @@ class _Taken(Write):
             for entry in self._new:
                 self._of.known.add(entry)
 
-    def _lead_in(self, cluster: Cluster, log: PartitionLog) -> None:
+    def _lead_in(self, cluster: ClusterPort, log: PartitionLog) -> None:
         super()._lead_in(cluster, log)
         if self.epoch != self._taken_in:
             raise cluster.not_led(log.topic, log.partition)
@@ -163,7 +163,7 @@ class _Taken(Write):
 class _Waiting(Write):
     """Nothing new: the log has it all up to its end of now, and more disks may still need it."""
 
-    def __init__(self, cluster: Cluster, log: PartitionLog, epoch: int) -> None:
+    def __init__(self, cluster: ClusterPort, log: PartitionLog, epoch: int) -> None:
         super().__init__(log, None)
         end = log.log_end_offset
         self.cluster, self.epoch = cluster, epoch

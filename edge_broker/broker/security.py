@@ -25,7 +25,7 @@ from edge_broker.security.changes import COMMAND, Author
 from edge_broker.security.state import NOT_READ_YET, SecurityState
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
     from edge_broker.broker.effects import Effects
     from edge_broker.broker.shared_security import SharedSecurity
     from edge_broker.security.authorizer import Authorizer
@@ -52,7 +52,7 @@ class Security:
         self.state = SecurityState()
         self.apply(store.state)
 
-    def share(self, cluster: Cluster, note: Callable[[str], None]) -> None:
+    def share(self, cluster: ClusterPort, note: Callable[[str], None]) -> None:
         """Go by the cluster's users and ACLs from now on; `note` gets what a person should know of it."""
         from edge_broker.broker.shared_security import SharedSecurity  # noqa: PLC0415 - for a cluster alone
 

@@ -37,7 +37,7 @@ from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author
 from edge_broker.security.state import NOT_READ_YET, OWN, SecurityState, Wanted, decode_znode, difference, encode_znode
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
     from edge_broker.broker.effects import Effects
     from edge_broker.storage.security_store import SecurityStore
 
@@ -101,7 +101,7 @@ class SharedSecurity:
     """What a member does about them; `use` is told what holds here, `note` what a person should know."""
 
     def __init__(
-        self, store: SecurityStore, effects: Effects, cluster: Cluster, use: Use, note: Callable[[str], None]
+        self, store: SecurityStore, effects: Effects, cluster: ClusterPort, use: Use, note: Callable[[str], None]
     ) -> None:
         self._store, self._effects, self._cluster = store, effects, cluster
         self._use, self._note = use, note

@@ -51,7 +51,7 @@ from edge_broker.storage.topic_config import check_new_config, topic_settings
 from edge_broker.storage.topics import check_topic_name, id_text
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster, DescribedTopic, Told
+    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic, Told
     from edge_broker.broker.topics import AnyTopic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -217,7 +217,7 @@ class _Altering(agreeing.ChangeOfTopic):
         self._broker, self._asked = broker, asked
         self._config: dict[str, str] | None = None  # that was asked for
 
-    def ask(self, cluster: Cluster, told: Told) -> None:
+    def ask(self, cluster: ClusterPort, told: Told) -> None:
         """As Change."""
         topic, described = self.there(cluster), cluster.described(self.name)
         assert described is not None
@@ -227,7 +227,7 @@ class _Altering(agreeing.ChangeOfTopic):
         else:
             cluster.change_topic(self.name, topic._replace(config=self._config), told)
 
-    def holds(self, cluster: Cluster) -> bool:
+    def holds(self, cluster: ClusterPort) -> bool:
         """As Change."""
         topic = self.known(cluster)
         return topic is not None and topic.config == self._config

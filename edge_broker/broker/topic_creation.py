@@ -21,7 +21,7 @@ from edge_broker.storage.topic_config import check_new_config
 from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name, id_text
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster, Told
+    from edge_broker.broker.cluster_port import ClusterPort, Told
     from edge_broker.broker.topics import AnyTopic
 
 Errors = dict[str, Refusal]
@@ -214,7 +214,7 @@ class _NewInCluster(Change):
         self._new, self._new_uuid = new, broker.clock.new_uuid
         self._ids: set[str] = set()  # one of each time that it was asked for: one that is gone is never used again
 
-    def ask(self, cluster: Cluster, told: Told) -> None:
+    def ask(self, cluster: ClusterPort, told: Told) -> None:
         """As Change."""
         new, topic_id = self._new, id_text(self._new_uuid())
         self._ids.add(topic_id)
@@ -224,13 +224,13 @@ class _NewInCluster(Change):
             raise _too_few_brokers(new.factor, len(cluster.there)) from None
         cluster.make_topic(new.name, topic._replace(replicas=new.assigned or topic.replicas), told)
 
-    def holds(self, cluster: Cluster) -> bool:
+    def holds(self, cluster: ClusterPort) -> bool:
         """As Change."""
         topic = cluster.topics.get(self.name)
         return topic is not None and topic.topic_id in self._ids and _is_known(cluster, self.name, self._new.partitions)
 
 
-def _is_known(cluster: Cluster, name: str, partitions: int) -> bool:
+def _is_known(cluster: ClusterPort, name: str, partitions: int) -> bool:
     return all(cluster.state(name, number) is not None for number in range(partitions))
 
 
@@ -325,7 +325,7 @@ class _MoreInCluster(ChangeOfTopic):
         super().__init__(name, topic_id)
         self._wanted = asked
 
-    def ask(self, cluster: Cluster, told: Told) -> None:
+    def ask(self, cluster: ClusterPort, told: Told) -> None:
         """As Change."""
         topic, (count, assigned) = self.there(cluster), self._wanted
         if assigned and count - len(topic.replicas) != len(assigned):
@@ -338,7 +338,7 @@ class _MoreInCluster(ChangeOfTopic):
             grown = grown._replace(replicas=(*topic.replicas, *assigned))
         cluster.change_topic(self.name, grown, told)
 
-    def holds(self, cluster: Cluster) -> bool:
+    def holds(self, cluster: ClusterPort) -> bool:
         """As Change."""
         topic, count = self.known(cluster), self._wanted.in_all
         return topic is not None and len(topic.replicas) >= count and _is_known(cluster, self.name, count)

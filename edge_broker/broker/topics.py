@@ -34,7 +34,7 @@ from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster, DescribedTopic
+    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
 
     AnyTopic: TypeAlias = Topic | DescribedTopic
 
@@ -63,7 +63,7 @@ class Topics:
         self._effects = effects
         self._rights = rights
         self._ledger_writers = ledger_writers
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterPort | None = None
         self._open: Mapping[str, Topic] = store.topics if rights.authorizer is None else {}
 
     @property
@@ -127,7 +127,7 @@ class Topics:
         return topic
 
     @staticmethod
-    def _check_known(cluster: Cluster) -> None:
+    def _check_known(cluster: ClusterPort) -> None:
         if not cluster.knows:
             text = "this broker has not read yet what its cluster has; is ZooKeeper there? try it again"
             raise Refusal(ErrorCode.LEADER_NOT_AVAILABLE, text)
@@ -161,7 +161,7 @@ class Topics:
 
     def _led(
         self,
-        cluster: Cluster,
+        cluster: ClusterPort,
         context: RequestContext,
         asked: str | uuid.UUID,
         index: int,

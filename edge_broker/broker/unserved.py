@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from edge_broker.broker.cluster import Cluster
+from edge_broker.broker.cluster_port import ClusterPort
 from edge_broker.cluster.state import PartitionId
 from edge_broker.storage.store import LogStore, Topic
 from edge_broker.storage.topics import id_text
@@ -33,7 +33,7 @@ class Unserved(NamedTuple):
     reason: str
 
 
-def unserved(cluster: Cluster, store: LogStore) -> list[Unserved]:
+def unserved(cluster: ClusterPort, store: LogStore) -> list[Unserved]:
     """Return what this disk has and the cluster does not serve here; nothing while the cluster is not known whole."""
     if not (cluster.serves and cluster.member.image.is_complete):
         return []
@@ -57,7 +57,7 @@ def unserved_problem(found: Sequence[Unserved]) -> str | None:
     return f"{count} with records on this disk {'is' if one else 'are'} not served: {names}: {reasons}; {REMEDY}"
 
 
-def _of_topic(cluster: Cluster, topic: Topic) -> Iterator[Unserved]:
+def _of_topic(cluster: ClusterPort, topic: Topic) -> Iterator[Unserved]:
     broker, topic_id = cluster.member.identity.broker, id_text(topic.topic_id)
     known = cluster.topics.get(topic.name)
     for log in topic.partitions:

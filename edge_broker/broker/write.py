@@ -32,7 +32,7 @@ from edge_broker.storage.appending import Appended, Busy, Writing
 from edge_broker.storage.log import PartitionLog
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
 
 
 class Needs(IntEnum):
@@ -82,7 +82,7 @@ class Write:
         self.needs = needs
         self.bytes_max = 0
         self.kept = False
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterPort | None = None
         self.epoch = -1  # in which it was appended, in a cluster
         self.appended: Appended | None = None
         self.error: Refusal | None = None
@@ -136,7 +136,7 @@ class Write:
             if self.needs != _SYNCED and not log.marked and log.high_watermark < appended.end_offset:
                 broker.effects.mark(log)
 
-    def _lead_in(self, cluster: Cluster, log: PartitionLog) -> None:
+    def _lead_in(self, cluster: ClusterPort, log: PartitionLog) -> None:
         """Have it appended by the leader alone; what a worker has begun to write stays of the epoch in which it was."""
         if self.writing is None:
             self.cluster = cluster

@@ -39,7 +39,7 @@ from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster, Told
+    from edge_broker.broker.cluster_port import ClusterPort, Told
     from edge_broker.broker.topics import AnyTopic
 
 BY_STATE_FROM = 6
@@ -128,11 +128,11 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
 class _Deleting(ChangeOfTopic):
     """A topic of the cluster that goes."""
 
-    def ask(self, cluster: Cluster, told: Told) -> None:
+    def ask(self, cluster: ClusterPort, told: Told) -> None:
         """As Change."""
         cluster.delete_topic(self.name, told)
 
-    def holds(self, cluster: Cluster) -> bool:
+    def holds(self, cluster: ClusterPort) -> bool:
         """As Change."""
         return self.known(cluster) is None
 

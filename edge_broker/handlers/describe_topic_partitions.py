@@ -33,7 +33,7 @@ from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import is_topic_name
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster, DescribedTopic
+    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
     from edge_broker.broker.topics import AnyTopic
 
 PARTITIONS_MAX = 2000
@@ -155,7 +155,7 @@ def _partition(broker: Broker, log: PartitionLog) -> DescribeTopicPartitionsResp
 
 
 def _partitions(
-    cluster: Cluster, context: RequestContext, topic: DescribedTopic, first: int, limit: int
+    cluster: ClusterPort, context: RequestContext, topic: DescribedTopic, first: int, limit: int
 ) -> list[DescribeTopicPartitionsResponsePartition]:
     return [
         DescribeTopicPartitionsResponsePartition(

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.broker.agreeing import WAIT_MS_MAX
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.cluster_port import NOBODY
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.leaders import NOBODY
 from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ELECT_LEADERS
@@ -38,7 +38,7 @@ from edge_broker.security.acls import Operation
 from edge_broker.storage.store import Topic
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
 
 PREFERRED, UNCLEAN = 0, 1
 _TEXTS = {
@@ -137,7 +137,7 @@ def _elected(broker: Broker, election_type: int, place: _Place) -> ErrorCode:
 
 def _wait(
     broker: Broker,
-    cluster: Cluster,
+    cluster: ClusterPort,
     context: RequestContext,
     request: ElectLeadersRequest,
     results: dict[_Place, ErrorCode],

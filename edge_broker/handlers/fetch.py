@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.cluster_port import Node
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, Wanted, WantedTopic
-from edge_broker.broker.leaders import Node, as_endpoints, next_leader
+from edge_broker.broker.leaders import as_endpoints, next_leader
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, ended
 from edge_broker.broker.read_through import DamageMet, read_through
 from edge_broker.errors import ErrorCode, Refusal, StorageFault

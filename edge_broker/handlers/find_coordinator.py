@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.cluster_port import NOBODY
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.groups import partition_for
-from edge_broker.broker.leaders import NOBODY
 from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.topic_creation import Errors, create, offsets_topic
 from edge_broker.config import Endpoint
@@ -25,7 +25,7 @@ from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_FROM = 4
@@ -133,5 +133,5 @@ def _coordinator(broker: Broker, nodes: Mapping[int, Endpoint], key: str, refusa
     return Coordinator(key=key, node_id=leader, host=nodes[leader].host, port=nodes[leader].port, error_message="")
 
 
-def _leader(cluster: Cluster, partitions: int, key: str) -> int:
+def _leader(cluster: ClusterPort, partitions: int, key: str) -> int:
     return cluster.leader(OFFSETS_TOPIC, partition_for(key, partitions)) if partitions else NOBODY

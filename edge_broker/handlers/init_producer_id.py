@@ -21,7 +21,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
 
 
 @Served(
@@ -69,7 +69,7 @@ def _next(broker: Broker) -> InitProducerIdResponse | None:
     return None
 
 
-def _from_cluster(broker: Broker, cluster: Cluster, token: int) -> Park:
+def _from_cluster(broker: Broker, cluster: ClusterPort, token: int) -> Park:
     broker.waiting_for_ids.append(token)
     if len(broker.waiting_for_ids) == 1:
         cluster.take_producer_ids(partial(_taken, broker), broker.store.producer_ids_end)

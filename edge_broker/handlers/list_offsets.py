@@ -47,7 +47,7 @@ from edge_broker.storage.log import PartitionLog
 from edge_broker.storage.segment import DamageFound
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster
+    from edge_broker.broker.cluster_port import ClusterPort
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -205,7 +205,7 @@ def _end_here(
     return answer
 
 
-def _check_end(cluster: Cluster, log: PartitionLog) -> None:
+def _check_end(cluster: ClusterPort, log: PartitionLog) -> None:
     """Refuse to say where what is shown ends while a former leader may have shown more."""
     if cluster.latest_offset(log.topic, log.partition) is None:
         text = f"a leader of {log.topic}-{log.partition} has just begun, and hears from its followers first"

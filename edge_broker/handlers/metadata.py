@@ -42,7 +42,7 @@ from edge_broker.storage.store import Topic
 from edge_broker.storage.topics import check_topic_name
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster import Cluster, DescribedTopic
+    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
     from edge_broker.broker.topics import AnyTopic
 
 NULL_MEANS_ALL_FROM = 1
@@ -220,7 +220,9 @@ def _partition(broker: Broker, log: PartitionLog) -> MetadataResponsePartition:
     )
 
 
-def _partitions(cluster: Cluster, context: RequestContext, topic: DescribedTopic) -> list[MetadataResponsePartition]:
+def _partitions(
+    cluster: ClusterPort, context: RequestContext, topic: DescribedTopic
+) -> list[MetadataResponsePartition]:
     return [
         MetadataResponsePartition(
             error_code=_error(context, shown.error),

@@ -18,8 +18,9 @@ from __future__ import annotations
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
+from edge_broker.broker.cluster_port import Node
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.leaders import Node, as_endpoints, next_leader
+from edge_broker.broker.leaders import as_endpoints, next_leader
 from edge_broker.broker.ledger_access import ledger_refusal
 from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
 from edge_broker.broker.write import Needs, Write, all_settled, wait_for

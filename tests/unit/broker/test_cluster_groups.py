@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from edge_broker.broker.cluster import Node
+from edge_broker.broker.cluster_port import Node
 from edge_broker.broker.group_expiry import RETRY_MS, expire_members
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.broker.groups import DELETED_KEPT, partition_for

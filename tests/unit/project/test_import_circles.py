@@ -8,13 +8,7 @@ import pytest
 
 from tests.support.import_circles import PRODUCT, circles
 
-BROKER = (
-    *("broker", "cluster", "deleted_topics", "groups", "leaders"),
-    *("log_ins", "security", "settling", "shared_security", "topics", "write"),
-)
-LEFT = [
-    tuple(f"edge_broker.broker.{name}" for name in BROKER),
-]
+LEFT = [tuple(f"edge_broker.broker.{name}" for name in ("broker", "deleted_topics", "settling", "write"))]
 
 
 def test_the_product_has_no_circles_but_those_that_are_left() -> None:

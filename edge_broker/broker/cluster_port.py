@@ -1,0 +1,226 @@
+"""The cluster as handlers and the broker's state call it, and the values that both sides name.
+
+`Cluster` (cluster.py) implements `ClusterPort` and stands above it. A single-node broker has none, and this module
+loads nothing of `edge_broker.cluster`.
+
+Does not contain: answers, decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from edge_broker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    import uuid
+
+    from edge_broker.broker.follower_fetches import FollowerFetches
+    from edge_broker.broker.known_entries import LedgerEntries
+    from edge_broker.cluster.image import DeletedTopic
+    from edge_broker.cluster.member import ClusterMember
+    from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
+    from edge_broker.cluster.partition import Partition
+    from edge_broker.cluster.placement import Replicas
+    from edge_broker.cluster.security_node import Found
+    from edge_broker.cluster.state import PartitionId, PartitionState, Topic
+    from edge_broker.config import Endpoint
+    from edge_broker.errors import Refusal
+    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.replica import Replica
+
+NOBODY = -1
+
+Told = Callable[[ErrorCode], None]
+
+
+class Node(NamedTuple):
+    """A broker that is there, by its address for clients of one listener."""
+
+    broker: int
+    endpoint: Endpoint
+    rack: str | None
+
+
+class DescribedTopic(NamedTuple):
+    """A topic of the cluster, as clients are told of it; `partitions` has the brokers of each."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: tuple[Replicas, ...]
+    config: Mapping[str, str]
+    topic: Topic  # as its znode has it
+
+
+class ClusterPort(Protocol):
+    """What one member of a cluster knows, and what may be changed of it; all calls come from the loop."""
+
+    member: ClusterMember
+    listener: str  # the one for brokers
+    fetches: FollowerFetches
+    entries: LedgerEntries
+    contradiction: str  # why this broker can never be a member as it is; empty: nothing is known against it
+    images: int  # so many times everything was read
+    strays: set[tuple[str, str]]  # topics by name and id on this disk, no deletion of which is known
+    on_deleted: Callable[[Sequence[DeletedTopic]], None]
+    """Hears of topics that are gone before any request does."""
+    on_moved: Callable[[PartitionLog], None]
+    """Has those that wait for a log try again."""
+
+    # who is there
+
+    @property
+    def now_ms(self) -> float:
+        """The time that decisions go by."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether this broker is a member now, and knows what there is."""
+
+    @property
+    def knows(self) -> bool:
+        """Whether all that there was has been read once."""
+
+    @property
+    def not_serving(self) -> str | None:
+        """Why nothing of the cluster can be served here, for people; None: it can."""
+
+    @property
+    def controller(self) -> int:
+        """The id of the controller; NOBODY."""
+
+    @property
+    def there(self) -> Collection[int]:
+        """The ids of the brokers that are registered."""
+
+    @property
+    def partitions_at_most(self) -> int:
+        """How many partitions the broker has that has most."""
+
+    def brokers(self, listener: str) -> list[Node]:
+        """Return the registered brokers that serve a listener of this name."""
+
+    def serving(self, listener: str) -> Collection[int]:
+        """Return the ids of the same."""
+
+    def is_member(self, host: str) -> bool:
+        """Return whether a broker is registered with this address."""
+
+    def until(self, look: Callable[[], bool], wait_ms: float, late: Callable[[], None]) -> None:
+        """Call `look` at each change until it returns True; `late` where it has not after so many ms."""
+
+    # topics and partitions
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """All topics of the cluster, by name."""
+
+    def version(self, name: str) -> int:
+        """Return the version of what is known of a topic; -1: nothing is."""
+
+    def described(self, name: str) -> DescribedTopic | None:
+        """Return the topic of a name."""
+
+    def described_by_id(self, topic_id: uuid.UUID) -> DescribedTopic | None:
+        """Return the topic of an id."""
+
+    def state(self, topic: str, partition: int) -> PartitionState | None:
+        """Return leader, leader epoch and ISR of a partition; None: they are not known."""
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the leader that is registered; NOBODY."""
+
+    def leader_to_ask(self, topic: str, partition: int) -> int:
+        """Return the same as clients are told; NOBODY also where its port is closed."""
+
+    def is_there(self, state: PartitionState, broker: int) -> bool:
+        """Return whether a broker of the ISR is registered as the ISR names it, and can serve."""
+
+    def is_offline(self, state: PartitionState, broker: int) -> bool:
+        """Return whether a registered broker has said that its log is offline."""
+
+    def led(self, topic: str, partition: int) -> Partition | None:
+        """Return the partition, if this broker leads it."""
+
+    def epoch_led(self, topic: str, partition: int) -> int | None:
+        """Return the leader epoch in which this broker leads a partition; None: it does not."""
+
+    def leads(self, partition: PartitionId, leader_epoch: int) -> bool:
+        """Return whether this broker leads a partition in this epoch."""
+
+    def surely_leads(self, topic: str, partition: int) -> bool:
+        """Return whether this broker leads a partition, and no other one can have been elected since."""
+
+    def replica(self, partition: PartitionId) -> Replica | None:
+        """Return the log of a partition that is held here."""
+
+    def log_end(self, topic: str, partition: int, epoch: int = ...) -> tuple[int, int] | None:
+        """Return the last epoch here that is not above this one, and its end; Refusal."""
+
+    def end_here(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return the end of what counts as replicated here, and the log's last epoch; Refusal."""
+
+    def latest_offset(self, topic: str, partition: int) -> int | None:
+        """Return the end of what readers may see; None: it is not known yet (KIP-207)."""
+
+    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
+        """Return what a follower is answered, without the records."""
+
+    def not_led(self, topic: str, partition: int) -> Refusal:
+        """Return what is answered where this broker does not lead."""
+
+    def spares(self) -> bool:
+        """Return whether other replicas have room; see cluster/room.py."""
+
+    def evicts_below(self) -> dict[PartitionLog, int]:
+        """Return below which offset logs are evicted for followers on full disks; see cluster/room.py."""
+
+    # writes
+
+    def check_append(self, log: PartitionLog, *, all_in_sync: bool, waits: bool = False) -> None:
+        """Refuse what may not be appended now."""
+
+    def left_behind(self, log: PartitionLog, leader_epoch: int) -> Refusal | None:
+        """Return why a write of an epoch will not be answered; None: it may be."""
+
+    def late(self, log: PartitionLog) -> Refusal | None:
+        """Return why what was appended is not answered in time."""
+
+    def waited_in_vain(self, log: PartitionLog) -> Refusal | None:
+        """Return why what was not appended is refused in time."""
+
+    def log_moved(self, log: PartitionLog) -> None:
+        """Note that a log was written, or that the disk has confirmed more."""
+
+    # changes; `told` is called on the loop, once
+
+    def take_producer_ids(self, told: Callable[[range | None], None], above: int) -> None:
+        """Take a block of producer ids, none below `above`."""
+
+    def share_security(self, told: Callable[[Found], None]) -> None:
+        """Have users and ACLs be the cluster's; `told` hears of them whenever they are read."""
+
+    def write_security(self, data: bytes, found: Found, held: Callable[[bool], None]) -> None:
+        """Put users and ACLs in place of what was found."""
+
+    def read_security_again(self) -> None:
+        """Read again what could not be read."""
+
+    def place(self, topic_id: str, partitions: int, factor: int, config: Mapping[str, str]) -> Topic:
+        """Return a topic whose replicas are placed; ValueError: too few brokers are registered."""
+
+    def place_more(self, name: str, partitions: int) -> Topic:
+        """Return a topic with so many partitions in all; ValueError."""
+
+    def make_topic(self, name: str, topic: Topic, told: Told) -> None:
+        """Make a topic whose replicas are placed."""
+
+    def change_topic(self, name: str, topic: Topic, told: Told) -> None:
+        """Give a topic another configuration or more partitions."""
+
+    def delete_topic(self, name: str, told: Told) -> None:
+        """Delete a topic."""
+
+    def elect(self, topic: str, partition: int) -> ErrorCode:
+        """Request that the preferred leader leads."""
