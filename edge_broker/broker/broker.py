@@ -5,8 +5,7 @@ Lives here: one value with all of them, and the append. Must never come in: sock
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from edge_broker.broker.checking import REFUSAL_BYTES, Checking, CheckUnderWay, loop_bytes_max
@@ -40,6 +39,7 @@ from edge_broker.storage.write_throttle import WriteThrottle
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.cluster.image import DeletedTopic
 
 
 class Broker:
@@ -102,12 +102,13 @@ class Broker:
         self.peers: set[str] | None = None
         self.cluster: ClusterPort | None = None
 
-    def join(self, cluster: ClusterPort) -> None:
-        """Be one of several: who leads, and what may be shown, is the cluster's to say."""
-        from edge_broker.broker.deleted_topics import forget_deleted  # noqa: PLC0415 - for a cluster alone
+    def join(self, cluster: ClusterPort, on_topics_deleted: Callable[[Sequence[DeletedTopic]], None]) -> None:
+        """Be one of several: who leads, and what may be shown, is the cluster's to say.
 
+        `on_topics_deleted` hears of topics that are gone before any request does.
+        """
         self.cluster = self.topics.cluster = self.groups.cluster = cluster
-        cluster.on_deleted = partial(forget_deleted, self)
+        cluster.on_deleted = on_topics_deleted
         cluster.on_moved = self.effects.shown
 
     def advance(self, log: PartitionLog) -> None:

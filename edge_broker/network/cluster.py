@@ -37,6 +37,7 @@ from drupelet.kafka_security import Security
 from drupelet.secret_files import check_private, lines_of
 from edge_broker.broker.cluster import Cluster, endpoint_of
 from edge_broker.broker.cluster_ledger import JournalOf, LedgerMaking, forward, let_go
+from edge_broker.broker.deleted_topics import forget_deleted
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.broker.unserved import REMEDY, unserved
@@ -166,7 +167,7 @@ class ClusterShell:
         self._making = LedgerMaking(broker)
         self.member.forwarding.journal = JournalOf(broker)
         self.member.keep_copy(self._read_copy())
-        broker.join(self.cluster)
+        broker.join(self.cluster, partial(forget_deleted, broker))
         if self._credentials:
             broker.security.share(self.cluster, self._note_security)
         else:

@@ -19,6 +19,7 @@ from typing import Any
 
 from edge_broker.broker.cluster import Cluster
 from edge_broker.broker.cluster_ledger import JournalOf, LedgerMaking, forward, let_go, take
+from edge_broker.broker.deleted_topics import forget_deleted
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
@@ -86,7 +87,7 @@ class Board:
         self._doing = False
         self.broker = self.site.broker
         self.facade = Cluster(self.member, "PLAINTEXT", self.now_ms, self.carry_out)
-        self.broker.join(self.facade)
+        self.broker.join(self.facade, partial(forget_deleted, self.broker))
         self.notes: list[str] = []
         if cluster.shares_security:
             self.broker.security.share(self.facade, self.notes.append)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from edge_broker.broker.cluster_port import Node
+from edge_broker.broker.deleted_topics import forget_deleted
 from edge_broker.broker.group_expiry import RETRY_MS, expire_members
 from edge_broker.broker.group_loading import lead_offsets, resign_offsets
 from edge_broker.broker.groups import DELETED_KEPT, partition_for
@@ -163,7 +165,7 @@ def site() -> Site:
 @pytest.fixture
 def cluster(site: Site) -> StandIn:
     cluster = StandIn(site)
-    site.broker.join(cast(Any, cluster))
+    site.broker.join(cast(Any, cluster), partial(forget_deleted, site.broker))
     return cluster
 
 
