@@ -33,6 +33,18 @@ SMALL = """
         security_known: "{{ held.keys() | list }}"
 """
 
+CLIENT = """
+- hosts: pi-1
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {name: security, tasks_from: client}
+      vars:
+        security_service: gateway
+        security_bootstrap: "{{ gateway_kafka }}"
+        security_password_file: FOLDER/pi-1/etc/gateway-password
+        security_group: root
+"""
+
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch) -> Site:
@@ -43,6 +55,7 @@ def site(tmp_path: Path, monkeypatch) -> Site:
     monkeypatch.setenv("DERIVED", str(tmp_path / "derived"))
     site = Site(tmp_path / "site")
     (site.folder / "playbooks/small.yml").write_text(SMALL)
+    (site.folder / "playbooks/client.yml").write_text(CLIENT.replace("FOLDER", str(site.folder)))
     return site
 
 
@@ -90,6 +103,19 @@ def test_what_was_made_by_scrypt_is_refused_by_hmac(site):
     said = small(site, 2, pi1=["admin"], pi2=["admin", "gateway-pi-1"])
     assert "The password of gateway-pi-1 comes by scrypt, and the inventory has rotation 1 of pi-1 come by hmac" in said
     assert marks(site, "pi-2") == ["gateway-pi-1", "verify-pi-1"]
+
+
+def test_a_board_that_is_played_alone_keeps_its_password_and_the_run_says_why(site):
+    """Its broker is played in no run with this limit: what the board itself has tells of the derivation."""
+    site.holds("pi-2", {"admin": SEEN, "gateway-pi-1": SEEN})
+    site.uses("10.0.0.2:9092")
+    file = site.folder / "pi-1/etc/gateway-password"
+    before = file.read_text()
+    site.variables["pi-1"]["security_derivation"] = "scrypt"
+    said = site.run(playbook="client", code=2)
+    assert "The password of gateway-pi-1 comes by hmac, and the inventory has rotation 1 of pi-1 come by scrypt" in said
+    assert file.read_text() == before
+    assert before not in said
 
 
 @pytest.mark.night
