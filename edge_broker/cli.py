@@ -64,6 +64,17 @@ It only reads, and a broker may run meanwhile. It shows no secret: of users and 
 epochs: leader epoch @ offset of its first record.
 exit status: 0 done, 1 failure, 2 bad usage
 """
+WRITE_OFF_EXAMPLE = """examples:
+  edge-broker cluster write-off --data-dir data --dry-run              what may be lost
+  edge-broker cluster write-off --data-dir data --disk 3.json --dry-run  only what board 3 lacks
+  edge-broker cluster write-off --data-dir data --partition readings-0
+
+After an older copy of ZooKeeper's data was put back, this board objects to its states (CLUSTER.md). Written off, it
+acts by them: it truncates what ZooKeeper's leader lacks, acknowledged records too. Put newer data back instead, or
+rebuild the znodes (`edge-broker cluster rebuild --help`), where that is possible. Stop the broker first.
+--disk: `edge-broker cluster disk --json` of a board that goes on; what all of them have is not lost.
+exit status: 0 done (--dry-run: it could be), 1 nothing to write off, 2 bad usage, failure, or a broker runs
+"""
 LEDGER_EXAMPLE = """examples:
   edge-broker ledger --data-dir data                        every loss, each once
   edge-broker ledger --data-dir data --topic readings --cause evicted --json
@@ -127,6 +138,7 @@ def parser() -> Parser:
     add_access(commands)
     actions = add_tools(commands)
     _add_disk(actions)
+    _add_write_off(actions)
     add_rebuild(actions)
     return root
 
@@ -219,6 +231,23 @@ def _add_disk(actions: argparse._SubParsersAction[Any]) -> None:
     )
     disk.add_argument("--json", action="store_true", help="one line of JSON")
     disk.set_defaults(run=_tool, action="disk")
+
+
+def _add_write_off(actions: argparse._SubParsersAction[Any]) -> None:
+    text = "let a stopped board, which objects to ZooKeeper's states, act by them, and ledger what may be lost"
+    write_off = add_command(actions, "write-off", text, WRITE_OFF_EXAMPLE)
+    write_off.add_argument(
+        "--data-dir", type=not_empty, required=True, metavar="DIR", help="the board's data directory"
+    )
+
+    def add(option: str, metavar: str, text: str) -> None:
+        write_off.add_argument(option, action="append", default=[], type=not_empty, metavar=metavar, help=text)
+
+    add("--partition", "TOPIC-PARTITION", "of this partition alone; repeatable; default: all")
+    add("--disk", "FILE", "output of `cluster disk --json` of a board that goes on; repeatable")
+    write_off.add_argument("--dry-run", action="store_true", help="show what may be lost; nothing is changed")
+    write_off.add_argument("--json", action="store_true", help="one JSON object per line")
+    write_off.set_defaults(run=_tool, action="write-off")
 
 
 def _tool(options: argparse.Namespace) -> int:

@@ -147,7 +147,7 @@ def objected(cluster: ClusterPort) -> str | None:
     return (
         f"{many} not served, first {found[0].topic}-{found[0].partition}: {who} acted by newer states than ZooKeeper "
         "has, as after an older copy of its data was put back; nothing is truncated; restore the newest data, rebuild "
-        "the znodes, or write a board off (CLUSTER.md)"
+        "the znodes, or write a board off (`edge-broker cluster write-off --help`)"
     )
 
 

@@ -337,7 +337,7 @@ def _plan_partition(
         return _leaderless(partition, missing, epoch), f"{name} has no readable log on broker {preferred}; see --prefer"
     leader = max(replicas, key=lambda broker: _rank(broker, logs, replicas)) if preferred is None else preferred
     parted = sorted(broker for broker, log in logs.items() if _parts(logs[leader], log))
-    tail = sorted(broker for broker, log in logs.items() if _divergence(logs[leader], log) < log.end_offset)
+    tail = sorted(broker for broker, log in logs.items() if first_difference(logs[leader], log) < log.end_offset)
     same = [broker for broker in replicas if broker in logs and _same(logs[leader], logs[broker])]
     state = PartitionState(NO_LEADER, epoch, tuple(entries[broker] for broker in same))
     note = f"brokers {_list(tail)} have records that it lacks, which they truncate and ledger" if tail else ""
@@ -375,15 +375,15 @@ def _same(one: DiskLog, other: DiskLog) -> bool:
     if one is other:
         return True
     at_end = one.end_offset == other.end_offset and one.last_epoch == other.last_epoch
-    return at_end and not other.damaged and _divergence(one, other) >= one.end_offset
+    return at_end and not other.damaged and first_difference(one, other) >= one.end_offset
 
 
 def _epoch_at(log: DiskLog, offset: int) -> int:
     return next((each.epoch for each in reversed(log.epochs) if each.offset <= offset), -1)
 
 
-def _divergence(leader: DiskLog, other: DiskLog) -> int:
-    """The first offset at which the other log does not have what the leader's has; its end where there is none."""
+def first_difference(leader: DiskLog, other: DiskLog) -> int:
+    """Return the first offset at which the other log does not have what the leader's has; its end: there is none."""
     start = max(leader.start_offset, other.start_offset)
     bounds = {each.offset for log in (leader, other) for each in log.epochs} | {start, leader.end_offset}
     crcs = {each.offset: each.crc for each in leader.epochs if each.crc is not None}
@@ -400,7 +400,7 @@ def _parts(leader: DiskLog, other: DiskLog) -> bool:
 
     That end is of epochs below the one with which the leader's log goes on there.
     """
-    at = _divergence(leader, other)
+    at = first_difference(leader, other)
     if at >= other.end_offset:
         return False
     goes_on = _epoch_at(leader, at) if at < leader.end_offset else leader.last_epoch

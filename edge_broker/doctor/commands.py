@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import argparse
 
+from drupelet.errors import ConfigurationError, reason
+from drupelet.file_reads import read_named
+from edge_broker.cluster.disks import Disk, DiskFault, decode
+from edge_broker.cluster.layout import is_number
+from edge_broker.cluster.state import PartitionId
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.storage.filesystem import ReadOnlyDisk, lock_holder
 from edge_broker.storage.state_files import fault_of
@@ -19,6 +24,8 @@ def run(options: argparse.Namespace) -> int:
             return _ledger(options)
         if options.action == "disk":
             return _disk(options)
+        if options.action == "write-off":
+            return _write_off(options)
         return _repair(options) if options.action == "repair" else _look(options)
     except OSError as error:  # a name of another kind, a file that may not be read
         raise fault_of(error, options.data_dir, 0) from error
@@ -62,6 +69,33 @@ def _disk(options: argparse.Namespace) -> int:
     from edge_broker.doctor.disk import show  # noqa: PLC0415
 
     return show(_open(options.data_dir), options.broker_id, as_json=options.json)
+
+
+def _write_off(options: argparse.Namespace) -> int:
+    """`cluster write-off`: a stopped board alone."""
+    from edge_broker.doctor.write_off import write_off  # noqa: PLC0415
+
+    partitions = frozenset(map(_partition, options.partition))
+    others = [_description(path) for path in options.disk]
+    return write_off(options.data_dir, partitions, others, dry_run=options.dry_run, as_json=options.json)
+
+
+def _partition(text: str) -> PartitionId:
+    topic, dash, partition = text.rpartition("-")
+    if not (topic and dash and is_number(partition)):
+        raise ConfigurationError(f"--partition is {text!r}; give TOPIC-PARTITION, as readings-0")
+    return PartitionId(topic, int(partition))
+
+
+def _description(path: str) -> Disk:
+    try:
+        return decode(read_named(path).decode())
+    except OSError as error:
+        raise ConfigurationError(f"--disk {path} cannot be read: {reason(error)}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"--disk {path} is not UTF-8 at byte {error.start}") from None
+    except DiskFault as fault:
+        raise ConfigurationError(f"--disk {path} {fault}") from None
 
 
 def _open(data_dir: str) -> DataDirectory:

@@ -505,7 +505,8 @@ class ClusterShell:
             partition=partition,
             relation=relation.name.lower(),
             reason="ZooKeeper's state does not follow the one by which this disk acted, as in an older copy",
-            action="restore ZooKeeper's newest data, rebuild the znodes, or write a board off; nothing is truncated",
+            action="restore ZooKeeper's newest data, rebuild the znodes, or write a board off "
+            "(`edge-broker cluster write-off --help`); nothing is truncated",
         )
 
     def _stray(self, effect: effects.Stray) -> None:

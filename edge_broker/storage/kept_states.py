@@ -73,7 +73,9 @@ def read_kept_states(fs: FileSystem, data_dir: str, epochs: Sequence[int]) -> di
             kept[LogId(topic_id, int(partition))] = KeptState(state_id, int(height), _NAMED[named], int(base))
     except (ValueError, KeyError) as error:
         raise StorageFault(
-            path, 0, f"is no {KIND} file ({error}); restore it, or remove it: the disk then acts by any state"
+            path,
+            0,
+            f"is no {KIND} file ({error}); restore it, or write the board off (`edge-broker cluster write-off --help`)",
         ) from None
     return {} if is_of_before else kept
 
@@ -95,3 +97,13 @@ def write_kept_states(fs: FileSystem, data_dir: str, kept: KeptStates, epoch: in
         replace(fs, data_dir, FILE, encode_state(KIND, 1, [f"epoch {epoch}", *states]))
     except OSError as error:
         raise fault_of(error, f"{data_dir}/{FILE}", 0) from error
+
+
+def remove_kept_states(fs: FileSystem, data_dir: str) -> None:
+    """Remove the file, durably: the disk then acts by any state. StorageFault leaves it."""
+    path = f"{data_dir}/{FILE}"
+    try:
+        fs.remove(path)
+        fs.sync_directory(data_dir)
+    except OSError as error:
+        raise fault_of(error, path, 0) from error

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from edge_broker.storage.kept_states import FILE
 from tests.conformance.test_cluster import Written, read_all
+from tests.conformance.test_cluster_rebuild import command
 from tests.conformance.test_cluster_without_zookeeper import health, status
 from tests.support.board_cluster import BoardCluster
 from tests.support.broker_cluster import RECOVERY_S
@@ -131,7 +131,8 @@ def restore_newest(site: Site) -> None:
     """As CLUSTER.md says; board 3 is written off, where it acted by the copy."""
     site.kill_boards()
     site.put_back("newest")
-    (site.cluster.board(3).data_dir / FILE).unlink()
+    written_off = command("write-off", "--data-dir", site.cluster.board(3).data_dir)
+    assert written_off.returncode == 0, written_off.stderr
     for board in site.boards:
         board.spawn()
     for board in site.boards:

@@ -194,8 +194,10 @@ class SmallCards:
         """Evict for others, or for one board `but` for whose room it is."""
         self._check_room(process, partition, but)
         log, before = process.log(partition), process.log(partition).log_start_offset
+        values = [record.value for record in log.records[before:offset]]
+        removed = self._world.checks.expired & set(values)  # by an earlier leader's retention, which was followed
         process.remove_below(partition, offset)
-        self.evicted += log.log_start_offset - before
+        self.evicted += sum(value not in removed for value in values[: log.log_start_offset - before])
 
     def _check_room(self, process: Process, partition: PartitionId, but: Board | None) -> None:
         heard = self._world.now_ms - HEARD_MS

@@ -434,7 +434,9 @@ class Process:
             self.work(log, 1.0, lambda: self._once_held(log, then))
 
     def remove_front(self, partition: PartitionId, part: float) -> None:
-        """A leader's retention takes a part of what is shown."""
+        """A leader's retention takes a part of what is shown; nothing, if the topic went while the process stood."""
+        if partition not in self.member.partitions:
+            return
         found, log = self.member.partitions[partition], self.log(partition)
         self.remove_below(partition, log.log_start_offset + int((found.high_watermark - log.log_start_offset) * part))
 
