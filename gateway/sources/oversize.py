@@ -10,8 +10,11 @@ A client chooses its id, so a line names a client for sure only if the id cannot
 | the same with `<unknown>`: no CONNECT was read | none |
 | any other | no such notice |
 
+ADDRESS is that of an IP peer, or the path of a Unix socket; none of them has brackets, so it ends the id for sure.
+
 Times are arguments, in seconds of one clock. Does not contain: metrics, the log.
-Source: mosquitto 2.0, src/loop.c, do_disconnect; mosquitto.conf(5), log_timestamp_format.
+Source: mosquitto 2.0.11 and 2.1.2, src/loop.c, do_disconnect; 2.1.2, src/net.c, net__socket_get_address;
+mosquitto.conf(5), log_timestamp_format.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ UNNAMED = "the client had not sent its id yet"
 _NOTICE = re.compile(
     rb"(?:[0-9TZ:+./ -]{1,40}: )?Client (?:"
     rb"(?P<id>.+) disconnected due to oversize packet\."
-    rb"|(?P<id_2_1>.+) \[[0-9A-Za-z.:%]+\] disconnected: oversize packet\.)",
+    rb"|(?P<id_2_1>.+) \[[^\[\]\x00-\x1f]{1,256}:[0-9]{1,5}\] disconnected: oversize packet\.)",
     re.DOTALL,
 )
 _UNKNOWN = b"<unknown>"

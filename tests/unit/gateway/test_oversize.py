@@ -1,4 +1,4 @@
-"""mosquitto's lines about packets that are too large, in the form that mosquitto 2.0.11 gives them.
+"""mosquitto's lines about packets that are too large, in the forms of mosquitto 2.0.11 and 2.1.2.
 
 Invariants: a line names a client only where no other client can have made mosquitto write it; all are counted; ids that
 are made up fill neither the log nor /health.
@@ -45,6 +45,11 @@ def packet(text: str) -> OversizePacket | None:
         f"2026-11-30T09:27:51+0100: Client pump-7{END}",  # log_timestamp_format
         "1796030871: Client pump-7 [10.0.0.7:33806] disconnected: oversize packet.",
         "1796030871: Client pump-7 [fe80::1%eth0:33806] disconnected: oversize packet.",
+        "1796030871: Client pump-7 [::ffff:10.0.0.7:33806] disconnected: oversize packet.",
+        "1796030871: Client pump-7 [/run/mosquitto/m-1.sock:0] disconnected: oversize packet.",  # a Unix socket's path
+        "1796030871: Client pump-7 [/run/my sockets/m:0] disconnected: oversize packet.",
+        "1796030871: Client pump-7 [unix-socket:0] disconnected: oversize packet.",  # its path cannot be told
+        "1796030871: Client pump-7 [(null):0] disconnected: oversize packet.",  # a proxy has told no address
     ],
 )
 def test_a_whole_line_names_the_client(line: str) -> None:
@@ -64,6 +69,10 @@ def test_a_whole_line_names_the_client(line: str) -> None:
         f"1: Bad socket read/write on client Client pump-7{END}: Success",
         f"Error: 1: Client pump-7{END}",
         f"1: Client {END}",
+        "1: Client pump-7 [10.0.0.7] disconnected: oversize packet.",
+        "1: Client pump-7 [10.0.0.7:1] disconnected: oversize payload.",
+        "1: Client pump-7 [10.0.0.7:1]] disconnected: oversize packet.",
+        "1: Client pump-7 [10.0.0.7:1\n] disconnected: oversize packet.",
         "1: Client pump-7 disconnected, not authorised.",
         "1: Client pump-7 disconnected due to protocol error.",
         "",
@@ -80,6 +89,8 @@ def test_another_line_says_nothing_whatever_it_holds(line: str) -> None:
         "y Client pump-7",
         "disconnected due to oversize packet. z",
         "pump-7 [10.0.0.7:1]",
+        "pump-7 [10.0.0.7:1",
+        "pump-7 [10.0.0.7:1] disconnected: oversize packet.",
         "pump-7 ",
         "pump-7\t",
         "pump-7\u00a0",
@@ -99,6 +110,7 @@ def test_an_id_that_could_be_a_piece_of_a_line_is_ambiguous(client_id: str, end:
 def test_an_id_that_is_no_text_is_ambiguous_and_one_that_was_not_sent_is_unnamed() -> None:
     assert oversize_packet(b"1: Client \xff" + END.encode()) == (None, AMBIGUOUS)
     assert packet(f"1: Client <unknown>{END}") == (None, UNNAMED)
+    assert packet("1: Client <unknown> [10.0.0.9:1] disconnected: oversize packet.") == (None, UNNAMED)
 
 
 def test_made_up_ids_fill_neither_the_log_nor_the_note() -> None:
