@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support import left_over
 from tests.support.kafka_reading import made_by
 from tests.support.processes import Startable, start_together
-from tests.support.waiting import CALL_S, Deadline, wait_until
+from tests.support.waiting import Deadline, wait_until
 
 RECOVERY_S = 60
 ATTEMPT_S = 5.0  # for one answer; a broker that is up has it in milliseconds
@@ -89,7 +89,7 @@ class BrokerCluster(Generic[B]):
         """Make a topic with as many replicas as there are boards, and wait for leaders."""
         keys = {key.replace("_", "."): value for key, value in config.items()}
         made_by(self.bootstrap, NewTopic(name, partitions, len(self.boards), config=keys))
-        self.wait_in_sync(name)
+        self.wait_in_sync(name, partitions)
         return name
 
     def there(self) -> int:
@@ -115,15 +115,29 @@ class BrokerCluster(Generic[B]):
         """Who leads a partition."""
         return self.board(self.partitions(topic)[partition].leader)
 
-    def wait_in_sync(self, topic: str) -> None:
-        """Wait until every partition is led and all replicas are in sync."""
+    def wait_in_sync(self, topic: str, partitions: int = 1) -> None:
+        """Wait until every board knows `partitions` or more, each is led, and all replicas are in sync.
+
+        A board that has not read a change yet would give a client fewer partitions.
+        """
 
         def all_in_sync() -> bool:
-            for board in self.boards:
-                admin = AdminClient({"bootstrap.servers": board.bootstrap})
-                found = admin.list_topics(topic, timeout=CALL_S).topics[topic].partitions.values()
-                if not found or any(one.leader < 0 or len(one.isrs) < len(self.boards) for one in found):
-                    return False
-            return True
+            return all(in_sync(partitions_at(board, topic), len(self.boards), partitions) for board in self.boards)
 
         wait_until(all_in_sync, RECOVERY_S, f"every board says that {topic} is in sync")
+
+
+def partitions_at(board: Serving, topic: str) -> list[Any]:
+    """What one board tells of a topic's partitions; none while it is too busy to answer."""
+    admin = AdminClient({"bootstrap.servers": board.bootstrap})
+    try:
+        return list(admin.list_topics(topic, timeout=ATTEMPT_S).topics[topic].partitions.values())
+    except KafkaException as error:
+        if error.args[0].code() not in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT):
+            raise
+        return []
+
+
+def in_sync(found: Sequence[Any], replicas: int, partitions: int) -> bool:
+    """Whether there are so many partitions, each led and with so many replicas in sync."""
+    return len(found) >= partitions and all(one.leader >= 0 and len(one.isrs) >= replicas for one in found)
