@@ -171,6 +171,9 @@ def test_the_next_mirror_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest
         for words, then in ENDS["said"].items():
             if not words.startswith("status"):
                 assert differences(then, asked(*words.split(), *both), OF_NOW) == [], words
+        for end in ("source", "target"):
+            told = asked("audit", *both, f"--{end}-digests", str(DIRECTORY / f"{end}.digests"))
+            assert told["proven"], told
         then, now = ENDS["said"]["status --source"], asked("status", "--source", ends.source.bootstrap)
         assert differences(then, now, OF_NOW) == []
         with EdgeMirror(

@@ -35,6 +35,7 @@ BEGIN_MS = 1_764_000_000_000
 SOURCE, TARGET, METRICS = "127.0.0.1:19761", "127.0.0.1:19762", "127.0.0.1:19763"
 FOREVER = {"log.retention.ms": -1, "producer.id.expiration.ms": 2_147_483_647, "log.cleaner.backoff.ms": 100}
 COMPACT = {"segment.bytes": "4096", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+BOTH = ("--source", SOURCE, "--target", TARGET, "--topics", "readings|state|old|big")
 GROUP, STATE = "edge-mirror-lab", "__edge-mirror-lab-state"
 KAFKA = """\
 process.roles=broker,controller
@@ -78,9 +79,9 @@ def broker(data: Path, address: str) -> Any:
 
 
 def mirror(config: Path) -> Any:
-    ends = ["--source", SOURCE, "--target", TARGET, "--site", "lab", "--topics", "readings|state|old|big"]
     return running(
-        BIN / "edge-mirror", "run", *ends, "--config", config, "--metrics", METRICS, ready=b"edge-mirror ready"
+        *(BIN / "edge-mirror", "run", *BOTH, "--site", "lab", "--config", config, "--metrics", METRICS),
+        ready=b"edge-mirror ready",
     )
 
 
@@ -93,7 +94,7 @@ def tell(*words: str) -> Any:
 
 
 def both(*words: str) -> Any:
-    return tell(*words, "--source", SOURCE, "--target", TARGET, "--topics", "readings|state|old|big")
+    return tell(*words, *BOTH)
 
 
 def produce(topic: str, first: int, end: int, partition: int = 0, *, keys: int = 3, pad: int = 20) -> None:
@@ -247,6 +248,10 @@ def ends(out: Path, scratch: Path) -> dict[str, Any]:
             "translate state 0 195": both("translate", "state", "0", "195"),
             "translate readings 0 50 --back": both("translate", "readings", "0", "50", "--back"),
         }
+        for end in ("source", "target"):
+            digests = [BIN / "edge-mirror", "audit", "--digests-of", end, "--each", "--site", "lab", *BOTH]
+            done = subprocess.run([*map(str, digests)], capture_output=True, check=True)
+            (out / f"{end}.digests").write_bytes(done.stdout)
         topics = sorted(AdminClient({"bootstrap.servers": TARGET}).list_topics(timeout=10).topics)
         records = {
             f"{topic}-{p}": read(TARGET, topic, p)
