@@ -33,6 +33,7 @@ def _rules(name: str) -> ModuleType:
 
 model = _rules("model")
 access_checks, broker_settings, host_checks = map(_rules, ("access_checks", "broker_settings", "host_checks"))
+bundle_checks = _rules("bundle_checks")
 inventory_checks, site_checks, value_forms = map(_rules, ("inventory_checks", "site_checks", "value_forms"))
 log_in_checks, rights_checks, secret_checks = map(_rules, ("log_in_checks", "rights_checks", "secret_checks"))
 derivation_checks = _rules("derivation_checks")
@@ -70,10 +71,10 @@ def findings(
     refused, unchecked = broker_settings.broker_settings(hosts)
     if notes is not None:
         notes += [*unchecked, *rights_checks.too_wide_as_before(hosts, members)]
-        notes += secret_checks.weak_as_before(hosts)
+        notes += [*secret_checks.weak_as_before(hosts), *bundle_checks.unsigned_as_before(hosts)]
     found += [*refused, *log_in_checks.broker_users(hosts), *log_in_checks.mqtt_users(hosts)]
     found += [*rights_checks.too_wide(hosts, members), *secret_checks.weak_and_new(hosts)]
-    found += derivation_checks.changed(hosts)
+    found += [*derivation_checks.changed(hosts), *bundle_checks.refused(hosts)]
     return list(dict.fromkeys([*found, *inventory_checks.sites(hosts), *host_checks.services(hosts)]))
 
 

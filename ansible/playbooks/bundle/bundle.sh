@@ -7,6 +7,8 @@
 #   bundle.sh add TAR NAME                                   a tar that something else has made
 # A part is not looked at again for VALID_S seconds, unless it is asked for with other arguments or WHEEL pins other
 # things. What was downloaded is kept: by pip in its own cache, Debian packages and pyspark's wheel in BUNDLE_CACHE.
+# BUNDLE_CACHE/made has a file for each part that was made here, named by its SHA-256, with what it was made from: a part
+# that something else put into the folder is made again, and bundle.py signs no other.
 # PYTHON is the interpreter whose pip is asked; DEBIAN_URL and SECURITY_URL are Debian's archives.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -19,16 +21,17 @@ fail() {
 }
 
 is_there() {
-    local sum=$1 tar=$2 name=$3
-    grep -qsFx "$sum  $name" "$BUNDLE_DIR/SHA256SUMS" &&
-        [ "$(stat -c %s "$BUNDLE_DIR/$name" 2>/dev/null)" = "$(stat -c %s "$tar")" ]
+    local sum=$1 name=$2
+    grep -qsFx "$sum  $name" "$BUNDLE_DIR/SHA256SUMS" && [ ! -L "$BUNDLE_DIR/$name" ] && [ -f "$BUNDLE_DIR/$name" ] &&
+        [ "$(sha256sum <"$BUNDLE_DIR/$name" | cut -d ' ' -f 1)" = "$sum" ]
 }
 
 # The line in SHA256SUMS comes last: a part that is not whole has none.
 add() {
     local tar=$1 name=$2 sums=$BUNDLE_DIR/SHA256SUMS sum
     sum=$(sha256sum <"$tar" | cut -d ' ' -f 1)
-    if is_there "$sum" "$tar" "$name"; then
+    touch "$BUNDLE_CACHE/made/$sum"
+    if is_there "$sum" "$name"; then
         echo unchanged
         return
     fi
@@ -42,10 +45,17 @@ add() {
     echo made
 }
 
-# recent NAME FROM: the part was made from the same, not long ago.
+# sum_of NAME: what SHA256SUMS says of a part.
+sum_of() {
+    sed -n "s/^\([0-9a-f]\{64\}\)  $1\$/\1/p" "$BUNDLE_DIR/SHA256SUMS" 2>/dev/null | head -n 1
+}
+
+# recent NAME FROM: the part was made here from the same, not long ago.
 recent() {
-    local stamp=$BUNDLE_DIR/.$1.from
-    [ -e "$BUNDLE_DIR/$1" ] && grep -qsF "  $1" "$BUNDLE_DIR/SHA256SUMS" && [ "$(cat "$stamp" 2>/dev/null)" = "$2" ] &&
+    local sum stamp
+    sum=$(sum_of "$1")
+    stamp=$BUNDLE_CACHE/made/$sum
+    [ -n "$sum" ] && [ -e "$BUNDLE_DIR/$1" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$2" ] &&
         [ $(($(date +%s) - $(stat -c %Y "$stamp"))) -lt "$VALID_S" ]
 }
 
@@ -60,7 +70,7 @@ part() {
     mkdir "$work/files"
     "$@"
     pack "$work/files" "$name"
-    echo "$from" >"$BUNDLE_DIR/.$name.from"
+    echo "$from" >"$BUNDLE_CACHE/made/$(sum_of "$name")"
 }
 
 # The same files make the same tar.
@@ -200,7 +210,8 @@ packages() {
 
 case ${1:-} in
 wheels | spark | packages | add)
-    mkdir -p "$BUNDLE_DIR" "$BUNDLE_CACHE"
+    mkdir -p "$BUNDLE_DIR" "$BUNDLE_CACHE/made"
+    rm -f "$BUNDLE_DIR"/.*.tar.from # which earlier releases kept here
     exec 9>"$BUNDLE_CACHE/lock" # two runs may make the same bundle
     flock 9
     work=$(mktemp -d -p "$BUNDLE_CACHE")

@@ -14,6 +14,7 @@ while read -r key value _; do
     [ "$key" != MemTotal: ] || echo "memory_mb $((value / 1024))"
 done <"$proc/meminfo"
 echo "release $(readlink "$root/current" 2>/dev/null)"
+echo "bundle $(head -n 1 "${DRUPELET_STATE:-/var/lib/drupelet}/bundle-serial" 2>/dev/null)"
 folder=$root
 while [ ! -d "$folder" ]; do folder=${folder%/*}/; folder=${folder%/}; [ -n "$folder" ] || folder=/; done
 df -Pk "$folder" 2>/dev/null | while read -r _ _ _ free _; do

@@ -33,11 +33,16 @@ MQTT_BY_TLS = "0.0.0.0:8883"
 NEAR = 0.8  # of difflib, from 0 to 1
 
 
-@cache
 def action_plugin(name: str) -> Any:
     """Load an action plugin of the collection, whose rules a check asks; AnsibleError: it is missing."""
-    path = COLLECTION / f"plugins/action/{name}.py"
-    spec = importlib.util.spec_from_file_location(f"drupelet_{name}", path)
+    return script(f"plugins/action/{name}.py")
+
+
+@cache
+def script(name: str) -> Any:
+    """Load a script of the collection by its path there; AnsibleError: it is missing."""
+    path = COLLECTION / name
+    spec = importlib.util.spec_from_file_location(f"drupelet_{path.stem}", path)
     if spec is None or spec.loader is None or not path.exists():
         raise AnsibleError(f"{path} is missing: install the collection again.")
     module = importlib.util.module_from_spec(spec)

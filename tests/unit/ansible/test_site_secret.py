@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import secrets
 import subprocess
 from pathlib import Path
@@ -105,7 +106,10 @@ class Inventory:
         command = [str(console_script("ansible-playbook")), "-i", str(self.path), "playbooks/secret.yml", *words]
         if password:
             command += ["--vault-password-file", str(self.path.parent / "password")]
-        return subprocess.run(command, cwd=ANSIBLE, capture_output=True, text=True, check=False, timeout=120)
+        environment = os.environ | {"XDG_CONFIG_HOME": str(self.path.parent / "config")}
+        return subprocess.run(
+            command, cwd=ANSIBLE, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
 
     def encrypt(self, text: str) -> None:
         self.vault.write_bytes(VaultLib().encrypt(text, secret=VaultSecret(PASSWORD.encode())))
@@ -123,6 +127,7 @@ def test_a_new_inventory_gets_a_random_secret_in_its_vault_once(inventory):
     dry = inventory.run("--check")
     assert dry.returncode == 0, dry.stdout + dry.stderr
     assert not inventory.vault.exists()
+    assert not (inventory.path.parent / "config/drupelet/bundle_key").exists()
     done = inventory.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{inventory.vault} has a new vault_security_secret" in done.stdout
@@ -139,6 +144,8 @@ def test_a_new_inventory_gets_a_random_secret_in_its_vault_once(inventory):
     assert secret not in again.stdout + again.stderr
     assert inventory.vault.read_bytes() == before
     assert [path.name for path in inventory.vault.parent.iterdir() if path.name.startswith(".vault-")] == []
+    keys = yaml.safe_load((inventory.vault.parent / "bundle.yml").read_text())["drupelet_bundle_keys"]
+    assert keys == [(inventory.path.parent / "config/drupelet/bundle_key.pub").read_text().strip()]
 
 
 def test_the_other_lines_of_a_vault_stay(inventory):
