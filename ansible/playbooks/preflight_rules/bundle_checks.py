@@ -1,6 +1,6 @@
 """Finds bundles that no key of the site signed, that were changed, or that are older than one that a board has had.
 
-Does not contain: what a bundle lacks for a host (host_checks.py), the verification itself (../../roles/drupelet/files/bundle.py).
+Does not contain: what a bundle lacks for a host (host_checks.py), how it is verified (roles/drupelet/files/bundle.py).
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ class Maker:
     def __init__(self, place: Path) -> None:
         self.folder, self.cache, self.jars = place / "bundle", place / "cache", place / "jars.tar"
         self.jars.write_bytes(b"the pinned jars")
+        self.key = place / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key], check=True)
 
     def add(self) -> str:
         environment = os.environ | {"BUNDLE_DIR": str(self.folder), "BUNDLE_CACHE": str(self.cache)}
@@ -31,7 +33,7 @@ class Maker:
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
 
     def sign(self) -> str:
-        made: str = signer.sign(self.folder, self.cache / "made", None)
+        made: str = signer.sign(self.folder, self.cache / "made", self.key)
         return made
 
 
@@ -46,7 +48,7 @@ def test_what_was_made_here_is_listed_and_not_made_again(maker: Maker) -> None:
     assert maker.sign() == "made"
     assert maker.add() == "unchanged"
     assert maker.sign() == "unchanged"
-    assert {path.name for path in maker.folder.iterdir()} == {NAME, "SHA256SUMS", "MANIFEST"}
+    assert {path.name for path in maker.folder.iterdir()} == {NAME, "SHA256SUMS", "MANIFEST", "MANIFEST.sig"}
 
 
 def test_a_part_of_the_same_size_with_other_bytes_is_made_again(maker: Maker) -> None:
@@ -68,6 +70,13 @@ def test_what_earlier_releases_kept_beside_the_parts_is_removed(maker: Maker) ->
     (maker.folder / ".wheels-cp311-aarch64.tar.from").write_text("36 gateway")
     assert maker.add() == "unchanged"
     assert maker.sign() == "made"
+
+
+def test_a_part_that_somebody_removed_is_not_listed(maker: Maker) -> None:
+    """To save room on a stick, such as that of a platform that the site has not."""
+    (maker.folder / NAME).unlink()
+    assert maker.sign() == "made"
+    assert NAME not in signer.check(maker.folder, [signer.public_key(maker.key)]).files
 
 
 def test_a_part_that_was_changed_with_its_sum_is_not_signed(maker: Maker) -> None:

@@ -354,6 +354,23 @@ def test_a_part_that_changes_on_its_way_is_refused_by_the_board(site: Site) -> N
     assert site.has() == IN_USE
 
 
+@pytest.mark.parametrize("is_right", [True, False])
+def test_what_a_part_replaces_goes_once_the_part_is_verified(site: Site, is_right: bool) -> None:
+    """The packages that apt uses now: a card has no room for both, and a refused bundle takes them from nobody."""
+    site.sign()
+    old = site.board.with_name("packages")
+    old.mkdir()
+    (old / "Packages").write_text("in use")
+    shutil.copy(site.folder / (PART if is_right else OTHER), site.board / PART)
+    if is_right:
+        script.unpack(site.board / PART, site.ticket(), older=False, old=old)
+    else:
+        with pytest.raises(script.Trouble):
+            script.unpack(site.board / PART, site.ticket(), older=False, old=old)
+    assert old.exists() != is_right
+    assert site.has() == (UNPACKED if is_right else IN_USE)
+
+
 def test_a_ticket_with_another_manifest_is_refused_by_the_board(site: Site) -> None:
     """A control node that was fooled fools no board: the board verifies the signature itself."""
     site.sign()
@@ -454,6 +471,16 @@ def test_a_part_that_was_not_made_here_is_not_signed(site: Site) -> None:
     ):
         site.sign()
     assert not (site.folder / "MANIFEST").exists()
+
+
+def test_without_a_key_the_parts_of_an_earlier_release_are_listed_as_they_are(site: Site) -> None:
+    """Those have no record of who made them, and a site without a key goes on."""
+    for path in site.made.iterdir():
+        path.unlink()
+    (site.folder / ".wheels-cp313-aarch64.tar.from").write_bytes(b"")
+    assert site.sign(None) == "made"
+    site.play(signed=False)
+    assert site.has() == UNPACKED
 
 
 def test_what_somebody_put_beside_the_parts_is_not_signed(site: Site) -> None:

@@ -14,7 +14,7 @@ gets the package openssl by a role, so out of the bundle that is to be verified.
 | sign FOLDER MADE [KEY] | where it is made | writes both files, for parts whose SHA-256 is the name of a file in MADE |
 | check FOLDER | control node | verifies the signature and every byte; no file is missing, additional or a link |
 | read FOLDER NAME ... | control node | verifies the signature and these files' sizes, prints a ticket for boards |
-| unpack FILE | board | verifies the ticket's signature and all bytes of FILE, then unpacks it beside FILE, which goes |
+| unpack FILE [OLD] | board | verifies signature and bytes of FILE, removes the folder OLD, unpacks FILE beside itself |
 
 `check` and `read` take the keys that may sign from DRUPELET_KEYS, public keys as OpenSSH writes them, one in a line.
 Without keys they take a bundle as it is, by MANIFEST or SHA256SUMS. `unpack` takes the ticket from DRUPELET_TICKET. A
@@ -31,6 +31,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -262,17 +263,17 @@ def ticket(folder: Path, names: Sequence[str], keys: Sequence[str]) -> str:
 def sign(folder: Path, made: Path, key: Path | None) -> str:
     """Write the manifest, and its signature where there is a key; return `made` or `unchanged`.
 
-    Trouble: a file is none that this machine made, or no part of the bundle. The signature would make it one.
+    Trouble: a part was changed, or, where there is a key, is none that this machine made, which a signature would say.
     """
-    listed = sums_of(text_of(folder / SUMS))
-    for entry in sorted(folder.iterdir()):
+    listed = {name: found for name, found in sums_of(text_of(folder / SUMS)).items() if os.path.lexists(folder / name)}
+    for entry in sorted(folder.iterdir()) if key else ():
         if entry.name not in {*listed, SUMS, MANIFEST, SIGNATURE}:
             raise Trouble(f"{entry} is no part of the bundle, so it is not signed: remove it and run this again")
     files = {}
     for name in sorted({*listed, SUMS}):
         with opened(folder / name) as file:
             files[name] = File(hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size)
-        if name != SUMS and (files[name].sum != listed[name] or not (made / listed[name]).exists()):
+        if name != SUMS and (files[name].sum != listed[name] or (key and not (made / listed[name]).exists())):
             raise Trouble(
                 f"{folder / name} was changed or was not made here, so it is not signed: remove it and run this again"
             )
@@ -333,17 +334,20 @@ def write(path: Path, text: str) -> None:
 # --- the board -------------------------------------------------------------------------------------------------------
 
 
-def unpack(path: Path, told: str, *, older: bool) -> None:
+def unpack(path: Path, told: str, *, older: bool, old: Path | None = None) -> None:
     """Verify a copied part by its ticket, then unpack it beside itself; the copy is removed, whatever happens.
 
-    Trouble: nothing of the part was written then.
+    `old` is a folder that the part replaces; both do not fit on a small card. Trouble: nothing was written or removed.
     """
     try:
         with opened(path) as file:
             serial = verified(path, file, told, older=older)
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r:") as tar:
-                for member in flat(tar, path.name):
+                members = flat(tar, path.name)
+                if old is not None and old.is_dir():
+                    shutil.rmtree(old)
+                for member in members:
                     extract(tar, member, path.parent)
     except tarfile.TarError as error:
         raise Trouble(f"{path.name} of the bundle is no tar, {error}: {AGAIN}") from None
@@ -435,11 +439,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check(paths[0], keys)
         elif command == "read" and len(paths) > 1:
             print(ticket(paths[0], words[2:], keys))
-        elif command == "unpack" and len(paths) == 1:
-            unpack(paths[0], os.environ["DRUPELET_TICKET"], older=os.environ.get("DRUPELET_OLDER") == "1")
+        elif command == "unpack" and len(paths) in (1, 2):
+            older, old = os.environ.get("DRUPELET_OLDER") == "1", paths[1] if len(paths) == 2 else None
+            unpack(paths[0], os.environ["DRUPELET_TICKET"], older=older, old=old)
         else:
             print(
-                "usage: bundle.py sign FOLDER MADE [KEY] | check FOLDER | read FOLDER NAME ... | unpack FILE",
+                "usage: bundle.py sign FOLDER MADE [KEY] | check FOLDER | read FOLDER NAME ... | unpack FILE [OLD]",
                 file=sys.stderr,
             )
             return 2
