@@ -148,7 +148,7 @@ def ssh_keygen(words: Sequence[str], text: str) -> subprocess.CompletedProcess[s
 
 
 def verify(manifest: str, signature: str, keys: Sequence[str], where: str) -> None:
-    """Raise Trouble unless one of the keys signed the manifest."""
+    """Raise Trouble unless one of the keys signed the manifest; `where` goes before its name."""
     with tempfile.TemporaryDirectory() as folder:
         allowed, signed = Path(folder, "allowed"), Path(folder, "signature")
         allowed.write_text("".join(f'{NAMESPACE} namespaces="{NAMESPACE}" {key}\n' for key in keys))
@@ -159,10 +159,10 @@ def verify(manifest: str, signature: str, keys: Sequence[str], where: str) -> No
             return
         other = ssh_keygen(["-Y", "check-novalidate", *words], manifest)
     if other.returncode != 0:
-        raise Trouble(f"{where}/{SIGNATURE} is not the signature of {MANIFEST}, so one of them was changed: {AGAIN}")
+        raise Trouble(f"{where}{SIGNATURE} is not the signature of {MANIFEST}, so one of them was changed: {AGAIN}")
     by = re.search(r"SHA256:\S+", other.stdout)
     raise Trouble(
-        f"{where}/{MANIFEST} is signed by {by[0] if by else 'another key'}, which is no key of drupelet_bundle_keys: "
+        f"{where}{MANIFEST} is signed by {by[0] if by else 'another key'}, which is no key of drupelet_bundle_keys: "
         "take a bundle of your own, or add the public key if you know whose it is"
     )
 
@@ -214,7 +214,7 @@ def load(folder: Path, keys: Sequence[str]) -> Bundle:
     manifest = text_of(folder / MANIFEST)
     signature = text_of(folder / SIGNATURE) if SIGNATURE in has else ""
     if keys:
-        verify(manifest, signature, keys, str(folder))
+        verify(manifest, signature, keys, f"{folder}/")
     serial, files = parse(manifest, str(folder / MANIFEST))
     if SUMS in files:
         compare(folder / SUMS, files[SUMS])
@@ -364,7 +364,7 @@ def verified(path: Path, file: IO[bytes], told: str, *, older: bool) -> int:
     keys, manifest = said["keys"], said["manifest"]
     serial, files = parse(manifest) if manifest else (0, {name: File(*one) for name, one in said["files"].items()})
     if keys:
-        verify(manifest, said["signature"], keys, "the bundle")
+        verify(manifest, said["signature"], keys, "the bundle's ")
         if serial < last_serial() and not older:
             raise Trouble(
                 f"the bundle of {when(serial)} is older than the one of {when(last_serial())} that this board has had: "
