@@ -17,12 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from types import SimpleNamespace
+from typing import Any, Protocol
 
+from edge_broker.broker.cluster import Cluster
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.partition import LEADS
 from edge_broker.cluster.state import PartitionId
+from edge_broker.storage.store import WRITTEN_ON
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_world import SESSION_MS, SETTINGS, Board, Process, World
 
@@ -56,7 +59,7 @@ class Ending(Protocol):
     def all_answer(self, answered: set[PartitionId]) -> bool:
         """Produce to everybody who has not answered yet, now and then; whether all have."""
 
-    def produce(self, partition: PartitionId, *, all_in_sync: bool) -> None:
+    def produce(self, partition: PartitionId, *, all_in_sync: bool, done: Callable[[], None] = ...) -> None:
         """A batch, to somebody who believes that it leads."""
 
 
@@ -175,9 +178,13 @@ class SmallCards:
         """As DiskWatch: what this board leads is evicted for itself where it spares nothing, then for others."""
         board, member = process.board, process.member
         member.now_ms = process.now_ms
-        led = {each: found for each, found in member.partitions.items() if found.role in LEADS}
+        led = [each for each, found in member.partitions.items() if found.role in LEADS]
+        led = [each for each in led if each.topic not in WRITTEN_ON]
+        shell: Any = SimpleNamespace(
+            member=member, _now_ms=lambda: process.now_ms, replica=lambda partition: SimpleNamespace(log=partition)
+        )
         excess = self._used(board) - self._limits.get(board, 1 << 60)
-        if excess > 0 and not any(found.spares_unpassed for found in led.values()):
+        if excess > 0 and not Cluster.spares(shell):
             for each in led:
                 if excess > 0:
                     self._evict(process, each, process.log(each).log_start_offset + excess, but=board)
@@ -185,10 +192,10 @@ class SmallCards:
         board.disk.fill(full=excess > 0)
         if self._world.now_ms < self._stepped_ms.get(board, 0.0) + STEP_FOR_OTHERS_MS:
             return
-        for each, found in led.items():
-            if (offset := found.evicts_below) is not None:
-                self._stepped_ms[board] = self._world.now_ms
-                self._evict(process, each, offset)
+        wanted: Any = Cluster.evicts_below(shell)
+        for each, offset in wanted.items():
+            self._stepped_ms[board] = self._world.now_ms
+            self._evict(process, each, offset)
 
     def _evict(self, process: Process, partition: PartitionId, offset: int, but: Board | None = None) -> None:
         """Evict for others, or for one board `but` for whose room it is."""

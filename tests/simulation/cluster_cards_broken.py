@@ -1,4 +1,6 @@
-"""Rules about full cards and a change of leader, each broken on purpose; SEEDS_OF_CARDS has a seed that finds each.
+"""Rules about full cards with changes of leader, and with internal topics, each broken on purpose.
+
+SEEDS_OF_CARDS has a seed that finds each.
 
 Does not contain: rules under one leader (cluster_broken.py).
 """
@@ -7,11 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from edge_broker.broker import cluster
+from edge_broker.broker.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster import partition
 from edge_broker.cluster.leading import Follower, Leading
 from edge_broker.cluster.partition import Partition
 from edge_broker.cluster.room import ROOM_KEPT_MS
 from edge_broker.cluster.state import InSyncReplica
+from edge_broker.network import replicas
+from edge_broker.network.replicas import Replicas
 
 
 def believe_this_leader_alone(follower: Follower | None, now_ms: float) -> bool:
@@ -28,14 +34,36 @@ def begin_anew_with_each_registration(self: Leading, replica: InSyncReplica, now
     return found
 
 
-_follower = Leading._follower
+def lead_on_with_internal_topics(self: Partition) -> None:
+    """Hand over the ordinary topic alone."""
+    if self.partition.topic not in ALWAYS_WRITTEN:
+        _make_way(self)
+
+
+def take_records_on_every_disk(self: Replicas, *, full: bool) -> None:
+    """Never report that an internal topic found no space."""
+
+
+_follower, _make_way = Leading._follower, Partition._make_way
 BROKEN_CARDS: dict[str, tuple[Any, str, Any]] = {
     "a leader knows of full disks what it saw itself": (partition, "has_kept_room", believe_this_leader_alone),
     "a request is checked as it comes alone": (Partition, "_heir_is_full", lambda self: False),
     "a restart hides that a disk was full": (Leading, "_follower", begin_anew_with_each_registration),
+    "a board without a byte left leads on with an internal topic": (
+        Partition,
+        "_make_way",
+        lead_on_with_internal_topics,
+    ),
+    "an internal topic takes records on every disk": (Replicas, "_look_at_internal", take_records_on_every_disk),
+    "an internal topic keeps out for good": (replicas, "INTERNAL_ROOM_BYTES", 1 << 40),
+    "an internal topic is evicted for full followers": (cluster, "ALWAYS_WRITTEN", frozenset()),
 }
 SEEDS_OF_CARDS = {
     "a leader knows of full disks what it saw itself": 0,
     "a request is checked as it comes alone": 32,
     "a restart hides that a disk was full": 3,
+    "a board without a byte left leads on with an internal topic": 1,
+    "an internal topic takes records on every disk": 1,
+    "an internal topic keeps out for good": 1,
+    "an internal topic is evicted for full followers": 29,
 }

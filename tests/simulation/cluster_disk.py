@@ -13,6 +13,7 @@ from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
+from edge_broker.broker.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.storage.epochs import NONE, LeaderEpochs, Start
@@ -305,6 +306,7 @@ class Disk:
         self.epochs: tuple[int, ...] = ()
         self._kept: dict[LogId, KeptState] = {}
         self._kept_under = -1
+        self._filled = False
         self.logs: dict[tuple[PartitionId, str], SimLog] = {}
         self.journal: list[Entry] = []
 
@@ -340,9 +342,9 @@ class Disk:
         for where in [each for each in self.logs if (each[0].topic, each[1]) == (partition.topic, topic_id)]:
             del self.logs[where]
 
-    def leftovers(self, topic_id: str) -> list[str]:
-        """What there is of other topics than this one."""
-        return [f"{partition} of {one}" for partition, one in self.logs if one != topic_id]
+    def leftovers(self, *topic_ids: str) -> list[str]:
+        """What there is of other topics than these."""
+        return [f"{partition} of {one}" for partition, one in self.logs if one not in topic_ids]
 
     def enter(self, partition: PartitionId, topic_id: str, cause: str, losses: Sequence[Lost]) -> None:
         """Write losses down, synced."""
@@ -368,14 +370,16 @@ class Disk:
         self.enter(partition, topic_id, "damaged", self.logs[partition, topic_id].own_up())
 
     def fill(self, *, full: bool) -> None:
-        """It takes nothing more, or has room again."""
-        for log in self.logs.values():
-            log.full = full
+        """It takes nothing more but of internal topics, or has room again."""
+        self._filled = full
+        for (partition, _), log in self.logs.items():
+            if partition.topic not in ALWAYS_WRITTEN:
+                log.full = full
 
     @property
     def is_full(self) -> bool:
         """Whether it takes nothing more."""
-        return any(log.full for log in self.logs.values())
+        return self._filled
 
     def calm(self) -> None:
         """Nothing fails any more."""

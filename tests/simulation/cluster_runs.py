@@ -25,6 +25,7 @@ from tests.simulation.cluster_cards import SmallCards
 from tests.simulation.cluster_cards_changes import ChangingLeaders
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_disk import Disk, Record
+from tests.simulation.cluster_internal import InternalTopics
 from tests.simulation.cluster_storage import RealDisk
 from tests.simulation.cluster_world import FETCH_RECORDS, SESSION_MS, TOPIC, Board, Process, World
 
@@ -36,6 +37,7 @@ ALL_FAIL_MS = 4000.0
 AWAY_MS = 3000.0
 UNSYNCED_OF_5 = 3  # seeds whose topic is left to the kernel
 DELETES_OF_4 = 3  # seeds whose topic is deleted and made again
+INTERNAL_OF_4 = 1  # seeds that end with an internal topic beside the other one
 LARGER_OF_13 = (4, 7, 9, 10, 12)  # seeds whose batches have more than one record, or not
 LARGER = [1, 2, 3, 7, 12]
 LOSE_FILES_OF_10 = (5, 7)  # seeds in which records and directories are lost, and failed cards come back by themselves
@@ -333,6 +335,9 @@ class Schedule:
             self.wait("nothing is under way", self.quiet)
             ChangingLeaders(self, self.shape.needed).run()
             self.wait("nothing is under way", self.quiet)
+            if self.seed % 4 == INTERNAL_OF_4:
+                InternalTopics(self, self.shape.needed).run()
+                self.wait("nothing is under way", self.quiet)
         self.wait("no disk has a log of a deleted topic", lambda: not any(self._leftovers()))
         world.checks.audit()
 
@@ -361,7 +366,8 @@ class Schedule:
         return False
 
     def _leftovers(self) -> list[list[str]]:
-        return [board.disk.leftovers(self.world.topic[0]) for board in self.world.boards]
+        topic_ids = [self.world.topic[0], *([self.world.internal_id] if self.world.internal_id else [])]
+        return [board.disk.leftovers(*topic_ids) for board in self.world.boards]
 
     @property
     def _partitions(self) -> list[PartitionId]:

@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
+from edge_broker.broker.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import Cause, Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import StorageFault
@@ -140,6 +141,10 @@ class RealLog:
     @property
     def full(self) -> bool:
         return self.replica.full
+
+    @full.setter
+    def full(self, full: bool) -> None:
+        self.replica.full = full
 
     @property
     def online(self) -> bool:
@@ -530,7 +535,7 @@ class RealDisk:
         with at(None):
             self.store = LogStore.open(self.disk, "/data", SETTINGS, READING, self._uuid, "board", in_cluster=True)
         self.logs = {}
-        self._new = True
+        self._new, self._filled = True, False
         for where in before:
             if not self._lies_here(*where):
                 raise Damaged(f"{where} is gone, and nobody has removed it")
@@ -643,9 +648,9 @@ class RealDisk:
         self.store.forget_topic(topic)
         self.checkpoint()
 
-    def leftovers(self, topic_id: str) -> list[str]:
+    def leftovers(self, *topic_ids: str) -> list[str]:
         names = [name for name in self.disk.names("/data") if split_partition_directory(name) is not None]
-        there = {f"{each.topic}-{each.partition}" for each, one in self.held if one == topic_id}
+        there = {f"{each.topic}-{each.partition}" for each, one in self.held if one in topic_ids}
         own = [topic.name for topic in self.store.topics.values() if not self.store.is_replicated(topic.name)]
         mine = {*(f"{name}-0" for name in own), *there}
         gone = self.disk.names("/data/deleted") if self.disk.exists("/data/deleted") else []
@@ -701,12 +706,14 @@ class RealDisk:
         return unsynced - self.values
 
     def fill(self, *, full: bool) -> None:
-        for log in self.logs.values():
-            log.replica.full = full
+        self._filled = full
+        for (partition, _), log in self.logs.items():
+            if partition.topic not in ALWAYS_WRITTEN:
+                log.full = full
 
     @property
     def is_full(self) -> bool:
-        return any(log.full for log in self.logs.values())
+        return self._filled
 
     def calm(self) -> None:
         self.disk.crash_at = -1

@@ -23,12 +23,13 @@ from edge_broker.cluster.partition import LEADS, Partition, Settings
 from edge_broker.cluster.state import Identity, PartitionId, PartitionState
 from edge_broker.cluster.zookeeper import Answer, Event, Multi, Node, Request, SetData, ZooKeeper
 from edge_broker.errors import ErrorCode, StorageFault
-from edge_broker.storage.topics import id_text
+from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
 from edge_broker.testing.disk import Crashed
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.zookeeper import Client, Ensemble, Put, Step, name_of
 from tests.simulation.cluster_checks import Checks, Where
 from tests.simulation.cluster_disk import Disk, SimLog
+from tests.simulation.cluster_room import InternalRoom
 from tests.simulation.cluster_storage import RealDisk, RealLog, hash_of
 
 SESSION_MS = 1000
@@ -40,6 +41,7 @@ UNSYNCED_LATE = 300
 OPEN_AGAIN_MS = 50.0
 FOUND_MS, FINDS_NOT = 20.0, 0.3  # a port that is closed
 OWN_UP_RETRY_MS = 500.0
+REFUSED_MS = 500.0  # until what found no space is fetched again
 SETTINGS = Settings(
     lag_ms_max=900.0,
     fetch_wait_ms=60.0,
@@ -126,6 +128,7 @@ class Process:
             kept=disk.kept_states,
             new_state_id=None if board.number in self.world.older else self.world.new_state_id,
         )
+        self.room = InternalRoom(board, self.member)
         self.waiting: dict[Where, list[Waiting]] = {}
         self.left = False
         self._full: dict[PartitionId, bool] = {}
@@ -172,6 +175,7 @@ class Process:
 
     def _look_at_room(self) -> None:
         """As the product does, which says so to the member."""
+        self.room.look()
         full = {partition: found.log.full for partition, found in self.member.partitions.items()}
         if full == self._full:
             return
@@ -456,6 +460,9 @@ class Process:
             raise AssertionError(f"board {self.board.number} takes records of {partition} though its disk is full")
         if not log.online or log.busy or effect.offset != log.log_end_offset:
             return
+        if self.room.refuses(partition):
+            self.later(REFUSED_MS, lambda: self.member.log_moved(partition, self.now_ms))
+            return
         if self.world.dice.random() < WRITTEN_AT_ONCE or log.begins_amid(effect.records):  # type: ignore[arg-type]
             log.append(effect.records)  # type: ignore[arg-type]
             self.moved(partition)
@@ -537,7 +544,7 @@ class Process:
         assert found is not None
         assert found.leading is not None
         log, epoch = self.log(partition), found.leading.epoch
-        if log.full:
+        if log.full or self.room.refuses(partition):
             reply(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)
             return
         offset = log.log_end_offset
@@ -588,6 +595,7 @@ class Board:
         self.rate = 1 + (world.dice.random() - 0.5) * 0.06
         self._offset_ms = world.dice.random() * 1e6
         self.slow = 1.0
+        self.no_byte_left = False  # on its card, not even for internal topics
         self.images: list[Disk | RealDisk] = []
 
     @property
@@ -666,6 +674,7 @@ class World:
         self.slow_ms = 3.0
         self.partitions: list[PartitionId] = []  # that the topic has had
         self.config: dict[str, str] = {}
+        self.internal_id = ""  # of the internal topic, once there is one
         self.deletes = False  # the topic is deleted, and made again
         self.forgotten: set[str] = set()  # ids of topics that the ensemble does not know for now, as if it were older
         self._read: tuple[bytes, str, int] = (b"", "", 0)  # of the topic's node, as it was decoded last
@@ -715,9 +724,10 @@ class World:
         """Look at each state that is replaced."""
         for step in steps:
             before = self.ensemble.tree.nodes.get(step.path)
-            is_state = step.path.startswith(topic_path(TOPIC) + "/") and name_of(step.path).isdigit()
+            name = OFFSETS_TOPIC if step.path.startswith(topic_path(OFFSETS_TOPIC) + "/") else TOPIC
+            is_state = step.path.startswith(topic_path(name) + "/") and name_of(step.path).isdigit()
             if before is not None and isinstance(step, Put) and is_state:
-                partition = PartitionId(TOPIC, int(name_of(step.path)))
+                partition = PartitionId(name, int(name_of(step.path)))
                 states = [decode_state(partition, Node(each.data, each.stat)) for each in (before, step)]
                 self.checks.state_replaced(partition, *states)
         self._commit(steps)
@@ -817,14 +827,15 @@ class World:
 
     def replicas(self, partition: PartitionId) -> tuple[int, ...]:
         """Which boards have a partition of the topic that the ensemble's leader has."""
-        node = self.ensemble.tree.nodes[topic_path(TOPIC)]
-        return decode_topic(TOPIC, Node(node.data, node.stat)).replicas[partition.partition]
+        node = self.ensemble.tree.nodes[topic_path(partition.topic)]
+        return decode_topic(partition.topic, Node(node.data, node.stat)).replicas[partition.partition]
 
     @property
     def current(self) -> list[Where]:
-        """Its partitions."""
+        """Its partitions, and the internal topic's, once there is one."""
         topic_id, partitions = self.topic
-        return [Where(topic_id, PartitionId(TOPIC, number)) for number in range(partitions)]
+        internal = [Where(self.internal_id, PartitionId(OFFSETS_TOPIC, 0))] if self.internal_id else []
+        return [Where(topic_id, PartitionId(TOPIC, number)) for number in range(partitions)] + internal
 
     def new_topic_id(self) -> str:
         """One that no topic had."""
@@ -832,7 +843,18 @@ class World:
 
     def make_topic(self, partitions: int, factor: int, config: dict[str, str]) -> None:
         """By the controller, once there is one and enough boards are there."""
-        self.config, topic_id = config, self.new_topic_id()
+        self.config = config
+        self._make(TOPIC, self.new_topic_id(), partitions, factor, config)
+        self.partitions = [PartitionId(TOPIC, number) for number in range(partitions)]
+
+    def make_internal_topic(self, needed: int) -> None:
+        """Committed offsets, on three boards."""
+        topic_id = self.new_topic_id()
+        self._make(OFFSETS_TOPIC, topic_id, 1, 3, {"cleanup.policy": "compact", "min.insync.replicas": str(needed)})
+        self.internal_id = topic_id
+        self.partitions.append(PartitionId(OFFSETS_TOPIC, 0))
+
+    def _make(self, name: str, topic_id: str, partitions: int, factor: int, config: dict[str, str]) -> None:
         made: list[ErrorCode] = []
         for _ in range(600):
             self.advance(50)
@@ -840,7 +862,7 @@ class World:
             if office and len(office[0].registrations) == len(self.boards):
                 member = office[0]
                 topic = placed(topic_id, partitions, factor, config, member.registrations, member.image.topics)
-                member.controller.make_topic(TOPIC, topic, member.registrations, made.append)
+                member.controller.make_topic(name, topic, member.registrations, made.append)
                 process = next(each for each in self.processes if each.member is member)
                 process.run(lambda: None)
                 break
@@ -848,5 +870,4 @@ class World:
             if made:
                 break
             self.advance(20)
-        assert made == [ErrorCode.NONE], f"the topic is not made: {made}"
-        self.partitions = [PartitionId(TOPIC, number) for number in range(partitions)]
+        assert made == [ErrorCode.NONE], f"the topic {name} is not made: {made}"
