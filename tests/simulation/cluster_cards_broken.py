@@ -65,5 +65,5 @@ SEEDS_OF_CARDS = {
     "a board without a byte left leads on with an internal topic": 1,
     "an internal topic takes records on every disk": 1,
     "an internal topic keeps out for good": 1,
-    "an internal topic is evicted for full followers": 29,
+    "an internal topic is evicted for full followers": 77,
 }
