@@ -88,7 +88,7 @@ def content(cluster: InCluster, board: int, topic: str, partition: int = 0) -> l
 
     def read() -> list[tuple[int, bytes | None, bytes | None, int]]:
         found: list[tuple[int, bytes | None, bytes | None, int]] = []
-        offset = 0
+        offset = log.log_start_offset
         while offset < log.log_end_offset:
             batches = whole_batches(Replica(log).read(offset, 1 << 20, blocking=True) or b"")
             assert batches, f"nothing at offset {offset}"
@@ -128,7 +128,7 @@ def test_boards_are_who_they_were_and_all_are_in_sync(cluster: InCluster) -> Non
 def test_topics_are_those_that_there_were(cluster: InCluster) -> None:
     for board in (1, 2, 3):
         topics = cluster.ask(board, METADATA, MetadataRequest(topics=None)).topics
-        assert {topic.name for topic in topics} == {"__consumer_offsets", "__edge_ledger", "readings", "state"}
+        assert {topic.name for topic in topics} == {"__consumer_offsets", "__edge_ledger", "kept", "readings", "state"}
     assert not cluster.boards[1].facade.strays
 
 
@@ -138,6 +138,25 @@ def test_the_groups_offset_is_known(cluster: InCluster) -> None:
     told = [cluster.ask(board, OFFSET_FETCH, request, 8).groups[0] for board in (1, 2, 3)]
     (found,) = [group.topics[0].partitions[0] for group in told if group.error_code == ErrorCode.NONE]
     assert (found.committed_offset, found.metadata) == (30, "so far\0")  # the maker's client adds that byte
+
+
+def test_the_loss_is_in_the_ledger_of_each_board_and_in_no_journal(cluster: InCluster) -> None:
+    for board in (1, 2, 3):
+        site = cluster.boards[board].site
+        log = cluster.boards[board].log(PartitionId("__edge_ledger", 0))
+        data = cluster.boards[board].work(lambda log=log: Replica(log).read(0, 1 << 20, blocking=True), "reader")
+        ((_, key, value, _),) = records_in(whole_batches(data or b""))
+        loss = json.loads(value or b"")
+        assert (loss["cause"], loss["topic"], loss["partition"]) == ("deleted_by_request", "kept", 0)
+        assert (loss["first_offset"], loss["last_offset"], loss["records"]) == (0, 4, 5)
+        assert (key or b"").decode() == loss["id"]
+        assert loss["id"].endswith(f":disk {loss['directory']}")
+        assert loss["directory"] in {each.member.identity.directory for each in cluster.boards.values()}
+        journal = site.store.ledger_log
+        assert journal.log_start_offset == journal.log_end_offset
+        kept = content(cluster, board, "kept")
+        assert kept[-5:] == numbered(10)[5:]
+        assert cluster.boards[board].log(PartitionId("kept", 0)).log_start_offset == 5
 
 
 def test_users_and_acls_are_the_clusters(cluster: InCluster) -> None:
@@ -168,7 +187,7 @@ def node(path: str) -> Node:
     return Node(BY_PATH[path]["data"].encode(), stat_of(BY_PATH[path]))
 
 
-TOPICS = ("__consumer_offsets", "__edge_ledger", "readings", "state")
+TOPICS = ("__consumer_offsets", "__edge_ledger", "kept", "readings", "state")
 AGAIN: dict[str, Callable[[], bytes]] = {
     "/controller": lambda: layout.encode_controller(layout.decode_controller(node("/controller"))),
     "/producer-ids": lambda: layout.encode_producer_ids(layout.decode_producer_ids(node("/producer-ids"))),

@@ -8,6 +8,7 @@ those that `make install-deps` fetches.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import lzma
@@ -21,6 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiokafka
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
@@ -107,7 +110,7 @@ def in_sync(topic: str, members: int) -> bool:
 def make_topic(name: str, partitions: int, **config: str) -> None:
     made = NewTopic(name, partitions, 3, config={key.replace("_", "."): value for key, value in config.items()})
     client = admin()
-    client.create_topics([made])[name].result(30)
+    client.create_topics([made])[name].result(90)
     wait(lambda: in_sync(name, 3), name)
 
 
@@ -125,6 +128,25 @@ def commit(group: str, topic: str, offset: int) -> None:
     consumer = Consumer(settings)
     consumer.commit(offsets=[TopicPartition(topic, 0, offset, "so far")], asynchronous=False)
     consumer.close()
+
+
+def end_of(topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": "maker"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+    finally:
+        consumer.close()
+
+
+async def delete_records(topic: str, end: int) -> None:
+    client = AIOKafkaAdminClient(bootstrap_servers=BOOTSTRAP)
+    await client.start()
+    try:
+        await client.delete_records(
+            {aiokafka.TopicPartition(topic, 0): RecordsToDelete(before_offset=end)}, timeout_ms=30_000
+        )
+    finally:
+        await client.close()
 
 
 def nodes() -> list[dict[str, Any]]:
@@ -183,8 +205,12 @@ def main(out: Path, jars: str) -> None:
                 produce("state", first, first + 20, keys=7)
             produce("gone", 0, 3)
             commit("mirror", "readings", 30)
+            make_topic("kept", 1, edge_required_groups="nobody")
+            produce("kept", 0, 10)
+            asyncio.run(delete_records("kept", 5))  # a loss: the group that the topic names has passed nothing
+            wait(lambda: end_of("__edge_ledger") > 0, "the loss in the ledger")
             deleting = admin()
-            deleting.delete_topics(["gone"])["gone"].result(30)
+            deleting.delete_topics(["gone"])["gone"].result(90)
             password = site.scratch / "password"
             password.write_text("moor-hen-17\n")
             password.chmod(0o600)
