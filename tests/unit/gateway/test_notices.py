@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from drupelet import secret_files
 from drupelet.errors import ConfigurationError
 from gateway import cli, connect, notices
 from gateway.config import GatewayConfig, parse_config
@@ -115,6 +117,42 @@ def test_a_secret_of_the_gateway_that_others_may_use_is_refused_also_behind_a_li
             config(tmp_path, text)
     (tmp_path / "target").chmod(0o640)
     assert config(tmp_path, text).mqtt is not None
+
+
+@pytest.mark.parametrize("key", ["password_file", "ssl_key_file"])
+@pytest.mark.parametrize("mode", [0o644, 0o660])
+def test_check_finds_before_a_restart_what_would_refuse_it_and_its_remedy_holds(
+    tmp_path: Path, key: str, mode: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A site that runs had a warning alone; its gateway must not find out at the restart of an upgrade."""
+    secret = tmp_path / "the secret"
+    secret.write_text("opensesame\n")
+    secret.chmod(mode)
+    (tmp_path / "cert").touch()
+    more = 'username = "u"\n' if key == "password_file" else 'ssl_cert_file = "cert"\n'
+    file = tmp_path / "gateway.toml"
+    head = 'state_dir = "state"\n[kafka]\nbootstrap_servers = "127.0.0.1:9092"\n'
+    file.write_text(f'{head}[mqtt]\n{key} = "the secret"\n{more}{ROUTE}')
+    for command in ("check", "run"):
+        assert cli.main([command, "--config", str(file)]) == 2
+        said = capsys.readouterr().err
+        assert f"mqtt.{key} is {secret}, which other users of this host may use: `chmod g-w,o=" in said
+        assert "opensesame" not in said
+    subprocess.run(["bash", "-c", said.split("`")[1]], check=True)
+    assert cli.main(["check", "--config", str(file)]) == 0
+
+
+def test_check_finds_a_secret_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pw").write_text("opensesame\n")
+    (tmp_path / "pw").chmod(0o600)
+    file = tmp_path / "gateway.toml"
+    head = 'state_dir = "state"\n[kafka]\nbootstrap_servers = "127.0.0.1:9092"\n'
+    file.write_text(f'{head}[mqtt]\npassword_file = "pw"\nusername = "u"\n{ROUTE}')
+    monkeypatch.setattr(secret_files, "_owners", lambda: {(tmp_path / "pw").stat().st_uid + 1})
+    assert cli.main(["check", "--config", str(file)]) == 2
+    assert "which belongs to another user (uid " in capsys.readouterr().err
 
 
 def test_a_password_that_others_may_use_later_goes_nowhere(tmp_path: Path) -> None:
