@@ -12,8 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -571,11 +570,11 @@ def test_a_trust_store_that_others_may_change_is_named_and_not_refused(files: Fi
 
 async def test_the_cas_of_other_brokers_are_looked_at_too(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     peers = together(files.directory / "peers.pem", files.authority)
-    server: Any = SimpleNamespace(bound_reached=None, requests=SimpleNamespace(short=None))
     text = f'"ssl.keystore.location" = "{files.broker}"'
     listener = Listener("LAN", "SSL", Endpoint("127.0.0.1", 0), Endpoint("localhost", 0))
     loop = asyncio.get_running_loop()
-    encryption = Encryption(read_config(text, "a.toml", []), [listener], loop, server, SystemClock(), 0, lambda *_: "")
+    config, clock = read_config(text, "a.toml", []), SystemClock()
+    encryption = Encryption(config, [listener], loop, lambda _: "", lambda: False, clock, 0, lambda *_: "")
     try:
         encryption.believe_peers(str(peers), "broker.properties: ssl.truststore.location")
         encryption.look()
