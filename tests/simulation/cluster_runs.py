@@ -26,6 +26,7 @@ from tests.simulation.cluster_cards_changes import ChangingLeaders
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_disk import Disk, Record
 from tests.simulation.cluster_internal import InternalTopics
+from tests.simulation.cluster_older_ensemble import OlderEnsemble
 from tests.simulation.cluster_storage import RealDisk
 from tests.simulation.cluster_world import FETCH_RECORDS, SESSION_MS, TOPIC, Board, Process, World
 
@@ -338,8 +339,21 @@ class Schedule:
             if self.seed % 4 == INTERNAL_OF_4:
                 InternalTopics(self, self.shape.needed).run()
                 self.wait("nothing is under way", self.quiet)
+        if self._is_set_back:
+            OlderEnsemble(self, self.shape.needed, [kill, cut_power, hand_over, controlled_restart], _dark).run()
+            self.wait("nothing is under way", self.quiet)
         self.wait("no disk has a log of a deleted topic", lambda: not any(self._leftovers()))
         world.checks.audit()
+
+    @property
+    def _is_set_back(self) -> bool:
+        """Whether an older copy of the ensemble's data is put back in the end: what was acked is certain to be kept."""
+        return (
+            self.shape == Shape(3, 3, 2, False)
+            and self.world.synced
+            and not self.world.deletes
+            and len(self._partitions) == 1
+        )
 
     def _end_of_offline_logs(self) -> None:
         """Boards with a card that has failed for good start again, once the others do what can be done without."""

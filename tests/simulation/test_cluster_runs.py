@@ -17,7 +17,14 @@ from tests.simulation.cluster_broken import (
 )
 from tests.simulation.cluster_runs import DELETES_OF_4, Schedule, cut_power, forget_partition, hand_over, kill, run_seed
 from tests.simulation.cluster_world import World
+from tests.simulation.test_set_back import TWINS
 
+SEEDS_OF_LINES = {
+    "boards do not compare lines": 16,
+    "what is kept is not on the disk": 16,
+    "two replicas lead in one epoch": 0,
+}
+SEED_OF_A_WRITE_OFF = 80
 SEEDS_RUN = 36
 SEEDS_MAX = 300
 SEEDS_OF_STORAGE_MAX = 40
@@ -87,6 +94,19 @@ def test_a_rule_of_the_storage_that_is_broken_is_found(rule: str, monkeypatch: p
     break_rule(rule, monkeypatch.setattr)
     seeds = (SEEDS_OF_STORAGE[rule], *range(SEEDS_OF_STORAGE_MAX))
     assert any(run_seed(seed, real=True).failure for seed in seeds)
+
+
+@pytest.mark.parametrize("rule", SEEDS_OF_LINES)
+def test_a_rule_of_lines_that_is_broken_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a schedule; test_set_back.py finds those that need a certain moment, too."""
+    assert run_seed(SEEDS_OF_LINES[rule]).failure == ""
+    monkeypatch.setattr(*TWINS[rule])
+    assert run_seed(SEEDS_OF_LINES[rule]).failure
+
+
+def test_a_schedule_writes_boards_off_beside_the_newest_data() -> None:
+    trace = "\n".join(run_seed(SEED_OF_A_WRITE_OFF).trace)
+    assert "is written off" in trace
 
 
 def run_with_an_older_copy(seed: int) -> Schedule:

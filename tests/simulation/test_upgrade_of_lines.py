@@ -62,3 +62,26 @@ def test_lines_begin_once_the_last_older_board_is_gone(seed: int) -> None:
     run.assert_all_is_there()
     assert run.state.line.is_marked
     assert len(run.world.checks.acked) > taken
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_board_that_was_off_while_the_others_went_back_and_came_again_is_written_off(seed: int) -> None:
+    """It objects, as nothing tells this from an older copy: the older release's states name no ancestors."""
+    run = Upgrade(seed)
+    run.world.older = set()
+    run.begin()
+    away = run.dice.choice(run.world.boards)
+    away.kill()
+    run.schedule.pass_time(4_000.0)
+    others = [board.number for board in run.world.boards if board is not away]
+    for older in (True, False):
+        for number in others:
+            run.restart(number, older=older)
+    away.start()
+    run.schedule.pass_time(4_000.0)
+    assert {each.broker for each in run.state.objections} == {away.number}
+    away.kill()
+    away.disk.keep_states({}, away.disk.epochs[-1])
+    away.start()
+    run.objected.clear()
+    run.assert_all_is_there()
