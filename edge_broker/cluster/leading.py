@@ -49,6 +49,7 @@ class Follower:
         "keeps_out",
         "kept_out_ms",
         "leader_end",
+        "out_since_ms",
         "replica",
         "state_id",
         "was_full",
@@ -59,6 +60,7 @@ class Follower:
         self.end = 0  # synced, and matching this log
         self.keeps_out = self.is_full = self.was_full = False  # as its last fetch said
         self.kept_out_ms = float("-inf")  # its last fetch that kept out
+        self.out_since_ms = now_ms  # the first of those that kept out in a row
         self.state_id = ""  # of the state that its disk has kept; "": an older release
         self.caught_up_ms = self.fetched_ms = now_ms
         self.leader_end: int | None = None  # the log's end at its last fetch
@@ -132,6 +134,8 @@ class Leading:
             follower = self._follower(fetch.replica, now_ms)
             if follower is not None:
                 follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)
+                if not follower.keeps_out:
+                    follower.out_since_ms = now_ms
                 follower.keeps_out, follower.is_full, follower.was_full = fetch.keeps_out, fetch.is_full, fetch.was_full
                 follower.state_id = fetch.state_id
                 if fetch.keeps_out:

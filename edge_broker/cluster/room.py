@@ -14,7 +14,7 @@ A follower reports in each fetch whether its disk is full, and whether it was wi
 `was_full`, messages.py). A leader's own memory would not do: it ends with the leader epoch, and a fetch may be lost.
 A follower that has not fetched in this leader epoch has room until it counts as slow, as it may be about to fetch. It
 removes what its leader removed, whole segments of its own, and so gets room. How much it lacks is not known: a step is
-a part of what it holds.
+a part of what it holds. Nothing is evicted by one fetch alone: it may be late, or come twice.
 
 Does not contain: free bytes and marks (storage/eviction.py), writes of the state.
 """  # noqa: E501
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ROOM_KEPT_MS = 60_000.0
 """How long a replica must have had room before it leads on request."""
+KNOWN_MS = 100.0
+"""A replica that keeps out is known to have no room once it has said so for this long: one fetch may be an old one."""
 STEPS_PER_DISK = 16
 """One step of an eviction for followers is this part of what they hold of the partition."""
 
@@ -42,6 +44,11 @@ def has_room(follower: Follower | None) -> bool:
 def has_kept_room(follower: Follower | None, now_ms: float) -> bool:
     """Return whether a follower was not full within ROOM_KEPT_MS, as far as it or this leader knows."""
     return follower is None or not (follower.was_full or now_ms < follower.kept_out_ms + ROOM_KEPT_MS)
+
+
+def is_surely_out(follower: Follower) -> bool:
+    """Return whether a follower keeps out by more than one fetch in a row, so that evicting may go by it."""
+    return follower.keeps_out and follower.fetched_ms >= follower.out_since_ms + KNOWN_MS
 
 
 def others_with_room(
@@ -57,7 +64,7 @@ def others_with_room(
         if follower is None or follower.replica != registered.replica:
             count += now_ms <= leading.began_ms + lag_ms_max
         else:
-            count += not follower.keeps_out and now_ms <= follower.fetched_ms + lag_ms_max
+            count += not is_surely_out(follower) and now_ms <= follower.fetched_ms + lag_ms_max
     return count
 
 
@@ -69,7 +76,9 @@ def full_followers(
     for broker in replicas:
         registered, follower = registrations.get(broker), leading.followers.get(broker)
         is_known = registered is not None and follower is not None and follower.replica == registered.replica
-        if follower is not None and is_known and follower.is_full and now_ms <= follower.fetched_ms + lag_ms_max:
+        if follower is None or not is_known or now_ms > follower.fetched_ms + lag_ms_max:
+            continue
+        if follower.is_full and is_surely_out(follower):
             found.append(follower)
     return found
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from edge_broker.cluster import room
 from tests.simulation.cluster_cards_broken import BROKEN_CARDS, SEEDS_OF_CARDS
 from tests.simulation.cluster_runs import run_seed
 
 SEEDS_MAX = 200
 LOST_FETCH = 87  # the only fetch that reports a full disk to the next leader is lost, and then there is room
+
+
+LATE_FETCH = 200034  # a late fetch reports a card as full that has room again
+
+
+def test_nothing_is_evicted_for_a_late_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_seed(LATE_FETCH, real=True).failure == ""
+    monkeypatch.setattr(room, "is_surely_out", lambda follower: follower.keeps_out)
+    assert "though boards [2, 3] have room" in run_seed(LATE_FETCH, real=True).failure
 
 
 def test_a_board_gets_no_lead_back_though_the_one_report_of_its_full_disk_was_lost() -> None:

@@ -8,7 +8,7 @@ from edge_broker.cluster.effects import BeginEpoch, Send
 from edge_broker.cluster.leading import Follower
 from edge_broker.cluster.messages import ReplicaFetch
 from edge_broker.cluster.partition import Partition, Role
-from edge_broker.cluster.room import ROOM_KEPT_MS, room_offset
+from edge_broker.cluster.room import KNOWN_MS, ROOM_KEPT_MS, room_offset
 from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionState, Registration, Topic
 from tests.simulation.cluster_disk import SimLog
 from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, replica_of, written
@@ -75,10 +75,29 @@ def test_it_leads_on_where_nobody_has_room_or_was_heard_of() -> None:
 def test_data_that_counts_is_spared_while_enough_others_have_room(
     full: tuple[InSyncReplica, ...], spares: bool
 ) -> None:
-    made, _, _ = leading(ME, B, C)
-    for each in (B, C):
-        fetches(made, each, full=each in full)
+    made, _, around = leading(ME, B, C)
+    for _ in range(2):
+        for each in (B, C):
+            fetches(made, each, full=each in full)
+        around.now_ms += KNOWN_MS
     assert made.spares_unpassed is spares
+
+
+def test_nothing_is_evicted_by_one_late_fetch_that_reports_a_full_disk() -> None:
+    made, _, around = leading(ME, B, C)
+    full_beside(made, B, C)
+    assert made.evicts_below is not None
+    for each in (B, C):
+        made.fetch_from(ReplicaFetch(PARTITION, each, 5, 40, 5, 40))
+    around.now_ms += KNOWN_MS
+    for each in (B, C):
+        made.fetch_from(ReplicaFetch(PARTITION, each, 5, 40, 5, 40, keeps_out=True, is_full=True))
+    assert (made.evicts_below, made.spares_unpassed) == (None, True), "they have had room since, as far as is known"
+    around.now_ms += KNOWN_MS
+    for each in (B, C):
+        made.fetch_from(ReplicaFetch(PARTITION, each, 5, 40, 5, 40, keeps_out=True, is_full=True))
+    assert made.evicts_below is not None
+    assert not made.spares_unpassed
 
 
 def test_a_replica_with_room_that_catches_up_counts_and_one_that_is_silent_or_gone_does_not() -> None:
@@ -214,8 +233,12 @@ def full_beside(made: Partition, *full: InSyncReplica, end: int = 40) -> None:
     for each in (B, C):
         made.fetch_from(ReplicaFetch(PARTITION, each, 5, end, 5, end))
     made.advance()
-    for each in full:
-        made.fetch_from(ReplicaFetch(PARTITION, each, 5, end, 5, end, keeps_out=True, is_full=True))
+    around = made._around
+    assert isinstance(around, Around)
+    for _ in range(2):
+        for each in full:
+            made.fetch_from(ReplicaFetch(PARTITION, each, 5, end, 5, end, keeps_out=True, is_full=True))
+        around.now_ms += KNOWN_MS
 
 
 def test_a_leader_with_room_evicts_in_steps_for_followers_without_whom_too_few_have_room() -> None:
