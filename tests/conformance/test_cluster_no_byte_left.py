@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
 
@@ -21,20 +22,27 @@ from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
 
 pytestmark = pytest.mark.root("mount")
-SMALL, CARD_BYTES = 3, 48 * MIB
+BOARDS, CARD_BYTES = (1, 2, 3), 48 * MIB
+GROUP = "loggers"
 METADATA_BYTES = 4000  # of one commit
 COMMITS = 300  # more than the space that is set aside for commits takes
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[BoardCluster]:
-    with (
-        small_device(tmp_path, "tmpfs", CARD_BYTES) as card,
-        ZooKeeperEnsemble(tmp_path) as ensemble,
-        BoardCluster(tmp_path, ensemble, data_dirs={SMALL: card / "data"}) as cluster,
-    ):
-        cluster.board(SMALL).stop_statuses = (0, 1)  # it reports what it could not write
-        yield cluster
+    with ExitStack() as stack:
+        cards = {
+            board: stack.enter_context(small_device(place(tmp_path, board), "tmpfs", CARD_BYTES)) for board in BOARDS
+        }
+        ensemble = stack.enter_context(ZooKeeperEnsemble(tmp_path))
+        data_dirs = {board: card / "data" for board, card in cards.items()}
+        yield stack.enter_context(BoardCluster(tmp_path, ensemble, data_dirs=data_dirs))
+
+
+def place(directory: Path, board: int) -> Path:
+    made = directory / f"board-{board}-place"
+    made.mkdir(exist_ok=True)
+    return made
 
 
 def test_commits_go_on_where_their_coordinators_board_has_not_a_byte_left(
@@ -42,15 +50,17 @@ def test_commits_go_on_where_their_coordinators_board_has_not_a_byte_left(
 ) -> None:
     topic = cluster.make_topic("readings", 1, **{"min.insync.replicas": "2"})
     cluster.wait_in_sync(topic)
-    group = a_group_of(cluster, SMALL, topic)
-    fill_up(tmp_path / "card" / "filler")
-    consumer = member_of(cluster, group)
+    consumer = member_of(cluster)
+    wait_until(lambda: commits(consumer, topic, 0), CALL_S, "a first commit")
+    full = coordinator(cluster)
+    cluster.board(full).stop_statuses = (0, 1)  # it reports what it could not write
+    fill_up(place(tmp_path, full) / "card" / "filler")
     for offset in range(COMMITS):
         wait_until(lambda offset=offset: commits(consumer, topic, offset), CALL_S, f"offset {offset} is committed")  # type: ignore[misc]
     (found,) = consumer.committed([TopicPartition(topic, 0)], CALL_S)
     consumer.close()
     assert found.offset == COMMITS - 1
-    assert coordinator(cluster, group) != SMALL
+    assert coordinator(cluster) != full
 
 
 def fill_up(path: Path) -> None:
@@ -67,8 +77,8 @@ def write_on(file: FileIO, size: int) -> None:
         file.write(os.urandom(size))
 
 
-def member_of(cluster: BoardCluster, group: str) -> Consumer:
-    return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False})
+def member_of(cluster: BoardCluster) -> Consumer:
+    return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP, "enable.auto.commit": False})
 
 
 def commits(consumer: Consumer, topic: str, offset: int) -> bool:
@@ -82,19 +92,7 @@ def commits(consumer: Consumer, topic: str, offset: int) -> bool:
     return done is not None and done.error is None
 
 
-def coordinator(cluster: BoardCluster, group: str) -> int:
+def coordinator(cluster: BoardCluster) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    found = admin.describe_consumer_groups([group])[group].result(CALL_S)
+    found = admin.describe_consumer_groups([GROUP])[GROUP].result(CALL_S)
     return int(found.coordinator.id)
-
-
-def a_group_of(cluster: BoardCluster, board: int, topic: str) -> str:
-    """Return a group that has committed, and whose coordinator is this board."""
-    for number in range(50):
-        group = f"group-{number}"
-        consumer = member_of(cluster, group)
-        wait_until(lambda consumer=consumer: commits(consumer, topic, 0), CALL_S, "a first commit")  # type: ignore[misc]
-        consumer.close()
-        if coordinator(cluster, group) == board:
-            return group
-    raise AssertionError(f"board {board} coordinates no group")
