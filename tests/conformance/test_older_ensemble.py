@@ -15,11 +15,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.conformance.test_cluster import Written, read_all
-from tests.conformance.test_cluster_rebuild import command
+from tests.conformance.test_cluster_rebuild import command, described, rebuild
 from tests.conformance.test_cluster_without_zookeeper import health, status
 from tests.support.board_cluster import BoardCluster
 from tests.support.broker_cluster import RECOVERY_S
-from tests.support.processes import EdgeBroker
+from tests.support.processes import EdgeBroker, start_together
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
 
@@ -148,6 +148,21 @@ def test_boards_that_were_off_and_an_ensemble_that_was_moved_go_on(site: Site) -
     site.put_back("newest")
     for number in (3, 1, 2):
         site.cluster.board(number).start()
+    wait_until(lambda: status(site.boards[0])[0] == 0, RECOVERY_S, "all is well", seen=lambda: status(site.boards[0]))
+    found = dict(read_all(site.cluster, TOPIC, 1))
+    assert {value: found.get(value) for value in site.offsets} == site.offsets
+
+
+@pytest.mark.night
+def test_a_rebuild_from_the_disks_ends_the_wait_and_no_board_objects_to_it(site: Site, tmp_path: Path) -> None:
+    for number in (3, 1, 2):
+        site.cluster.board(number).start()
+    wait_until(lambda: refused(site.boards[2]), RECOVERY_S, "a board that knows newer states objects")
+    site.kill_boards()
+    files = [described(board, tmp_path) for board in site.boards]
+    ends = RECOVERY_S  # the sessions of boards that were killed end first
+    wait_until(lambda: rebuild(site.ensemble, files, "--replace").returncode == 0, ends, "the znodes are written")
+    start_together(site.boards)
     wait_until(lambda: status(site.boards[0])[0] == 0, RECOVERY_S, "all is well", seen=lambda: status(site.boards[0]))
     found = dict(read_all(site.cluster, TOPIC, 1))
     assert {value: found.get(value) for value in site.offsets} == site.offsets
