@@ -74,19 +74,18 @@ def candidates(state: PartitionState, replicas: Sequence[int], registrations: Re
 
 
 def claimed(
-    state: PartitionState, me: InSyncReplica, registrations: Registrations, needed: int, epoch: int | None = None
+    state: PartitionState, me: InSyncReplica, registrations: Registrations, needed: int, epoch: int
 ) -> PartitionState:
-    """Return the state in which this broker leads, in `epoch`, or else in the next one."""
+    """Return the state in which this broker leads, in `epoch`."""
     others = [each for each in state.in_sync if each.broker != me.broker]
     gone = tuple(each for each in others if not may_serve(state, each, registrations))
-    claim = state._replace(leader=me.broker, leader_epoch=state.leader_epoch + 1 if epoch is None else epoch)
+    claim = state._replace(leader=me.broker, leader_epoch=epoch)
     return claim.naming(changed(state.in_sync, (me,), gone, (), needed))
 
 
-def claimed_unclean(state: PartitionState, me: InSyncReplica, epoch: int | None = None) -> PartitionState:
-    """The state in which this broker leads though others have, or had, what it lacks."""
-    following = state.leader_epoch + 1 if epoch is None else epoch
-    return state._replace(leader=me.broker, leader_epoch=following, in_sync=(me,), offline=())
+def claimed_unclean(state: PartitionState, me: InSyncReplica, epoch: int) -> PartitionState:
+    """Return the state in which this broker leads, in `epoch`, though others have, or had, what it lacks."""
+    return state._replace(leader=me.broker, leader_epoch=epoch, in_sync=(me,), offline=())
 
 
 def without(state: PartitionState, broker: int) -> PartitionState:

@@ -33,20 +33,16 @@ def steps_back(state: PartitionState, *, damaged: bool) -> bool:
 
 
 def without_damaged(
-    state: PartitionState, broker: int, *, counted: bool, next_epoch: Callable[[int], int] | None = None
+    state: PartitionState, broker: int, *, counted: bool, next_epoch: Callable[[int], int]
 ) -> PartitionState:
     """The state as it should be where this broker's log is damaged.
 
     `counted`: a fetch of it that did not keep out was sent in this epoch, or in a later one. `next_epoch` returns the
-    epoch that a broker would lead in next; without it that is the epoch that follows.
+    epoch that a broker would lead in next.
     """
     if state.entry(broker) is None:
-        return _in_next_epoch(state, next_epoch) if counted else state
+        return state._replace(leader_epoch=next_epoch(state.leader)) if counted else state
     if not steps_back(state, damaged=True):
         return state
-    return _in_next_epoch(election.without(state, broker), next_epoch)
-
-
-def _in_next_epoch(state: PartitionState, next_epoch: Callable[[int], int] | None) -> PartitionState:
-    following = state.leader_epoch + 1 if next_epoch is None else next_epoch(state.leader)
-    return state._replace(leader_epoch=following)
+    left = election.without(state, broker)
+    return left._replace(leader_epoch=next_epoch(left.leader))

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
@@ -109,6 +109,26 @@ OF_LOGS = (
 """Behind one of these that failed nobody knows what the log is."""
 EARLY_PER_FETCH = 4  # so that the fetches of idle partitions come together
 UNDER_WAY_PER_LAG = 2.5  # of an idle partition's fetches within replica.lag.time.max.ms
+
+
+class KeptFile(NamedTuple):
+    """A file that the member has written: the log event and the sentence of a failure, and when it is tried again."""
+
+    name: str
+    event: str
+    failure: str
+    again: str
+
+
+COPY_FILE = KeptFile(
+    COPY, "cluster_copy_write_failed", "the copy of the cluster's topics, for a rebuild, cannot be written", "10 s"
+)
+STATES_FILE = KeptFile(
+    KEPT,
+    "kept_states_write_failed",
+    "new states of partitions cannot be kept, and nothing is done by them",
+    "second",
+)
 
 
 def asked_session_ms(silent_ms: int) -> int:
@@ -461,39 +481,31 @@ class ClusterShell:
             return ClusterCopy()
 
     def _keep_copy(self, effect: effects.KeepCopy) -> None:
-        store, notes = self._broker.store, self._broker.notes
-
-        def kept(_: object) -> Outcome:
-            notes.pop(COPY, None)
-            self.turn(lambda at_ms: self.member.copy_kept(at_ms, done=True))
-            return Reply(None)
-
-        def failed(error: Exception) -> Outcome:
-            action = "make space, or see to the disk; it is tried again every 10 s"
-            self._log.line("error", "cluster_copy_write_failed", error=error, action=action)
-            notes[COPY] = [f"{COPY}: the copy of the cluster's topics, for a rebuild, cannot be written ({error})"]
-            self.turn(lambda at_ms: self.member.copy_kept(at_ms, done=False))
-            return Reply(None)
-
+        store = self._broker.store
         work = partial(write_cluster_copy, store.fs, store.data_dir, effect.copy)
-        self._broker.effects.start(Do(work, kept, failed))
+        self._keep(COPY_FILE, work, self.member.copy_kept)
 
     def _keep_states(self, effect: effects.KeepStates) -> None:
-        store, notes = self._broker.store, self._broker.notes
+        store = self._broker.store
+        work = partial(write_kept_states, store.fs, store.data_dir, *effect)
+        self._keep(STATES_FILE, work, self.member.states_kept)
+
+    def _keep(self, file: KeptFile, work: Callable[[], None], tell: Callable[..., None]) -> None:
+        """Have a worker replace a file, and tell the member whether it is done; a failure is a note while it lasts."""
+        notes = self._broker.notes
 
         def kept(_: object) -> Outcome:
-            notes.pop(KEPT, None)
-            self.turn(lambda at_ms: self.member.states_kept(at_ms, done=True))
+            notes.pop(file.name, None)
+            self.turn(lambda at_ms: tell(at_ms, done=True))
             return Reply(None)
 
         def failed(error: Exception) -> Outcome:
-            action = "make space, or see to the disk; it is tried again every second"
-            self._log.line("error", "kept_states_write_failed", error=error, action=action)
-            notes[KEPT] = [f"{KEPT}: new states of partitions cannot be kept, and nothing is done by them ({error})"]
-            self.turn(lambda at_ms: self.member.states_kept(at_ms, done=False))
+            action = f"make space, or see to the disk; it is tried again every {file.again}"
+            self._log.line("error", file.event, error=error, action=action)
+            notes[file.name] = [f"{file.name}: {file.failure} ({error})"]
+            self.turn(lambda at_ms: tell(at_ms, done=False))
             return Reply(None)
 
-        work = partial(write_kept_states, store.fs, store.data_dir, *effect)
         self._broker.effects.start(Do(work, kept, failed))
 
     def _objects(self, effect: effects.Objects) -> None:

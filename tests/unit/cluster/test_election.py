@@ -38,12 +38,12 @@ def test_who_is_not_in_the_set_may_not() -> None:
 
 def test_a_claim_raises_the_epoch_and_drops_who_is_gone() -> None:
     me = B._replace(epoch=50)
-    assert claimed(STATE, me, registered(me, C), 2) == PartitionState(2, 5, (me, C))
+    assert claimed(STATE, me, registered(me, C), 2, 5) == PartitionState(2, 5, (me, C))
 
 
 def test_a_claim_keeps_as_many_as_are_needed() -> None:
-    assert claimed(STATE, B, registered(B), 2) == PartitionState(2, 5, (B, C)), "what counts is on C's disk"
-    assert claimed(STATE, B, registered(B), 1) == PartitionState(2, 5, (B,))
+    assert claimed(STATE, B, registered(B), 2, 5) == PartitionState(2, 5, (B, C)), "what counts is on C's disk"
+    assert claimed(STATE, B, registered(B), 1, 5) == PartitionState(2, 5, (B,))
 
 
 def test_leaving_and_resigning() -> None:
@@ -57,9 +57,9 @@ def test_who_says_that_its_log_is_offline_is_passed_over_under_that_registration
     state = PartitionState(2, 4, (A, B, C), (OfflineLog(2, 12),))
     assert candidates(state, (3, 2, 1), registered(A, B, C)) == (3, 1)
     assert candidates(state, (3, 2, 1), registered(A, B._replace(epoch=50), C)) == (3, 1, 2), "it has started again"
-    assert claimed(state, A, registered(A, B, C), 2) == PartitionState(1, 5, (A, C)), "what it said goes with it"
-    assert claimed(state, A, registered(A, B), 2) == PartitionState(1, 5, (A, C)), "it is the first to go"
-    assert claimed(state, A, registered(A, B, C), 3) == PartitionState(1, 5, (A, B, C), (OfflineLog(2, 12),))
+    assert claimed(state, A, registered(A, B, C), 2, 5) == PartitionState(1, 5, (A, C)), "what it said goes with it"
+    assert claimed(state, A, registered(A, B), 2, 5) == PartitionState(1, 5, (A, C)), "it is the first to go"
+    assert claimed(state, A, registered(A, B, C), 3, 5) == PartitionState(1, 5, (A, B, C), (OfflineLog(2, 12),))
 
 
 def test_what_was_said_of_a_log_holds_until_it_is_taken_back_or_caught_up() -> None:
@@ -74,7 +74,7 @@ def test_what_was_said_of_a_log_holds_until_it_is_taken_back_or_caught_up() -> N
 
 
 def test_an_unclean_election_names_one_alone() -> None:
-    assert claimed_unclean(offline(STATE, A), C) == PartitionState(3, 5, (C,))
+    assert claimed_unclean(offline(STATE, A), C, 5) == PartitionState(3, 5, (C,))
 
 
 def test_most_is_the_later_epoch_then_the_longer_log_then_the_order() -> None:

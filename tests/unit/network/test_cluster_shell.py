@@ -336,8 +336,9 @@ def test_a_shell_says_why_only_a_new_process_comes_back_into_the_cluster() -> No
     assert "no tick" in shell.outside
 
 
-def test_a_copy_that_the_disk_refuses_is_named_until_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    shell, disk, told = a_shell(), SimulatedDisk(1), list[bool]()
+def a_shell_with_disk() -> tuple[Any, SimulatedDisk]:
+    """Its work is carried out at once."""
+    shell, disk = a_shell(), SimulatedDisk(1)
     disk.make_directory("/data")
     shell._broker = SimpleNamespace(
         clock=SimpleNamespace(boot_ms=lambda: 7.0),
@@ -345,6 +346,11 @@ def test_a_copy_that_the_disk_refuses_is_named_until_it_is_written(capsys: pytes
         notes={},
         effects=SimpleNamespace(start=carry_out_work),
     )
+    return shell, disk
+
+
+def test_a_copy_that_the_disk_refuses_is_named_until_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    (shell, disk), told = a_shell_with_disk(), list[bool]()
     shell.member.copy_kept = lambda _, *, done: told.append(done)
     disk.fault = failing("write", number=errno.ENOSPC)
     shell._keep_copy(KeepCopy(ClusterCopy(7)))
@@ -357,14 +363,7 @@ def test_a_copy_that_the_disk_refuses_is_named_until_it_is_written(capsys: pytes
 
 
 def test_kept_states_that_the_disk_refuses_are_named_until_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
-    shell, disk, told = a_shell(), SimulatedDisk(1), list[bool]()
-    disk.make_directory("/data")
-    shell._broker = SimpleNamespace(
-        clock=SimpleNamespace(boot_ms=lambda: 7.0),
-        store=SimpleNamespace(fs=disk, data_dir="/data"),
-        notes={},
-        effects=SimpleNamespace(start=carry_out_work),
-    )
+    (shell, disk), told = a_shell_with_disk(), list[bool]()
     shell.member.states_kept = lambda _, *, done: told.append(done)
     disk.fault = failing("write", number=errno.ENOSPC)
     effect = KeepStates({LogId("a" * 22, 0): KeptState("s1", 1, named=True)}, 5)
