@@ -9,13 +9,10 @@ those that `make install-deps` fetches.
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import lzma
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,6 +25,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
+
+sys.path.insert(0, str(Path(__file__).parents[3]))  # of this checkout, whichever one is in use
+
+from tests.golden.making import pack
 
 BIN = Path(sys.executable).parent
 BEGIN_MS = 1_764_000_000_000
@@ -167,19 +168,6 @@ def nodes() -> list[dict[str, Any]]:
     client.stop()
     client.close()
     return sorted(found, key=lambda one: (one["czxid"], one["path"]))
-
-
-def pack(directory: Path, archive: Path) -> None:
-    """Pack the files of a directory, the same bytes for the same files."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(directory.rglob("*")):
-            found = tar.gettarinfo(str(path), str(path.relative_to(directory)))
-            found.uid = found.gid = found.mtime = 0
-            found.uname = found.gname = ""
-            with path.open("rb") if found.isfile() else io.BytesIO() as file:
-                tar.addfile(found, file if found.isfile() else None)
-    archive.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
 
 
 def main(out: Path, jars: str) -> None:

@@ -9,13 +9,10 @@ Apache Kafka, for which the jars that `make install-deps` fetches are taken: --k
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import lzma
 import random
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import time
@@ -29,6 +26,10 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+sys.path.insert(0, str(Path(__file__).parents[3]))  # of this checkout, whichever one is in use
+
+from tests.golden.making import pack, rows
 
 BIN = Path(sys.executable).parent
 BEGIN_MS = 1_764_000_000_000
@@ -172,32 +173,6 @@ def delete_records(topic: str, end: int) -> None:
     admin = AdminClient({"bootstrap.servers": SOURCE})
     for done in admin.delete_records([TopicPartition(topic, 0, end)]).values():
         done.result(20)
-
-
-def rows(value: Any, depth: int = 0) -> str:
-    """JSON with a line for each thing of the third level, so that a difference shows."""
-    if not value or depth == 3 or not isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
-    ends = "{}" if isinstance(value, dict) else "[]"
-    inner = (
-        [f"{json.dumps(key)}: {rows(one, depth + 1)}" for key, one in value.items()]
-        if isinstance(value, dict)
-        else [rows(one, depth + 1) for one in value]
-    )
-    return ends[0] + "\n" + ",\n".join(" " * (depth + 1) + one for one in inner) + ends[1]
-
-
-def pack(directory: Path, archive: Path) -> None:
-    """Pack the files of a directory, the same bytes for the same files."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(directory.rglob("*")):
-            found = tar.gettarinfo(str(path), str(path.relative_to(directory)))
-            found.uid = found.gid = found.mtime = 0
-            found.uname = found.gname = ""
-            with path.open("rb") if found.isfile() else io.BytesIO() as file:
-                tar.addfile(found, file if found.isfile() else None)
-    archive.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
 
 
 def configured(scratch: Path, *more: str) -> Path:

@@ -24,6 +24,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[3]))  # of this checkout, whichever one is in use
+
+from tests.golden.making import rows
+
 BIN = Path(sys.executable).parent
 PROGRAMS = ("edge-broker", "edge-gateway", "edge-mirror", "edge-spark", "edge-board")
 PARTS = ("drupelet", "edge_broker", "gateway", "hardware", "kafka_wire", "mirror", "spark")
@@ -173,19 +177,6 @@ def boards() -> dict[str, Any]:
         for what in ("show", "health")
         for name in names
     }
-
-
-def rows(value: Any, depth: int = 0) -> str:
-    """JSON with a line for each thing of the third level, so that a difference shows."""
-    if not value or depth == 3 or not isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
-    ends = "{}" if isinstance(value, dict) else "[]"
-    inner = (
-        [f"{json.dumps(key)}: {rows(one, depth + 1)}" for key, one in value.items()]
-        if isinstance(value, dict)
-        else [rows(one, depth + 1) for one in value]
-    )
-    return ends[0] + "\n" + ",\n".join(" " * (depth + 1) + one for one in inner) + ends[1]
 
 
 if __name__ == "__main__":

@@ -8,12 +8,9 @@ those that `make install-deps` brings.
 
 from __future__ import annotations
 
-import io
 import json
-import lzma
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +18,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+
+sys.path.insert(0, str(Path(__file__).parents[3]))  # of this checkout, whichever one is in use
+
+from tests.golden.making import pack
 
 BIN = Path(sys.executable).parent
 BROKER = "127.0.0.1:19795"
@@ -58,19 +59,6 @@ def read(topic: str) -> list[Any]:
             found.append([one.key() and one.key().decode(), one.value().decode()])
     consumer.close()
     return found
-
-
-def pack(directory: Path, archive: Path) -> None:
-    """Pack the files of a directory, the same bytes for the same files."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(directory.rglob("*")):
-            found = tar.gettarinfo(str(path), str(path.relative_to(directory)))
-            found.uid = found.gid = found.mtime = 0
-            found.uname = found.gname = ""
-            with path.open("rb") if found.isfile() else io.BytesIO() as file:
-                tar.addfile(found, file if found.isfile() else None)
-    archive.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
 
 
 def main(out: Path) -> None:
