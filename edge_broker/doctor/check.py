@@ -14,18 +14,18 @@ from edge_broker.doctor.findings import Finding, Findings, check_other
 from edge_broker.doctor.partition import PartitionCheck
 from edge_broker.errors import StorageFault
 from edge_broker.output import Progress, write_json
+from edge_broker.storage.broker_id import has_replicas
 from edge_broker.storage.in_use import FILES as MARKS
 from edge_broker.storage.positions import FILES
 from edge_broker.storage.state_files import NEW_SUFFIX
 from edge_broker.storage.topics import split_partition_directory
 
+STORE_FILES = ("store", "leader-epoch", "producer-ids")  # without one of them no start opens the directory
 _COPY = "restore it from a copy of the data directory"
 _NAMES = {
     ".lock",
     ".spare",
-    "store",
-    "leader-epoch",
-    "producer-ids",
+    *STORE_FILES,
     *FILES,
     *MARKS,
     "topics",
@@ -52,7 +52,7 @@ def find(directory: DataDirectory, name: str | None) -> Findings:
     progress = Progress("check", _bytes_of(partitions))
     for partition in partitions:
         findings += check_partition(directory, partition, progress)
-    return findings
+    return findings.of_replicas() if has_replicas(directory.fs, directory.path) else findings
 
 
 def _bytes_of(partitions: Iterable[PartitionFiles]) -> int:
@@ -82,7 +82,7 @@ def check_partition(directory: DataDirectory, partition: PartitionFiles, progres
 
 
 def _store(directory: DataDirectory, findings: Findings) -> None:
-    for name in ("store", "leader-epoch", "producer-ids"):
+    for name in STORE_FILES:
         path = f"{directory.path}/{name}"
         try:
             lines = directory.state(name, name)

@@ -14,6 +14,10 @@ from edge_broker.storage.security_store import NAME, VERSION_OF_COPY
 from edge_broker.storage.state_files import decode_state, read_whole
 
 REPAIR = "stop the broker and run `edge-broker log repair`"
+REFETCH = (
+    "start the broker; if it stays damaged, move the partition's directory away before a start, and the board fetches "
+    "the partition from the others"
+)
 
 
 class Finding(NamedTuple):
@@ -42,6 +46,15 @@ class Findings(list[Finding]):
     def fault(self, fault: StorageFault) -> None:
         """Note what storage itself says of a file."""
         self.damage(fault.path, fault.position, fault.reason)
+
+    def of_replicas(self) -> Findings:
+        """Return the same with the remedy for a board of a cluster, on which no repair runs."""
+        return Findings(
+            finding._replace(reason=finding.reason.partition(REPAIR)[0] + REFETCH)
+            if REPAIR in finding.reason
+            else finding
+            for finding in self
+        )
 
     @property
     def damaged(self) -> bool:

@@ -5,7 +5,9 @@
 | an index, summary, snapshot, checkpoint, file of corrupt ranges | moved to `aside/repair.<n>/`; made again |
 | a range of a segment | the ledger gets a record, then `.holes` has it: readers jump over it, the bytes stay |
 | a tail above the synced end, files that are gone | as at any start: cut off with a copy; in the ledger |
-| the store's own files, a topic's file, a topic id | left: nothing else knows what they said |
+| the store's own files | refused, with nothing changed: no start opens such a directory |
+| a topic's file, a topic id | left: nothing else knows what they said |
+| a directory with replicas of a cluster | refused, with nothing changed: a start fetches from other boards |
 
 The directory is opened as a start opens it, so its leader epoch may rise.
 
@@ -18,13 +20,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from edge_broker.clock import SystemClock
-from edge_broker.doctor.check import find
+from edge_broker.doctor.check import STORE_FILES, find
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.findings import Finding, Findings
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.output import write_json
 from edge_broker.settings import LogSettings
 from edge_broker.storage.batches import CorruptRange
+from edge_broker.storage.broker_id import has_replicas
 from edge_broker.storage.damage import quarantine
 from edge_broker.storage.filesystem import Disk, FileSystem, ReadOnlyDisk, lock_holder
 from edge_broker.storage.log import PartitionLog
@@ -45,6 +48,11 @@ _STATE_MADE_AGAIN = (
     "age",
 )
 NODE = "repair"
+OF_A_CLUSTER = (
+    "this data directory belongs to a cluster, so nothing was changed; start its broker, which mends the damaged "
+    "partitions from the other boards. For a partition that no other board has, first put its files back from a copy, "
+    "or set unclean.leader.election.enable=true on its topic: the ledger then has what is lost"
+)
 
 
 class Step(NamedTuple):
@@ -56,9 +64,13 @@ class Step(NamedTuple):
 
 
 def repair(data_dir: str, name: str | None, *, dry_run: bool, as_json: bool) -> int:
-    """Repair what can be; 0 when all is sound now, 1 when something is left. StorageFault when it is in use."""
+    """Repair what can be; 0 when all is sound now, 1 when something is left.
+
+    StorageFault, with nothing changed, when the directory is in use or cannot be repaired.
+    """
     data_dir = data_dir.rstrip("/") or "/"
     findings = _found(data_dir, name)
+    _check_repairable(data_dir, findings)
     steps = _plan(data_dir, findings) if dry_run else _work(data_dir, findings)
     left = findings if dry_run else _found(data_dir, name)
     steps += [
@@ -75,6 +87,18 @@ def _found(data_dir: str, name: str | None) -> Findings:
     if holder is not None:
         raise StorageFault(path, 0, f"a broker (process {holder}) runs on this data directory; stop it first")
     return find(DataDirectory(ReadOnlyDisk(), data_dir, None), name)
+
+
+def _check_repairable(data_dir: str, findings: Findings) -> None:
+    """Refuse a damaged directory that the repair could not open after it has moved files. StorageFault."""
+    if not findings.damaged:
+        return
+    if has_replicas(ReadOnlyDisk(), data_dir):
+        raise StorageFault(data_dir, 0, OF_A_CLUSTER)
+    own = [f"{data_dir}/{name}" for name in STORE_FILES]
+    for finding in findings:
+        if finding.damage and finding.path in own:
+            raise StorageFault(finding.path, finding.position, f"{finding.reason}; nothing was changed")
 
 
 def _left(findings: Findings, dry_run: bool) -> list[Finding]:

@@ -49,6 +49,11 @@ def write_broker_id(fs: FileSystem, data_dir: str, broker_id: int) -> None:
     replace(fs, data_dir, FILE, encode_state(KIND, 1, [str(broker_id)]))
 
 
+def has_replicas(fs: FileSystem, data_dir: str) -> bool:
+    """Return whether a directory has replicas of a cluster, or had them when it lost its file `registrations`."""
+    return any(fs.exists(f"{data_dir}/{name}") for name in _OF_MEMBERS)
+
+
 def check_broker_id(fs: FileSystem, data_dir: str, broker_id: int, *, in_cluster: bool) -> int | None:
     """Return the id that a directory has, None if it has none.
 
@@ -57,8 +62,7 @@ def check_broker_id(fs: FileSystem, data_dir: str, broker_id: int, *, in_cluster
     if not fs.exists(f"{data_dir}/{FILE}"):
         return None
     kept = read_broker_id(fs, data_dir)
-    has_replicas = any(fs.exists(f"{data_dir}/{name}") for name in _OF_MEMBERS)
-    if kept != broker_id and (has_replicas or not in_cluster):
+    if kept != broker_id and (has_replicas(fs, data_dir) or not in_cluster):
         raise _another_broker(data_dir, kept, broker_id)
     return kept
 

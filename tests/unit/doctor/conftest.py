@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,3 +66,15 @@ def flip(path: Path, position: int) -> None:
 def content_of(path: Path) -> dict[str, bytes]:
     """Every file below a directory."""
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def tree_of(path: Path) -> dict[str, bytes | str | None]:
+    """Everything below a directory: a file's content, a link's target, None of a directory."""
+    return {
+        str(each.relative_to(path)): os.readlink(each)
+        if each.is_symlink()
+        else each.read_bytes()
+        if each.is_file()
+        else None
+        for each in path.rglob("*")
+    }

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.registrations import Registrations, write_registrations
 from edge_broker.testing.site import make_topic
 from tests.support.storage import fill, open_store, read_all
-from tests.unit.doctor.conftest import content_of, flip, let_go, names
+from tests.unit.doctor.conftest import content_of, flip, let_go, names, tree_of
 from tests.unit.doctor.test_check import DAMAGES
+from tests.unit.doctor.test_write_off import EPOCH, opened
+from tests.unit.storage.test_registrations import CLUSTER
 
 NOBODY_KNOWS = {
     "another topic's directory",
@@ -82,12 +85,12 @@ def test_a_broker_opens_what_was_repaired_and_has_all_the_rest(run, data):
 
 
 @pytest.mark.leaves(
-    "is missing", "the CRC of a record batch does not match its bytes", "the entry speaks of no batch in the log"
+    "names topic id", "the CRC of a record batch does not match its bytes", "the entry speaks of no batch in the log"
 )
 def test_a_dry_run_changes_nothing(run, data):
     flip(names(data, "t-0/*.log")[0], 400)
     flip(names(data, "t-0/*.index")[2], 5)
-    (data / "leader-epoch").unlink()
+    (data / "t-1/partition.metadata").unlink()
     before = content_of(data)
     ran = run("log", "repair", "--dry-run", "--data-dir", data)
     assert content_of(data) == before
@@ -121,3 +124,74 @@ def test_a_directory_in_use_is_refused(run, tmp_path):
         assert f"a broker (process {os.getpid()}) runs on this data directory; stop it first" in ran.err
     assert content_of(path) == before
     let_go(store)
+
+
+WORDS = pytest.mark.parametrize("words", [(), ("--dry-run",), ("t-0",)], ids=["all", "dry run", "one partition"])
+
+
+def damaged_everywhere(data: Path) -> None:
+    flip(data / "in-use", 60)
+    flip(data / "recovery-point-offset-checkpoint", 60)
+    flip(names(data, "t-0/*.log")[0], 400)
+    flip(names(data, "t-0/*.index")[2], 5)
+
+
+@pytest.mark.leaves(".")
+@WORDS
+def test_the_directory_of_a_clusters_board_is_refused_before_anything_is_changed(run, data, words):
+    """Its file in-use says what may have been answered without a sync, and a start asks the other boards."""
+    damaged_everywhere(data)
+    write_registrations(Disk(), str(data), Registrations("disk of 2", (17,), "a cluster"))
+    before = tree_of(data)
+    ran = repair(run, data, *words)
+    assert tree_of(data) == before
+    assert ran.status == 1
+    assert "belongs to a cluster, so nothing was changed; start its broker, which mends the damaged" in ran.err
+    assert "unclean.leader.election.enable=true" in ran.err
+    assert not ran.out
+
+
+@pytest.mark.leaves(".")
+def test_the_directory_of_a_board_that_lost_its_registrations_is_refused_too(run, tmp_path):
+    path = tmp_path / "data"
+    store = opened(path)
+    store.register(EPOCH, CLUSTER)
+    fill(make_topic(store).partitions[0], 3)
+    store.close()
+    (path / "registrations").unlink()
+    flip(path / "recovery-point-offset-checkpoint", 60)
+    before = tree_of(path)
+    ran = repair(run, path)
+    assert tree_of(path) == before
+    assert ran.status == 1
+    assert "belongs to a cluster" in ran.err
+
+
+@pytest.mark.leaves(".")
+@WORDS
+@pytest.mark.parametrize("name", ["store", "leader-epoch", "producer-ids"])
+@pytest.mark.parametrize("is_gone", [True, False], ids=["missing", "damaged"])
+def test_a_directory_that_no_start_opens_is_refused_before_anything_is_changed(run, data, name, is_gone, words):
+    damaged_everywhere(data)
+    if is_gone:
+        (data / name).unlink()
+    else:
+        flip(data / name, (data / name).stat().st_size - 2)
+    before = tree_of(data)
+    ran = repair(run, data, *words)
+    assert tree_of(data) == before
+    assert ran.status == 1
+    assert f"{data}/{name} at byte" in ran.err
+    assert "nothing was changed" in ran.err
+    assert not ran.out
+
+
+@pytest.mark.leaves(".")
+def test_a_check_of_a_clusters_board_advises_no_repair(run, data):
+    damaged_everywhere(data)
+    assert "log repair" in run("log", "check", "--data-dir", data).out
+    write_registrations(Disk(), str(data), Registrations("disk of 2", (17,), "a cluster"))
+    checked = run("log", "check", "--data-dir", data)
+    assert checked.status == 1
+    assert "log repair" not in checked.out
+    assert "the board fetches the partition from the others" in checked.out
