@@ -7,6 +7,7 @@ Lives here: from a password to what is kept of it, and what is printed. Must nev
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 
@@ -41,8 +42,10 @@ def _add(options: argparse.Namespace) -> int:
         check_new_user_name(options.name)
     except Refusal as refusal:
         raise ConfigurationError(refusal.message) from None
-    store = open_store(options.data_dir, make=True)
+    is_new = not os.path.lexists(options.data_dir)
+    store = None if is_new else open_store(options.data_dir, make=False)  # refuses before a password is typed
     credentials = _credentials(options.name, options.iterations, _password(options))
+    store = store or open_store(options.data_dir, make=True)
     known = False
 
     def edit(state: SecurityState) -> SecurityState:

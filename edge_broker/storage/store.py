@@ -210,13 +210,14 @@ class LogStore:
         broker_id: int | None,
     ) -> None:
         names = self._take_directory()
+        self._check_membership(names, in_cluster=in_cluster)
         if "store" not in names:
             self._initialise(names, new_uuid)
             names = self.fs.names(self.data_dir)
         if broker_id is not None:
             self._take_broker_id(broker_id, in_cluster=in_cluster)
-        if in_cluster or REGISTRATIONS in names:
-            self._open_registrations(names, new_uuid, in_cluster=in_cluster)
+        if in_cluster:
+            self._open_registrations(names, new_uuid)
         names = self.fs.names(self.data_dir)  # what a crash left of these files is gone by now
         self.cluster_id = (self.registrations and self.registrations.cluster) or self._one("store", "store")
         self.leader_epoch = int(self._one("leader-epoch", "leader-epoch"))
@@ -253,8 +254,6 @@ class LogStore:
         kept = check_broker_id(self.fs, self.data_dir, broker_id, in_cluster=in_cluster)
         if kept == broker_id:
             return
-        if kept is not None:
-            self._check_stood_alone()  # before anything is changed
         try:
             write_broker_id(self.fs, self.data_dir, broker_id)
         except OSError as error:
@@ -262,7 +261,18 @@ class LogStore:
                 raise
             self.recovery_notes.append(f"{self._path(BROKER_ID)}: no space to write it; the next start does")
 
-    def _open_registrations(self, names: list[str], new_uuid: Callable[[], uuid.UUID], *, in_cluster: bool) -> None:
+    def _check_membership(self, names: list[str], *, in_cluster: bool) -> None:
+        """Refuse to open a cluster's directory alone, or topics of its own in a cluster, before a file changes.
+
+        OSError, StorageFault.
+        """
+        if not in_cluster and REGISTRATIONS in names:
+            reason = "this data directory belongs to a cluster; start it with zookeeper.connect, or use another one"
+            raise StorageFault(self._path(REGISTRATIONS), 0, reason)
+        if in_cluster and "store" in names and REGISTRATIONS not in names:
+            self._check_stood_alone()
+
+    def _open_registrations(self, names: list[str], new_uuid: Callable[[], uuid.UUID]) -> None:
         """Learn which disk this is, or decide it. OSError, StorageFault."""
         from edge_broker.storage.registrations import (  # noqa: PLC0415 - for a cluster alone
             Registrations,
@@ -270,14 +280,10 @@ class LogStore:
             write_registrations,
         )
 
-        if not in_cluster:
-            reason = "this data directory belongs to a cluster; start it with zookeeper.connect, or use another one"
-            raise StorageFault(self._path(REGISTRATIONS), 0, reason)
         if REGISTRATIONS in names:
             self.registrations = read_registrations(self.fs, self.data_dir)
             self.fs.sync_directory(self.data_dir)  # a killed process may leave a name that no disk has
             return
-        self._check_stood_alone()
         self.registrations = Registrations(id_text(new_uuid()))
         write_registrations(self.fs, self.data_dir, self.registrations)
 

@@ -75,6 +75,21 @@ def test_a_principal_is_no_user(data_dir, capsys) -> None:
     assert not data_dir.exists()
 
 
+@pytest.mark.parametrize("words", [(), ("--password-file", "missing")], ids=["empty", "no file"])
+def test_a_refused_password_makes_no_directory(data_dir, monkeypatch, words) -> None:
+    typed(monkeypatch, "")
+    assert user(data_dir, "add", "ann", *words) == 2
+    assert not data_dir.exists()
+
+
+@pytest.mark.parametrize("words", [(), ("--password-file", "missing")], ids=["empty", "no file"])
+def test_a_directory_that_is_none_is_refused_before_a_password_is_read(data_dir, monkeypatch, capsys, words) -> None:
+    data_dir.touch()
+    typed(monkeypatch, "")
+    assert user(data_dir, "add", "ann", *words) == 2
+    assert "is no directory: name the one that the broker serves" in capsys.readouterr().err
+
+
 def test_a_password_file_is_read_unless_others_may(data_dir, tmp_path, capsys) -> None:
     path = tmp_path / "password"
     path.touch(0o600)
@@ -107,8 +122,8 @@ def test_whoever_types_no_password_changes_nothing(data_dir, monkeypatch, capsys
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("getpass.getpass", end)
     assert user(data_dir, "add", "a") == 1
-    assert capsys.readouterr().err.endswith("\nedge-broker: no password was typed; nothing was changed\n")
-    assert held(data_dir) == {}
+    assert capsys.readouterr().err == "edge-broker: no password was typed; nothing was changed\n"
+    assert not data_dir.exists()
 
 
 def test_a_password_is_no_argument_and_is_not_repeated(data_dir, capsys) -> None:

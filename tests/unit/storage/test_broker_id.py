@@ -90,6 +90,20 @@ def test_what_may_join_no_cluster_keeps_its_id() -> None:
     start(disk, 1)
 
 
+def test_a_refused_start_gives_no_id_to_a_directory_of_an_earlier_release() -> None:
+    """The right start would be refused after that, as the directory would be another broker's."""
+    alone, member = SimulatedDisk(1), SimulatedDisk(2)
+    make_topic(start(alone, 1), "t")
+    start(member, 2, in_cluster=True)
+    for disk in (alone, member):
+        disk.kill()
+        disk.remove(PATH)
+    assert "has its topics here (t)" in refused(alone, 3, in_cluster=True)
+    assert "belongs to a cluster; start it with zookeeper.connect" in refused(member, 1)
+    start(alone, 1)
+    start(member, 2, in_cluster=True)
+
+
 def test_a_disk_with_replicas_whose_registrations_are_gone_keeps_its_id() -> None:
     """It counts as another disk of the same broker; its journal tells that it has been in a cluster."""
     disk = SimulatedDisk(1)
