@@ -14,7 +14,7 @@ By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndT
   nothing is to be begun before the next epoch. (From EndTxn 5 on each commit raises it, KIP-890.)
 - A coordinator aborts what is older than the timeout that its InitProducerId asked for. It raises the epoch by one
   then, and answers whatever comes under the old one as it answers one whom another has fenced: with
-  INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. DescribeTransactions tells them apart (mirror/transaction.py).
+  INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. DescribeTransactions tells them apart (mirror/session/transaction.py).
 - The coordinator gives that raised epoch to no one; the next InitProducerId gets the one after it. So no other mirror
   has the id, if a transaction of ours was surely open (`is_held`). For a moment Kafka 3.9.2 describes that as Ongoing.
 - An abort needs no request: the next epoch (`begin` of the fence) aborts what is open. But that raises the epoch, as a

@@ -23,17 +23,17 @@ from drupelet.http import Pages
 from drupelet.log_tree import Log
 from drupelet.systemd import Notifier, alive
 from kafka_wire.routes import RouteWatch
-from mirror import metrics
+from mirror.client.source_client import Source
+from mirror.client.target_client import Target
 from mirror.config import Config
 from mirror.errors import SameClusterError, SourceError, TargetError
-from mirror.preview import Planned, from_target, planned
-from mirror.replicator import Replicator
-from mirror.source import Source
-from mirror.spare import spare_ids
-from mirror.state_records import topic_name
-from mirror.status_text import TRANSACTIONS
-from mirror.tables import table
-from mirror.target import Target
+from mirror.partition.state_records import topic_name
+from mirror.plan_command import Planned, from_target, planned
+from mirror.replication.replicator import Replicator
+from mirror.session.transactional_ids import spare_ids
+from mirror.status import metrics
+from mirror.status.status_text import TRANSACTIONS
+from mirror.text_tables import table
 
 _log = Log("mirror")
 

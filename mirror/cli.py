@@ -16,10 +16,10 @@ from drupelet.command_line import run
 from drupelet.errors import ConfigurationError
 from drupelet.log_tree import set_up
 from drupelet.printable import printable
-from mirror.audit_arguments import AUDIT_EXAMPLE, add_audit
-from mirror.audit_selection import needed
+from mirror.audit.arguments import AUDIT_EXAMPLE, add_audit
+from mirror.audit.digest.selection import needed
 from mirror.config import Config, load
-from mirror.topics import POLICIES
+from mirror.topics.selection import POLICIES
 
 _RUN_EXAMPLE = """example:
   edge-mirror run --source 127.0.0.1:9092 --target kafka.example.org:9092 --topics 'readings|logs' --site hamburg
@@ -122,7 +122,7 @@ def _check(given: argparse.Namespace, config: Config) -> int:
 
 def _start(given: argparse.Namespace, config: Config) -> int:
     if given.command == "status":
-        from mirror.status import Wanted, status  # noqa: PLC0415 - not for the others
+        from mirror.status.status_command import Wanted, status  # noqa: PLC0415 - not for the others
 
         return status(config, Wanted(given.json, given.watch, given.max_lag, given.max_age))
     from mirror import app  # noqa: PLC0415 - brings the protocol, which takes long to import on a Pi
@@ -132,7 +132,7 @@ def _start(given: argparse.Namespace, config: Config) -> int:
     if given.command == "audit":
         return _audit(given, config)
     if given.command == "translate":
-        from mirror.translating import translate  # noqa: PLC0415 - likewise
+        from mirror.translate_command import translate  # noqa: PLC0415 - likewise
 
         partition = given.topic, given.partition
         return asyncio.run(translate(config, partition, given.offset, back=given.back, as_json=given.json))
@@ -140,13 +140,15 @@ def _start(given: argparse.Namespace, config: Config) -> int:
 
 
 def _audit(given: argparse.Namespace, config: Config) -> int:
-    from mirror import auditing  # noqa: PLC0415 - likewise
-    from mirror.audit import Ways  # noqa: PLC0415 - likewise
+    from mirror.audit import audit_command  # noqa: PLC0415 - likewise
+    from mirror.audit.runner import Ways  # noqa: PLC0415 - likewise
 
     if given.digests_of:
-        return asyncio.run(auditing.digests(config, given.digests_of, given.only, each=given.each))
+        return asyncio.run(audit_command.digests(config, given.digests_of, given.only, each=given.each))
     ways = Ways(given.source_digests, given.source_by, given.target_digests, given.target_by)
-    return asyncio.run(auditing.audit(config, ways, given.only, as_json=given.json, may_double=given.allow_duplicates))
+    return asyncio.run(
+        audit_command.audit(config, ways, given.only, as_json=given.json, may_double=given.allow_duplicates)
+    )
 
 
 def parser() -> Parser:

@@ -1,4 +1,4 @@
-"""The mirror's configuration: one TOML file of flat keys, and tables for some topics alone (topic_rules.py), overridden
+"""The mirror's configuration: one TOML file of flat keys, and tables for some topics alone (overrides.py), overridden
 by the command line, checked whole.
 
 No client may be imported here. An unknown key is an error that suggests the nearest.
@@ -19,8 +19,8 @@ from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
 from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
 from drupelet.log_tree import Log
 from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
-from mirror.topic_rules import TABLE, Rule, TopicSettings, rules_from, settings_of
-from mirror.topics import POLICIES, SITE_LENGTH_MAX, Policy, Selection, is_site_name
+from mirror.topics.overrides import TABLE, Rule, TopicSettings, rules_from, settings_of
+from mirror.topics.selection import POLICIES, SITE_LENGTH_MAX, Policy, Selection, is_site_name
 
 _log = Log("mirror")
 

@@ -34,10 +34,10 @@ from kafka_wire import apis
 from kafka_wire.cluster import SIDE, TRANSACTION, Cluster
 from kafka_wire.fencing import LAST_EPOCH, Fencing, NoFence, Overtaken
 from kafka_wire.looking import Look, Own, Wanted, look, producers
-from mirror.resuming import Seen
-from mirror.state import PartitionState
-from mirror.state_records import Reading, Topics
-from mirror.state_topic import StateTopic
+from mirror.client.state_topic import StateTopic
+from mirror.partition.resume_rules import Seen
+from mirror.partition.state_records import Reading, Topics
+from mirror.partition.target_state import PartitionState
 from tests.support import runtimes
 from tests.support.entries import librdkafka
 from tests.support.kafka_reading import create_topic, read_topic

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 
 from drupelet.kafka_client import ClientSettings
 from kafka_wire.cluster import Cluster
-from mirror.offset_map import End, Step
-from mirror.state_records import Head, Topics, head_record, steps_record, topic_name
+from mirror.partition.offset_map import End, Step
+from mirror.partition.state_records import Head, Topics, head_record, steps_record, topic_name
 from tests.support import runtimes
 from tests.support.mirror_road import EdgeMirror, Load, bounds, create_topic, produce, read_all, wait_mirrored
 from tests.support.processes import ApacheKafka, EdgeBroker, wait_until

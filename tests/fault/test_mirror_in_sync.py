@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mirror.in_sync import KNOWN_S
+from mirror.session.marker_partitions import KNOWN_S
 from tests.support.apache_cluster import kraft_cluster
 from tests.support.mirror_road import FAST, EdgeMirror, Load, audit, bounds, create_topic, numbers, produce, read_all
 from tests.support.processes import EdgeBroker, wait_until

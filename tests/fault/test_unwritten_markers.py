@@ -2,7 +2,7 @@
 
 Invariants: an end that was answered stands, under the epoch that it had; the partitions that have their markers are
 readable, and DescribeTransactions lists the others alone; the id takes nothing else until these have theirs, while
-another id carries on. mirror/spare.py goes by this. Does not contain: the mirror (test_mirror_in_sync.py).
+another id carries on. transactional_ids.py goes by this. Does not contain: the mirror (test_mirror_in_sync.py).
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from mirror.cli import main
-from mirror.ledger import encode, loss
-from mirror.offsets import read_commit
-from mirror.report import read as read_report
-from mirror.state_records import Reading, head_record, steps_record
+from mirror.ledger.losses import encode, loss
+from mirror.partition.source_offsets import read_commit
+from mirror.partition.state_records import Reading, head_record, steps_record
+from mirror.status.report import read as read_report
 from tests.support.command import in_process
 from tests.support.golden import GOLDEN, differences, expected, unpacked
 from tests.support.mirror_road import FAST, EdgeMirror, bounds, read_all

@@ -17,14 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror import audit_matching
-from mirror.audit_account import Account
-from mirror.audit_facts import Entry, Facts
-from mirror.audit_lines import range_line, read_line
-from mirror.audit_matching import DETAILED, align, match
-from mirror.audit_ranges import CUT, Chunker, Digests, Range
-from mirror.offset_map import End, Step
-from mirror.state_records import Head, Stored, Topics
+from mirror.audit.compare.account import Account
+from mirror.audit.compare.matching import DETAILED, align, match
+from mirror.audit.digest.digests import CUT, Chunker, Digests, Range
+from mirror.audit.digest.partition_facts import Entry, Facts
+from mirror.audit.endpoints.digest_lines import range_line, read_line
+from mirror.partition.offset_map import End, Step
+from mirror.partition.state_records import Head, Stored, Topics
 
 CONTROL, ABORTED, COMPACTED = -1, -2, -3  # offsets without a record, by their kinds
 KINDS = {CONTROL: "control", ABORTED: "aborted", COMPACTED: "compacted"}
@@ -453,7 +452,7 @@ def test_much_that_is_at_one_end_alone(told):
 
 @pytest.mark.parametrize("starts", [(3 * MANY // 4, 0), (0, 3 * MANY // 4)])
 def test_much_that_an_end_has_let_go_of(starts, monkeypatch):
-    monkeypatch.setattr(audit_matching, "RANGES_MAX", 3 * DETAILED)
+    monkeypatch.setattr("mirror.audit.compare.matching.RANGES_MAX", 3 * DETAILED)
     account = audit(list(range(MANY)), list(range(MANY)), position=MANY, starts=starts)
     assert account.is_proven()
     assert account.compared == MANY - max(starts)

@@ -1,7 +1,7 @@
 """The mirror's positions against a source that loses its end again and again, under any order of events.
 
 Invariants, for every sequence of appends, lost ends, batches, commits, clean stops and kills, judged by the tables in
-`mirror/epochs.py`:
+`mirror/partition/leader_epochs.py`:
 1. When the mirror has caught up, every record that the source still has is at the target.
 2. Only what lies behind a loss is sent again: without a kill no record of the final log is there twice.
 3. A position that nothing was lost below is never taken back.
@@ -12,8 +12,8 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mirror.epochs import EpochEnd, judge_epoch_end, judge_standing
-from mirror.offsets import PartitionOffsets, read_commit
+from mirror.partition.leader_epochs import EpochEnd, judge_epoch_end, judge_standing
+from mirror.partition.source_offsets import PartitionOffsets, read_commit
 
 ID = "f0zPYpr-QZGYZzyz7SdtyA"
 

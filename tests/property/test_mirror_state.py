@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 
 from kafka_wire.batches import SEQUENCES
 from kafka_wire.looking import Own
-from mirror.epochs import EpochStart
-from mirror.offset_map import End, Found, OffsetMap, Step
-from mirror.resuming import Life, Resumed, Seen, floor_of, resume
-from mirror.state import Contradiction, PartitionState
-from mirror.state_records import (
+from mirror.partition.leader_epochs import EpochStart
+from mirror.partition.offset_map import End, Found, OffsetMap, Step
+from mirror.partition.resume_rules import Life, Resumed, Seen, floor_of, resume
+from mirror.partition.state_records import (
     CHUNK_STEPS,
     Head,
     Reading,
@@ -35,6 +34,7 @@ from mirror.state_records import (
     head_record,
     steps_record,
 )
+from mirror.partition.target_state import Contradiction, PartitionState
 
 PARTITION = ("readings", 0)
 TOPICS = Topics("lab.readings", "s", "t")

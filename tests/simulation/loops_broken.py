@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mirror import admission, provenance
-from mirror.admission import Admission
-from mirror.provenance import Claim, Claims, Fate, Origin, Target, TopicVerdict, Writing
-from mirror.screening import Screen
+from mirror.origins import admission
+from mirror.origins.admission import Admission
+from mirror.origins.screening import Screen
+from mirror.partition import provenance
+from mirror.partition.provenance import Claim, Claims, Fate, Origin, Target, TopicVerdict, Writing
 
 Rule = tuple[Any, str, Any]
 

@@ -18,7 +18,7 @@ from kafka_wire.batches import CONTROL_KIND, Piece, Skipped, pieces_of
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import TargetError
-from mirror.state_records import Record
+from mirror.partition.state_records import Record
 
 
 class Copy(NamedTuple):

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 from kafka_wire.batches import Piece
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
-from mirror import provenance
-from mirror.admission import Admission
 from mirror.errors import OriginsChangedError, SourceError
-from mirror.lane import Lane
-from mirror.offset_map import End
-from mirror.offsets import Commit
-from mirror.provenance import Writing, is_sent
-from mirror.screening import Screen
-from mirror.state_records import Head, Reading, Topics, head_record, topic_name
-from mirror.topics import Policy, Selection
+from mirror.origins.admission import Admission
+from mirror.origins.screening import Screen
+from mirror.partition import provenance
+from mirror.partition.offset_map import End
+from mirror.partition.provenance import Writing, is_sent
+from mirror.partition.source_offsets import Commit
+from mirror.partition.state_records import Head, Reading, Topics, head_record, topic_name
+from mirror.partition.stream import Lane
+from mirror.topics.selection import Policy, Selection
 from tests.simulation.loops_clusters import Copy, MemoryCluster, SourceView, TargetView, heads
 
 NOTHING = End(0, 0, 0)

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from drupelet.ledger import LEDGER_TOPIC
-from mirror import provenance
-from mirror.lane import Lane
-from mirror.topics import Policy, Selection
+from mirror.partition import provenance
+from mirror.partition.stream import Lane
+from mirror.topics.selection import Policy, Selection
 from tests.simulation.loops_clusters import Copy, MemoryCluster
 from tests.simulation.loops_mirror import OF_OLD, UNTOLD, MemoryMirror, Way
 from tests.simulation.virtual_time import Stuck, VirtualLoop, virtual_time

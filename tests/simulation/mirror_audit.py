@@ -25,10 +25,10 @@ from typing import Any
 
 from kafka_wire.cluster import Partition
 from kafka_wire.partitions import TopicPartition
-from mirror.lane import Lane
-from mirror.offset_map import OffsetMap
-from mirror.offsets import Commit
-from mirror.state_records import Reading
+from mirror.partition.offset_map import OffsetMap
+from mirror.partition.source_offsets import Commit
+from mirror.partition.state_records import Reading
+from mirror.partition.stream import Lane
 from tests.simulation.mirror_source import Fate, SourceLog
 from tests.simulation.mirror_world import TARGET_OF, World
 

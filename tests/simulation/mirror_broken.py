@@ -9,17 +9,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka_wire.batches import pieces_of
-from mirror import epochs, isolating, lives, plan, resuming, sending, session_start, state
-from mirror import replicator as replicator_module
-from mirror.in_sync import InSync
-from mirror.lane import Lane
-from mirror.lives import Lives
-from mirror.offset_map import OffsetMap
-from mirror.resuming import Resumed
-from mirror.sending import Sender
-from mirror.state import PartitionState
-from mirror.transacting import TransactionalSender
-from mirror.transactional_lives import TransactionalLives, Writes
+from mirror.partition import leader_epochs, resume_rules, target_state
+from mirror.partition.offset_map import OffsetMap
+from mirror.partition.resume_rules import Resumed
+from mirror.partition.stream import Lane
+from mirror.partition.target_state import PartitionState
+from mirror.producer import batch_isolation, sender
+from mirror.producer.sender import Sender
+from mirror.producer.transactional_sender import TransactionalSender
+from mirror.replication import gap_rules
+from mirror.replication import replicator as replicator_module
+from mirror.session import producer_sessions, session_start
+from mirror.session.marker_partitions import InSync
+from mirror.session.producer_sessions import Lives
+from mirror.session.transactional_sessions import TransactionalLives, Writes
 
 Rule = tuple[Any, str, Any]
 
@@ -39,24 +42,24 @@ async def no_fence(them: Lives, chosen: Callable[[], Any], _: Any) -> Any:
 
 
 BROKEN: dict[str, Rule] = {
-    "the log is not looked at": (state, "resume", no_look),
+    "the log is not looked at": (target_state, "resume", no_look),
     "partitions are not fenced": (Lives, "_fence", no_fence),
     "a look counts though the marker was not there yet": (session_start, "shows_marker", lambda *_: True),
-    "the state counts as read though another could still write": (lives, "is_marked_by", lambda *_: True),
+    "the state counts as read though another could still write": (producer_sessions, "is_marked_by", lambda *_: True),
     "a batch goes before the state is stored": (PartitionState, "may_go", lambda *_: True),
     "a write that failed counts as stored": (PartitionState, "not_stored", PartitionState.stored),
     "what is given back is put behind": (Lane, "give_back", append_what_is_given_back),
-    "a gap is not ledgered": (plan, "judge_jump", lambda *, compacted: "compacted"),
-    "the source's cut is not judged": (epochs, "judge_epoch_end", lambda position, *_, **__: position),
+    "a gap is not ledgered": (gap_rules, "judge_jump", lambda *, compacted: "compacted"),
+    "the source's cut is not judged": (leader_epochs, "judge_epoch_end", lambda position, *_, **__: position),
     "a deleted head is not ledgered": (
-        plan, "judge_out_of_range", lambda position, start, end: plan.OutOfRange(start, start, start),
+        gap_rules, "judge_out_of_range", lambda position, start, end: gap_rules.OutOfRange(start, start, start),
     ),
     "aborted data is sent": (
         replicator_module, "pieces_of", lambda data, offset, aborted: pieces_of(data, offset),
     ),
     "where it went is not noted": (PartitionState, "_shift", lambda *_: None),
-    "what may be forgotten is sent again as it is": (sending, "may_be_sent_again", lambda *_: True),
-    "any break while alone condemns": (isolating, "is_proof", lambda *_, **__: True),
+    "what may be forgotten is sent again as it is": (sender, "may_be_sent_again", lambda *_: True),
+    "any break while alone condemns": (batch_isolation, "is_proof", lambda *_, **__: True),
 }  # fmt: skip
 
 FOUND_BY = {
@@ -88,7 +91,7 @@ async def no_problems(*_: Any) -> dict[Lane, str]:
 
 BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
     "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 5),
-    "what was aborted counts as mirrored": ((resuming, "_is_past", lambda *_, **__: False), 16),
+    "what was aborted counts as mirrored": ((resume_rules, "_is_past", lambda *_, **__: False), 16),
     "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 7),
     "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 172),
     "the position is not in the transaction": ((TransactionalLives, "store", store_nothing), 5),

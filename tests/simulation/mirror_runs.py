@@ -18,13 +18,13 @@ from unittest.mock import patch
 
 import drupelet.backoff
 from kafka_wire.partitions import TopicPartition
-from mirror import sending
 from mirror.config import Config
-from mirror.lane import Lane
-from mirror.offsets import Commit, read_commit
-from mirror.spare import spare_ids
-from mirror.state import PartitionState
-from mirror.topic_rules import rules_from
+from mirror.partition.source_offsets import Commit, read_commit
+from mirror.partition.stream import Lane
+from mirror.partition.target_state import PartitionState
+from mirror.producer import sender
+from mirror.session.transactional_ids import spare_ids
+from mirror.topics.overrides import rules_from
 from tests.simulation.mirror_audit import Allowed, ahead, problems_of, torn
 from tests.simulation.mirror_coordinator import PREPARED, SPARED, STATE, Coordinator
 from tests.simulation.mirror_source import SourceLog
@@ -562,7 +562,7 @@ def _number(one: Lane | PartitionState) -> int:
 def replayed(chance: Random) -> Iterator[None]:
     """Have a seed alone decide what the mirror does: no threads, no chance, sets in one order."""
     with (
-        patch.object(sending, "Packer", InlinePacker),
+        patch.object(sender, "Packer", InlinePacker),
         patch.object(drupelet.backoff, "random", chance),
         patch.object(Lane, "__hash__", _number),
         patch.object(PartitionState, "__hash__", _number),

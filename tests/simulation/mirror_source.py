@@ -17,12 +17,12 @@ from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, Record, build_batch, records_of
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
-from mirror.asking import Content, Contents, EpochQuestion
-from mirror.epochs import EpochEnd
+from mirror.client.active_election import Member
+from mirror.client.fetcher import Answer, Place
+from mirror.client.log_queries import Content, Contents, EpochQuestion
 from mirror.errors import NotOurTurnError, SourceError
-from mirror.offsets import Commit
-from mirror.reading import Answer, Place
-from mirror.standby import Member
+from mirror.partition.leader_epochs import EpochEnd
+from mirror.partition.source_offsets import Commit
 
 if TYPE_CHECKING:
     from tests.simulation.mirror_world import Life, World

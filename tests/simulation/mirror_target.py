@@ -27,15 +27,15 @@ from kafka_wire.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
 from kafka_wire.looking import Look, Own, Wanted
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions import Transactions
-from mirror.asking import Content, Contents
+from mirror.client.append_time_clock import TargetClock, boot_s
+from mirror.client.log_queries import Content, Contents
+from mirror.client.retry_wait import Pauses
+from mirror.client.state_topic import StateTopic
+from mirror.client.target_client import Target
 from mirror.errors import TargetError
-from mirror.lane import Producer
-from mirror.pauses import Pauses
-from mirror.spare import spare_ids
-from mirror.state_records import Reading, Record
-from mirror.state_topic import StateTopic
-from mirror.target import Target
-from mirror.target_clock import TargetClock, boot_s
+from mirror.partition.state_records import Reading, Record
+from mirror.partition.stream import Producer
+from mirror.session.transactional_ids import spare_ids
 from tests.simulation.mirror_coordinator import FENCED, MARKED_AGAIN_S, SPARED, STATE, SideCluster
 from tests.simulation.mirror_source import content, serial_of
 

@@ -17,13 +17,13 @@ from edge_broker.protocol.record_batch import TRANSACTIONAL, BatchHeader, record
 from kafka_wire.cluster import Leader, Partition, Topic
 from kafka_wire.fencing import BOUND_S
 from kafka_wire.partitions import TopicPartition
+from mirror.client.active_election import Member
 from mirror.errors import TargetError
-from mirror.in_sync import KNOWN_S
-from mirror.metrics import Metrics
-from mirror.offsets import Commit
-from mirror.replicator import Replicator
-from mirror.standby import Member
-from mirror.state_records import Record
+from mirror.partition.source_offsets import Commit
+from mirror.partition.state_records import Record
+from mirror.replication.replicator import Replicator
+from mirror.session.marker_partitions import KNOWN_S
+from mirror.status.metrics import Metrics
 from tests.simulation.mirror_coordinator import STATE, Coordinator, SideConnection
 from tests.simulation.mirror_source import SourceEnd, SourceLog, serial_of
 from tests.simulation.mirror_target import (

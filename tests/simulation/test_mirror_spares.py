@@ -17,12 +17,13 @@ from unittest.mock import patch
 import pytest
 
 from kafka_wire.transactions import Described, Transactions
-from mirror import lives, replicator
-from mirror.in_sync import InSync
-from mirror.lives import Lives
-from mirror.spare import MARKERS_S, Id, Ids
-from mirror.state_records import StateError
-from mirror.transactional_lives import TransactionalLives
+from mirror.partition.state_records import StateError
+from mirror.replication import replicator
+from mirror.session import producer_sessions
+from mirror.session.marker_partitions import InSync
+from mirror.session.producer_sessions import Lives
+from mirror.session.transactional_ids import MARKERS_S, Id, Ids
+from mirror.session.transactional_sessions import TransactionalLives
 from tests.simulation.mirror_broken import no_problems
 from tests.simulation.mirror_coordinator import PREPARED
 from tests.simulation.mirror_runs import CONFIG, Schedule, replayed, run_seed
@@ -441,7 +442,7 @@ BROKEN: dict[str, tuple[Sequence[tuple[Any, str, Any]], Part, int]] = {
         [(Ids, "unmarked", property(lambda _: frozenset()))], all_but_one_fall_short_unseen, 4,
     ),
     "the state is read though an open transaction hides its end": (
-        [(lives, "is_marked_by", lambda *_: True)], an_open_announcement_hides_what_another_commits, 0,
+        [(producer_sessions, "is_marked_by", lambda *_: True)], an_open_announcement_hides_what_another_commits, 0,
     ),
     "an epoch that a timeout raised is taken for another mirror's": (
         [(Transactions, "is_held", under_our_epoch)], times_out_while_the_mirror_stands_still, 0,

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from drupelet.ledger import LEDGER_TOPIC
-from mirror.ledger import encode, loss
+from mirror.ledger.losses import encode, loss
 from tests.support.mirror_road import FAST, EdgeMirror, numbers, produce, read_all
 from tests.support.processes import wait_until
 from tests.support.waiting import CALL_S

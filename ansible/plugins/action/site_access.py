@@ -69,7 +69,7 @@ SERVICES = ("gateway", "mirror", "spark", "verify")
 LEDGER = "__edge_ledger"
 PRODUCED = ("WRITE", "CREATE", "DESCRIBE")
 CONSUMED = ("READ", "DESCRIBE")
-SPARE_NUMBERS = 2, 3, 4  # suffixes of the mirror's spare transactional ids (mirror/spare.py)
+SPARE_NUMBERS = 2, 3, 4  # suffixes of the mirror's spare transactional ids (mirror/session/transactional_ids.py)
 SPARK_TOPICS = {  # setting of the jobs: default and what they do to it
     "topic": ("readings", CONSUMED),
     "windows_topic": ("readings_windows", (*PRODUCED, "DESCRIBE_CONFIGS")),

@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
-from mirror.spare import spare_ids
+from mirror.session.transactional_ids import spare_ids
 from tests.support.ansible_files import ANSIBLE, load
 
 site_access = load("plugins/action/site_access.py")

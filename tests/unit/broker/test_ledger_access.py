@@ -22,8 +22,8 @@ from edge_broker.testing.client import Client
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
 from gateway.records import Loss as GatewayLoss
-from mirror.ledger import encode as encode_mirror
-from mirror.ledger import loss as mirror_loss
+from mirror.ledger.losses import encode as encode_mirror
+from mirror.ledger.losses import loss as mirror_loss
 from tests.support.storage import batch, ledger_record
 from tests.unit.broker.test_produce import code, part, produce
 

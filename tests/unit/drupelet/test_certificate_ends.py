@@ -13,10 +13,11 @@ from drupelet.certificate_ends import CertificateEnds, WatchedFile
 from gateway import notices
 from gateway.app import Gateway
 from gateway.config import parse_config
-from mirror import app, metrics
+from mirror import app
 from mirror.cli import main as mirror_main
 from mirror.config import load
-from mirror.replicator import Replicator
+from mirror.replication.replicator import Replicator
+from mirror.status import metrics
 from tests.support.certificates import Authority
 
 DAY_S = 86_400

@@ -21,14 +21,14 @@ from kafka_wire.errors import ConnectionLost, WireError
 from kafka_wire.fencing import Fence, NoFence
 from kafka_wire.looking import Look, Own
 from kafka_wire.partitions import TopicPartition
-from mirror.asking import Content, Contents
-from mirror.epochs import EpochEnd
+from mirror.client.active_election import Member
+from mirror.client.fetcher import Answer
+from mirror.client.log_queries import Content, Contents
+from mirror.client.retry_wait import Pauses
+from mirror.client.target_client import Target
 from mirror.errors import ShortError, TargetError
-from mirror.lane import Producer
-from mirror.pauses import Pauses
-from mirror.reading import Answer
-from mirror.standby import Member
-from mirror.target import Target
+from mirror.partition.leader_epochs import EpochEnd
+from mirror.partition.stream import Producer
 
 TP = TopicPartition("readings", 0)
 REMEMBERED = 5

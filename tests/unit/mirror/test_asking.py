@@ -43,12 +43,12 @@ from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.apis import EARLIEST, TOPIC_CONFIG, TOPIC_RESOURCE
 from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
-from mirror.asking import EpochQuestion
-from mirror.epochs import EpochEnd
+from mirror.client.active_election import Member
+from mirror.client.log_queries import EpochQuestion
+from mirror.client.source_client import Source
 from mirror.errors import PositionsError, SourceError, UntoldError
-from mirror.offsets import Commit
-from mirror.source import Source
-from mirror.standby import Member
+from mirror.partition.leader_epochs import EpochEnd
+from mirror.partition.source_offsets import Commit
 from tests.support.played_broker import NODE, PlayedBroker, listening
 from tests.support.scripted_wire import playing
 

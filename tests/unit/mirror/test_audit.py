@@ -13,15 +13,23 @@ import pytest
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import LOG_APPEND_TIME, build_batch
 from kafka_wire.batches import Piece, merged, pieces_of
-from mirror.audit_account import Account, Audited
-from mirror.audit_facts import Entry, Facts
-from mirror.audit_ledger import entries_of, note_entry
-from mirror.audit_lines import BadLine, Begin, begin_line, facts_line, parts_line, range_line, read_line
-from mirror.audit_matching import match
-from mirror.audit_ranges import NO_KEY, RECORDS_MAX, Chunker, Digests, Range, digests_of, part, parts_of, split
-from mirror.audit_show import as_json, sentences, tables
-from mirror.offset_map import End, Step
-from mirror.state_records import Head, Stored, Topics
+from mirror.audit.compare.account import Account, Audited
+from mirror.audit.compare.ledger_entries import entries_of, note_entry
+from mirror.audit.compare.matching import match
+from mirror.audit.digest.digests import NO_KEY, RECORDS_MAX, Chunker, Digests, Range, digests_of, part, parts_of, split
+from mirror.audit.digest.partition_facts import Entry, Facts
+from mirror.audit.endpoints.digest_lines import (
+    BadLine,
+    Begin,
+    begin_line,
+    facts_line,
+    parts_line,
+    range_line,
+    read_line,
+)
+from mirror.audit.report import as_json, sentences, tables
+from mirror.partition.offset_map import End, Step
+from mirror.partition.state_records import Head, Stored, Topics
 
 TIME = 1_700_000_000_000
 

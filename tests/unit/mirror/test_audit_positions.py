@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror.audit import Ways, audit
-from mirror.offsets import Commit
-from mirror.source import Source
+from mirror.audit.runner import Ways, audit
+from mirror.client.source_client import Source
+from mirror.partition.source_offsets import Commit
 from tests.support.scripted_wire import playing
 from tests.unit.mirror.test_replicator import CONFIG
 from tests.unit.mirror.test_unread import NO_ID, PARTITIONS, RECORDS, Brokers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror.between import Between
+from mirror.session.foreign_epochs import Between
 
 
 def given(*producers):

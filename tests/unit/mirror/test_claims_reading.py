@@ -1,4 +1,4 @@
-"""The state topics of other mirrors are read to their ends, whatever lies there: claims_reading.py."""
+"""The state topics of other mirrors are read to their ends, whatever lies there: origins/claim_reader.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchRes
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.errors import WireError
-from mirror.claims_reading import PROBE, ClaimsReader
 from mirror.errors import SourceError
-from mirror.offset_map import End
-from mirror.provenance import Origin
-from mirror.state_records import Head, Topics, head_record
+from mirror.origins.claim_reader import PROBE, ClaimsReader
+from mirror.partition.offset_map import End
+from mirror.partition.provenance import Origin
+from mirror.partition.state_records import Head, Topics, head_record
 
 ONE, OTHER = "__edge-mirror-one-state", "__edge-mirror-other-state"
 A, C = "cluster-a", "cluster-c"

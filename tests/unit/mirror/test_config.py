@@ -6,8 +6,10 @@ import re
 import pytest
 
 from drupelet.errors import ConfigurationError
-from mirror import cli, ledger, topics
+from mirror import cli
 from mirror.config import load
+from mirror.ledger import losses
+from mirror.topics.selection import TopicNameError, target_name
 
 RUN = ("source", "target", "topics")
 GIVEN = {"source": "a:1", "target": "b:2", "topics": "x"}
@@ -112,17 +114,17 @@ def test_several_servers_of_a_cluster_have_commas_between():
 
 
 def test_names_at_the_target():
-    assert topics.target_name("readings", "prefix", "lab") == "lab.readings"
-    assert topics.target_name("readings", "identity", "lab") == "readings"
-    with pytest.raises(topics.TopicNameError, match="shorter site name"):
-        topics.target_name("x" * 249, "prefix", "lab")
+    assert target_name("readings", "prefix", "lab") == "lab.readings"
+    assert target_name("readings", "identity", "lab") == "readings"
+    with pytest.raises(TopicNameError, match="shorter site name"):
+        target_name("x" * 249, "prefix", "lab")
 
 
 def test_the_ledger_record_is_version_1_in_its_order():
-    record = ledger.loss(
+    record = losses.loss(
         "source_offset_jump", "readings", 2, 10, 15, records=5, time_ms=1_764_000_000_000, node="mirror@board"
     )
-    key, value = ledger.encode(record)
+    key, value = losses.encode(record)
     assert key == b"source_offset_jump:readings:2:10-14"
     assert value == (
         b'{"version":1,"id":"source_offset_jump:readings:2:10-14","cause":"source_offset_jump","topic":"readings",'

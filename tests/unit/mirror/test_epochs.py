@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.protocol.record_batch import build_batch
-from mirror.epochs import (
+from mirror.partition.leader_epochs import (
     EpochEnd,
     EpochStart,
     LeaderEpochs,

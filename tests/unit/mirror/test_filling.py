@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kafka_wire.dialling import Filled
-from mirror.filling import ANEW_S, LOOK_S, RATE_SHARE_MIN, SPARED, WAITS_S, Beside, Filling, Told, rate_max
+from mirror.link.bbr_pacing import ANEW_S, LOOK_S, RATE_SHARE_MIN, SPARED, WAITS_S, Beside, Filling, Told, rate_max
 
 SHORTEST_S = 0.3
 BBR_LOOKS_S = 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror.following import Following
-from mirror.in_step import Setting
-from mirror.lane import Lane
+from mirror.partition.stream import Lane
+from mirror.replication.topic_config_sync import Following
+from mirror.topics.config_rules import Setting
 
 WANTED = {"cleanup.policy": "delete", "retention.ms": "5"}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.resuming import Resumed
-from mirror.state import FORMER_MAX, PartitionState
-from mirror.state_records import Reading, StateError, Topics
+from mirror.partition.resume_rules import Resumed
+from mirror.partition.state_records import Reading, StateError, Topics
+from mirror.partition.target_state import FORMER_MAX, PartitionState
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 from tests.unit.mirror.test_replicator import Run
 from tests.unit.mirror.test_transacting import TransactionalTarget, run_of

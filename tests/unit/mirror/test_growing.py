@@ -9,13 +9,13 @@ import pytest
 
 from kafka_wire.dialling import Filled, Windowed
 from kafka_wire.partitions import TopicPartition
-from mirror.dealing import CONNECTIONS_MAX, DOWN_S, JUDGED, Dealing
-from mirror.filling import Beside, Filling, rate_max
-from mirror.lane import Lane
-from mirror.link import LEAST_BYTES, PACE_S, Link, Pace
-from mirror.pipe import Pipe, Turns
-from mirror.refusals import Refusals
-from mirror.sending import Sender
+from mirror.link.bbr_pacing import Beside, Filling, rate_max
+from mirror.link.link_model import LEAST_BYTES, PACE_S, Link, Pace
+from mirror.partition.stream import Lane
+from mirror.producer.connection_assignment import CONNECTIONS_MAX, DOWN_S, JUDGED, Dealing
+from mirror.producer.refusals import Refusals
+from mirror.producer.sender import Sender
+from mirror.producer.target_connection import Pipe, Turns
 
 POLICY = {"cleanup.policy": "delete"}
 WAITING = Filled(100_000, 0.2, 0.3, begins=False)

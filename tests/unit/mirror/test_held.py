@@ -6,9 +6,9 @@ import itertools
 import random
 
 from kafka_wire.partitions import TopicPartition
-from mirror.held import KEPT_SHARE, LINK_TIMES, Held
-from mirror.lane import Lane
-from mirror.offsets import PartitionOffsets
+from mirror.partition.source_offsets import PartitionOffsets
+from mirror.partition.stream import Lane
+from mirror.producer.blocked_partitions import KEPT_SHARE, LINK_TIMES, Held
 
 BYTES_MAX = 8000
 

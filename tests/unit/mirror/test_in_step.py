@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.in_step import InStep, Setting
+from mirror.topics.config_rules import InStep, Setting
 
 DELETE = {"cleanup.policy": "delete"}
 

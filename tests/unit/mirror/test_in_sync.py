@@ -26,10 +26,11 @@ from kafka_wire.apis import TOPIC_RESOURCE
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.errors import WireError
 from kafka_wire.partitions import TopicPartition
-from mirror import in_sync, replicator, sending
+from mirror.client.target_client import Target
 from mirror.errors import ShortError, TargetError
-from mirror.in_sync import InSync
-from mirror.target import Target
+from mirror.producer import sender
+from mirror.replication import replicator
+from mirror.session.marker_partitions import InSync
 from tests.support.played_broker import PlayedBroker, listening
 from tests.unit.mirror.ends import FENCED, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
 from tests.unit.mirror.test_replicator import Run
@@ -136,7 +137,7 @@ LED, LEADERLESS = Topic("t", 0, {0: Leader(7, 3)}), Topic("t", 0, {0: Leader(-1,
     ],
 )
 async def test_which_partitions_are_left_out_of_a_transaction(monkeypatch, topics, short, problem):
-    monkeypatch.setattr(in_sync, "LOOK_S", 0.05)
+    monkeypatch.setattr("mirror.session.marker_partitions.LOOK_S", 0.05)
     lane = Named()
     found = await InSync(Described(topics, short)).problems([lane])
     assert list(map(found.get, [lane])) == [problem]
@@ -155,7 +156,7 @@ async def test_what_was_committed_a_moment_ago_is_not_looked_at_until_a_connecti
 
 async def test_no_marker_is_written_while_a_partition_is_short(monkeypatch):
     monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
-    monkeypatch.setattr(sending, "REMEMBERED_S", 10**10)
+    monkeypatch.setattr(sender, "REMEMBERED_S", 10**10)
     target, seen = MemoryTarget(), SimpleNamespace(times=0)
     target.short = "t-0 has 1 in-sync replicas, and min.insync.replicas=2"
     run = Run(MemorySource([record(o) for o in range(30)]), target)

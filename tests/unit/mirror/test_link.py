@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.protocol.unpacking import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD
-from mirror.link import BATCH_BYTES_MIN, FIRST_BYTES, LEAST_BYTES, QUEUE_S, Link
+from mirror.link.link_model import BATCH_BYTES_MIN, FIRST_BYTES, LEAST_BYTES, QUEUE_S, Link
 
 BYTES_MAX = 4_000_000
 

@@ -12,9 +12,9 @@ import pytest
 from kafka_wire.looking import Look
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import LeaderlessError, TargetError
-from mirror.lane import Lane
-from mirror.lives import Lives
-from mirror.session_start import NOTHING_SEEN
+from mirror.partition.stream import Lane
+from mirror.session.producer_sessions import Lives
+from mirror.session.session_start import NOTHING_SEEN
 
 LEADERLESS, WELL = (Lane(TopicPartition("t", number), "t", {"cleanup.policy": "delete"}) for number in range(2))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mirror import lives
-from mirror.offset_map import End, Step
-from mirror.state import HELD_CHUNKS_MAX, PartitionState
-from mirror.state_records import CHUNK_STEPS, Head, Reading, Stored, Topics
+from mirror.partition.offset_map import End, Step
+from mirror.partition.state_records import CHUNK_STEPS, Head, Reading, Stored, Topics
+from mirror.partition.target_state import HELD_CHUNKS_MAX, PartitionState
+from mirror.session import producer_sessions
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 from tests.unit.mirror.test_replicator import Run
 
@@ -45,7 +45,7 @@ def test_without_steps_the_head_alone_is_written():
 
 
 async def test_one_that_is_deleted_while_nothing_is_written_is_found_missing_named_and_written_again(monkeypatch):
-    monkeypatch.setattr(lives, "LOOK_S", 0.01)
+    monkeypatch.setattr(producer_sessions, "LOOK_S", 0.01)
     source = MemorySource([record(o) for o in [*range(10), *range(15, 30)]])
     target, deleted = MemoryTarget(), []
     run = Run(source, target)

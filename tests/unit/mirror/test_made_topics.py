@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mirror.lane import Lane
-from mirror.lives import Lives
-from mirror.provenance import Origin
+from mirror.partition.provenance import Origin
+from mirror.partition.stream import Lane
+from mirror.session.producer_sessions import Lives
 from tests.unit.mirror.ends import TP, MemoryTarget
 
 

@@ -1,13 +1,13 @@
-"""Which topics MirrorMaker 2 brought, by the topics that it makes: the table of mirrormaker.py."""
+"""Which topics MirrorMaker 2 brought, by the topics that it makes: the table of topics/mirrormaker.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from mirror import offset_syncs
 from mirror.errors import TargetError
-from mirror.mirrormaker import alias_of, aliases, is_read, may_keep_its_name, topic_of_sync, without_prefix
-from mirror.offset_syncs import OffsetSyncs
+from mirror.origins import offset_syncs
+from mirror.origins.offset_syncs import OffsetSyncs
+from mirror.topics.mirrormaker import alias_of, aliases, is_read, may_keep_its_name, topic_of_sync, without_prefix
 
 MADE = ["b.t", "b.checkpoints.internal", "t", "mm2-offset-syncs.c.internal"]
 

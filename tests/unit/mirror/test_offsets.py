@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.epochs import EpochStart
-from mirror.offsets import PASSED_OVER_MAX, Commit, PartitionOffsets, read_commit
+from mirror.partition.leader_epochs import EpochStart
+from mirror.partition.source_offsets import PASSED_OVER_MAX, Commit, PartitionOffsets, read_commit
 
 
 def test_several_batches_are_safe_in_their_order():

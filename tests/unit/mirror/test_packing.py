@@ -9,9 +9,9 @@ import pytest
 from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.batches import pieces_of
 from kafka_wire.partitions import TopicPartition
-from mirror.lane import Lane
-from mirror.link import Link
-from mirror.packing import PLAIN_BATCHES, Job, learn, next_job, pack_all
+from mirror.link.link_model import Link
+from mirror.partition.stream import Lane
+from mirror.producer.batching import PLAIN_BATCHES, Job, learn, next_job, pack_all
 
 CODEC = 4  # zstd, so that nothing of the source's goes on as it is
 RECORDS, SIZE = 64, 1000

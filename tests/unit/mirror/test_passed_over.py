@@ -7,14 +7,14 @@ import re
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror.audit_origins import Origins
+from mirror.audit.endpoints.origins import Origins
 from mirror.config import Config
 from mirror.errors import SourceError
-from mirror.offset_map import End
-from mirror.offsets import PASSED_OVER_MAX
-from mirror.provenance import Origin, Writers
-from mirror.state_records import Head, Topics, head_record
-from mirror.topics import Selection
+from mirror.partition.offset_map import End
+from mirror.partition.provenance import Origin, Writers
+from mirror.partition.source_offsets import PASSED_OVER_MAX
+from mirror.partition.state_records import Head, Topics, head_record
+from mirror.topics.selection import Selection
 from tests.simulation.loops_clusters import Copy, MemoryCluster, SourceView, TargetView
 from tests.simulation.loops_mirror import MemoryMirror, Way
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mirror.pauses import Pauses
+from mirror.client.retry_wait import Pauses
 from tests.support.waiting import CALL_S
 
 

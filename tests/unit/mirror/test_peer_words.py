@@ -12,7 +12,7 @@ from drupelet.kafka_security import Security
 from drupelet.printable import PEER_CHARACTERS_MAX
 from edge_broker.errors import ErrorCode
 from kafka_wire.cluster import Cluster
-from mirror.admin import NewTopicChoices, Refusal, create
+from mirror.client.topic_admin import NewTopicChoices, Refusal, create
 
 FORGED = '"; partition readings-0 stands still: \x1b[31m the disk of the source is full; "\n' + "x" * 1000
 

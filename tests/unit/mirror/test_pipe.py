@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from mirror.link import BATCH_BYTES_MIN, LEAST_BYTES, Link
+from mirror.link.link_model import BATCH_BYTES_MIN, LEAST_BYTES, Link
 from tests.unit.mirror.test_urgent import Loads, lane, pipe_of
 
 ACTIVE = (1, 2, 3, 4, 16)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.plan import judge_jump, judge_out_of_range
+from mirror.replication.gap_rules import judge_jump, judge_out_of_range
 
 
 @pytest.mark.parametrize(("compacted", "verdict"), [(True, "compacted"), (False, "missing")])

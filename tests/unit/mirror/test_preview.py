@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.offsets import Commit
-from mirror.preview import counts
+from mirror.partition.source_offsets import Commit
+from mirror.plan_command import counts
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror.lane import Lane
-from mirror.progress import Progress
+from mirror.partition.stream import Lane
+from mirror.status.rates import Progress
 
 TP = TopicPartition("readings", 0)
 

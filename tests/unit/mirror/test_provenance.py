@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mirror.offset_map import End
-from mirror.provenance import (
+from mirror.partition.offset_map import End
+from mirror.partition.provenance import (
     PRODUCERS_MAX,
     UNKNOWN_SINCE,
     Claim,
@@ -19,7 +19,7 @@ from mirror.provenance import (
     carries,
     origin_of_writing,
 )
-from mirror.state_records import Head, Reading, Topics, claim_of, head_record, is_state_topic
+from mirror.partition.state_records import Head, Reading, Topics, claim_of, head_record, is_state_topic
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 A, B, C = "cluster-a", "cluster-b", "cluster-c"

@@ -14,15 +14,16 @@ from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, build_batch, records_of
 from kafka_wire.cluster import Leader
 from kafka_wire.errors import ConnectionLost
-from mirror import isolating, lives, replicator, sending
 from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
-from mirror.metrics import Metrics
-from mirror.offsets import Commit, read_commit
-from mirror.packing import pack_all
-from mirror.repeating import YOUNG_S
-from mirror.replicator import Replicator
-from mirror.topic_rules import rules_from
+from mirror.partition.source_offsets import Commit, read_commit
+from mirror.producer import batch_isolation, sender
+from mirror.producer.batching import pack_all
+from mirror.producer.retry_window import YOUNG_S
+from mirror.replication import replicator
+from mirror.replication.replicator import Replicator
+from mirror.status.metrics import Metrics
+from mirror.topics.overrides import rules_from
 from tests.support.waiting import CALL_S
 from tests.unit.mirror.ends import FENCED, TP, AlwaysWrites, MemoryFencing, MemorySource, MemoryTarget, record
 
@@ -35,11 +36,11 @@ CONFIG = Config(
 @pytest.fixture(autouse=True)
 def records_are_new(monkeypatch):
     """Though their timestamps are their offsets; and waits between attempts are short."""
-    monkeypatch.setattr(sending, "RESEND_S", 0.002)
+    monkeypatch.setattr(sender, "RESEND_S", 0.002)
     monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
-    monkeypatch.setattr(sending, "REMEMBERED_S", 10**10)
-    monkeypatch.setattr(isolating, "PAUSE_S_FIRST", 0.002)
-    monkeypatch.setattr(isolating, "PAUSE_S_MAX", 0.01)
+    monkeypatch.setattr(sender, "REMEMBERED_S", 10**10)
+    monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
+    monkeypatch.setattr(batch_isolation, "PAUSE_S_MAX", 0.01)
 
 
 class Run:
@@ -304,7 +305,7 @@ async def test_a_refused_record_stops_its_partition_unless_it_is_said_otherwise_
 @pytest.mark.parametrize(("metered", "level"), [(True, 19), (False, 9)])
 async def test_a_link_whose_bytes_cost_money_is_packed_for_as_one(metered, level, monkeypatch):
     levels = []
-    monkeypatch.setattr(sending, "pack_all", lambda jobs, at: levels.append(at) or pack_all(jobs, at))
+    monkeypatch.setattr(sender, "pack_all", lambda jobs, at: levels.append(at) or pack_all(jobs, at))
     run = Run(MemorySource([record(0)]), MemoryTarget(), config=replace(CONFIG, metered=metered))
     await run.until_safe(1)
     assert levels == [level]
@@ -363,7 +364,7 @@ async def test_what_the_target_surely_knows_again_is_sent_again_as_it_is(clock_m
 async def test_what_has_waited_to_be_sent_again_until_it_is_old_is_looked_for(monkeypatch):
     target = MemoryTarget()
     left, away = ["answer lost"], []
-    monkeypatch.setattr(sending, "YOUNG_S", 0.01)
+    monkeypatch.setattr(sender, "YOUNG_S", 0.01)
 
     def fail():
         return left.pop() if left and target.requests > 1 else None
@@ -390,7 +391,7 @@ async def test_what_has_waited_to_be_sent_again_until_it_is_old_is_looked_for(mo
 async def test_a_target_that_forgets_its_producers_loses_nothing_either(seed, is_old, monkeypatch):
     """Of old records, where Kafka does so, nothing is doubled; where one does so that should not, that is counted."""
     if is_old:
-        monkeypatch.setattr(sending, "REMEMBERED_S", 0)
+        monkeypatch.setattr(sender, "REMEMBERED_S", 0)
     chance = random.Random(seed)
     target = MemoryTarget(fail=lambda: chance.choice([*CHANCES, int(ErrorCode.NOT_ENOUGH_REPLICAS)]))
     target.forgetful = True
@@ -437,8 +438,8 @@ class Expiring(MemoryTarget):
 
 @pytest.mark.parametrize("fences", [True, False])
 async def test_behind_an_old_record_one_batch_is_under_way_as_the_producer_may_be_forgotten(fences, monkeypatch):
-    monkeypatch.setattr(sending, "REMEMBERED_S", 43_200)
-    monkeypatch.setattr(sending, "_now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(sender, "REMEMBERED_S", 43_200)
+    monkeypatch.setattr(sender, "_now_ms", lambda: NOW_MS)
     source, target = MemorySource([record(o) for o in range(20)]), Expiring(NOW_MS + 20)
     target.fences = fences
     run = Run(source, target, config=replace(CONFIG, batch_bytes_max=300))
@@ -695,8 +696,8 @@ async def test_a_topic_that_can_have_no_name_at_the_target_is_no_trouble_once_it
 
 
 async def test_a_transactional_id_that_could_not_be_kept_known_is_no_trouble_once_it_is(monkeypatch):
-    monkeypatch.setattr(lives, "LOOK_S", 0.01)
-    monkeypatch.setattr(lives, "RENEW_S", 0.0)
+    monkeypatch.setattr("mirror.session.producer_sessions.LOOK_S", 0.01)
+    monkeypatch.setattr("mirror.session.producer_sessions.RENEW_S", 0.0)
     source, target = MemorySource([record(o) for o in range(40)]), MemoryTarget()
     run, extend, told = Run(source, target), MemoryFencing.extend, []
 

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from kafka_wire.batches import pieces_of
-from mirror.report import (
+from mirror.status.group_report import told_by
+from mirror.status.report import (
     TOLD_BY_MIRROR,
     LinkStatus,
     PartitionStatus,
@@ -17,9 +18,8 @@ from mirror.report import (
     read,
     topics_of,
 )
-from mirror.standing import told_by
-from mirror.status_text import text
-from mirror.tables import bytes_text, count_text, duration_text
+from mirror.status.status_text import text
+from mirror.text_tables import bytes_text, count_text, duration_text
 from tests.unit.mirror.ends import MemorySource, record
 
 PARTITIONS = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafka_wire.looking import Own
-from mirror.offset_map import End, OffsetMap, Step
-from mirror.resuming import Life, Resumed, Seen, resume
-from mirror.state import PartitionState
-from mirror.state_records import Reading, Topics
+from mirror.partition.offset_map import End, OffsetMap, Step
+from mirror.partition.resume_rules import Life, Resumed, Seen, resume
+from mirror.partition.state_records import Reading, Topics
+from mirror.partition.target_state import PartitionState
 
 TOPICS = Topics("t", "source", "target")
 STEPS = [Step(0, 100, 1, 1), Step(10, 110, 1, 12)]  # a marker between them at the target

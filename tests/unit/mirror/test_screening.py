@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror import screening
 from mirror.errors import SourceError, TargetError
-from mirror.mirrormaker import SETTLED_S
-from mirror.offset_map import End
-from mirror.provenance import MERGED, Origin
-from mirror.screening import Screen
-from mirror.state_records import Head, Topics, head_record
+from mirror.origins import screening
+from mirror.origins.screening import Screen
+from mirror.partition.offset_map import End
+from mirror.partition.provenance import MERGED, Origin
+from mirror.partition.state_records import Head, Topics, head_record
+from mirror.topics.mirrormaker import SETTLED_S
 from tests.simulation.loops_clusters import MemoryCluster, SourceView, TargetView
 
 STATE = "__edge-mirror-other-state"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kafka_wire.transactions import Described
-from mirror import spare
 from mirror.errors import TargetError
-from mirror.spare import SPARES, Id, Ids, spare_ids
-from mirror.state_records import (
+from mirror.partition.state_records import (
     Reading,
     StateError,
     claim_of,
     no_spare_record,
     spare_record,
 )
+from mirror.session import transactional_ids
+from mirror.session.transactional_ids import SPARES, Id, Ids, spare_ids
 
 STATE = ("__edge-mirror-lab-state", 0)
 A, B = ("lab.a", 0), ("lab.b", 3)
@@ -50,8 +50,8 @@ def ids_of(*asked):
 
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
-    monkeypatch.setattr(spare, "MARKERS_S", 0.02)
-    monkeypatch.setattr(spare, "_ASK_S", (0.001, 0.005))
+    monkeypatch.setattr(transactional_ids, "MARKERS_S", 0.02)
+    monkeypatch.setattr(transactional_ids, "_ASK_S", (0.001, 0.005))
 
 
 @pytest.mark.parametrize(

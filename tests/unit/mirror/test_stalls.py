@@ -10,13 +10,13 @@ import pytest
 from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import SourceError
-from mirror.lags import ASK_S, Lags, Watched
-from mirror.lane import Lane, Memory
-from mirror.link import Link
-from mirror.metrics import Metrics
-from mirror.progress import Progress
-from mirror.stalls import TIMES_MAX, Stalls
-from mirror.troubles import Troubles
+from mirror.link.link_model import Link
+from mirror.partition.stream import Lane, Memory
+from mirror.status.lag_watch import ASK_S, Lags, Watched
+from mirror.status.metrics import Metrics
+from mirror.status.problems import Troubles
+from mirror.status.rates import Progress
+from mirror.status.stalls import TIMES_MAX, Stalls
 
 TP = TopicPartition("readings", 0)
 BUFFER_BYTES = 8000
@@ -127,7 +127,7 @@ async def test_the_ends_of_partitions_that_no_fetch_asks_for_are_asked_for(monke
     assert watch.lags.not_fetched([other], 0.0) == []
     assert watch.lags.not_fetched([other], ASK_S) == [TP]
     assert watch.lags.not_fetched([], 2 * ASK_S) == [TP, other]
-    monkeypatch.setattr("mirror.lags.ASK_S", 0.0)
+    monkeypatch.setattr("mirror.status.lag_watch.ASK_S", 0.0)
     task = asyncio.ensure_future(watch.lags.ask(Source()))
     while watch.lane.source_end != 44:  # noqa: ASYNC110 - what is waited for has no event
         await asyncio.sleep(0)

@@ -12,8 +12,8 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kafka_wire.cluster import Leader
 from kafka_wire.errors import WireError
-from mirror.state_records import Reading
-from mirror.state_topic import StateTopic
+from mirror.client.state_topic import StateTopic
+from mirror.partition.state_records import Reading
 
 
 class OneBroker:

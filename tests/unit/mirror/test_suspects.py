@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror import isolating, replicator, sending
-from mirror.lane import Lane
-from mirror.pipe import Pipe, Turns
-from mirror.sending import Sender
-from mirror.suspects import CUTS_CONDEMNED, QUICK_S, is_proof, note_acked, note_alone, note_cut
-from mirror.topic_rules import rules_from
-from mirror.transacting import TransactionalSender, chosen_together
+from mirror.partition.stream import Lane
+from mirror.producer import batch_isolation
+from mirror.producer.sender import Sender
+from mirror.producer.suspects import CUTS_CONDEMNED, QUICK_S, is_proof, note_acked, note_alone, note_cut
+from mirror.producer.target_connection import Pipe, Turns
+from mirror.producer.transactional_sender import TransactionalSender, chosen_together
+from mirror.replication import replicator
+from mirror.topics.overrides import rules_from
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Run
 
@@ -26,11 +27,11 @@ POISON = 12
 
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
-    monkeypatch.setattr(sending, "RESEND_S", 0.002)
+    monkeypatch.setattr("mirror.producer.sender.RESEND_S", 0.002)
     monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
-    monkeypatch.setattr(sending, "REMEMBERED_S", 10**10)
-    monkeypatch.setattr(isolating, "PAUSE_S_FIRST", 0.002)
-    monkeypatch.setattr(isolating, "PAUSE_S_MAX", 0.004)
+    monkeypatch.setattr("mirror.producer.sender.REMEMBERED_S", 10**10)
+    monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
+    monkeypatch.setattr(batch_isolation, "PAUSE_S_MAX", 0.004)
 
 
 def lane(number=0):

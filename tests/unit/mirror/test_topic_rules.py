@@ -6,7 +6,7 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from mirror.config import load
-from mirror.topic_rules import TopicSettings, rules_from, settings_of
+from mirror.topics.overrides import TopicSettings, rules_from, settings_of
 
 FILE = """
 source = "a:1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.topics import copied_settings
+from mirror.topics.selection import copied_settings
 
 
 @pytest.mark.parametrize(

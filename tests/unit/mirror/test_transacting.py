@@ -17,7 +17,9 @@ from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.errors import ConnectionLost
 from kafka_wire.fencing import Overtaken
 from kafka_wire.transactions import Described
-from mirror import in_sync, isolating, replicator, sending
+from mirror.producer import batch_isolation, sender
+from mirror.replication import replicator
+from mirror.session import marker_partitions
 from tests.unit.mirror.ends import TP, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Run
 
@@ -28,10 +30,10 @@ AT_TARGET = ("lab.readings", 0)
 
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
-    monkeypatch.setattr(sending, "RESEND_S", 0.002)
+    monkeypatch.setattr(sender, "RESEND_S", 0.002)
     monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
-    monkeypatch.setattr(isolating, "PAUSE_S_FIRST", 0.002)
-    monkeypatch.setattr(isolating, "PAUSE_S_MAX", 0.01)
+    monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
+    monkeypatch.setattr(batch_isolation, "PAUSE_S_MAX", 0.01)
 
 
 class TransactionalTarget(MemoryTarget):
@@ -352,7 +354,7 @@ SHORT = "lab.readings-0 has 1 in-sync replicas, and min.insync.replicas=2"
 @pytest.mark.parametrize("known_s", [0.0, 3600.0])
 async def test_a_partition_that_is_known_to_be_short_of_replicas_is_added_to_no_transaction(monkeypatch, known_s):
     """A marker there would hold up all. Soon after a commit it is only looked at where a connection broke."""
-    monkeypatch.setattr(in_sync, "KNOWN_S", known_s)
+    monkeypatch.setattr(marker_partitions, "KNOWN_S", known_s)
     source, target, seen = source_of(RECORDS // 2), TransactionalTarget(), []
 
     class Watched(MemoryTransactions):

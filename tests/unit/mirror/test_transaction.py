@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from mirror.link import FIRST_BYTES
-from mirror.transaction import (
+from mirror.link.link_model import FIRST_BYTES
+from mirror.session.transaction import (
     NEXT,
     SHARE,
     TAKES_S_MIN,

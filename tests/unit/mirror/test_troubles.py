@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from mirror.troubles import KINDS_MAX, LOG_S, Troubles
+from mirror.status.problems import KINDS_MAX, LOG_S, Troubles
 
 
 @pytest.fixture

@@ -13,14 +13,16 @@ import pytest
 from drupelet.errors import CommandFailed
 from edge_broker.errors import ErrorCode
 from kafka_wire.batches import Piece, pieces_of
-from mirror import audit_live, auditing, standing
-from mirror.audit import Ways, audit, tell_digests
-from mirror.audit_facts import Facts
-from mirror.audit_lines import BadLine, facts_line, read_line
-from mirror.audit_selection import Only
-from mirror.offsets import Commit
-from mirror.preview import planned
-from mirror.status_text import text
+from mirror.audit import audit_command
+from mirror.audit.digest.partition_facts import Facts
+from mirror.audit.digest.selection import Only
+from mirror.audit.endpoints import cluster_endpoint
+from mirror.audit.endpoints.digest_lines import BadLine, facts_line, read_line
+from mirror.audit.runner import Ways, audit, tell_digests
+from mirror.partition.source_offsets import Commit
+from mirror.plan_command import planned
+from mirror.status import group_report
+from mirror.status.status_text import text
 from tests.unit.mirror.ends import TP, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG
 from tests.unit.mirror.test_untold import OTHER, SECRETS, Half
@@ -47,8 +49,8 @@ def put_in_place(monkeypatch, module, source):
 
 
 async def test_status_by_the_source(monkeypatch):
-    put_in_place(monkeypatch, standing, Asked(OTHER))
-    report = await standing.standing(BOTH)
+    put_in_place(monkeypatch, group_report, Asked(OTHER))
+    report = await group_report.standing(BOTH)
     known, unknown = report.partitions
     assert (known.lag, known.trouble) == (10, "")
     assert (unknown.partition, unknown.source_end, unknown.lag, unknown.lag_bytes, unknown.lag_s) == (1, *[None] * 4)
@@ -84,10 +86,10 @@ def here(name, partition, **more):
 async def test_an_audit(monkeypatch, tmp_path, capsys, side, other):
     """Of the side that is read live; the other one is in a file."""
     source = Asked(other)
-    put_in_place(monkeypatch, audit_live, source)
-    monkeypatch.setattr(audit_live.LiveEnd, "_state", no_state)
-    monkeypatch.setattr(audit_live.LiveEnd, "_read", nothing_is_read)
-    monkeypatch.setattr(audit_live.LiveEnd, "_names", lambda self, known: {n: n for n in known if n[0] != "_"})
+    put_in_place(monkeypatch, cluster_endpoint, source)
+    monkeypatch.setattr(cluster_endpoint.LiveEnd, "_state", no_state)
+    monkeypatch.setattr(cluster_endpoint.LiveEnd, "_read", nothing_is_read)
+    monkeypatch.setattr(cluster_endpoint.LiveEnd, "_names", lambda self, known: {n: n for n in known if n[0] != "_"})
     facts = [here("readings", 0), here(other.topic, other.partition)]
     lines = ['{"digests":1,"of":"%s","at_ms":1,"asked":""}' % ("target" if side == "source" else "source")]
     lines += [*map(facts_line, facts), '{"all":2}']
@@ -100,13 +102,13 @@ async def test_an_audit(monkeypatch, tmp_path, capsys, side, other):
     assert [account.facts["source"].partition for account in found.accounts] == ([0, 0] if is_open else [0])
     assert [(one.topic, one.partition) for one in found.unread] == ([] if is_open else [other])
     assert found.is_proven(may_double=False) == is_open
-    status = await auditing.audit(BOTH, ways, None, as_json=False, may_double=False)
+    status = await audit_command.audit(BOTH, ways, None, as_json=False, may_double=False)
     shown = capsys.readouterr().out
     assert status == (0 if is_open else 1)
     if not is_open:
         assert f"{other.topic}-{other.partition} is not audited: " in shown
         assert "NOT PROVEN: 0 of 2 partitions differ, 1 is not audited" in shown
-    await auditing.audit(BOTH, ways, None, as_json=True, may_double=False)
+    await audit_command.audit(BOTH, ways, None, as_json=True, may_double=False)
     told = json.loads(capsys.readouterr().out)
     assert told["proven"] == is_open
     assert [one[:2] for one in told["not_audited"]] == ([] if is_open else [[other.topic, other.partition]])
@@ -122,8 +124,8 @@ async def nothing_is_read(self, first, end):
 
 
 async def test_digests_have_it_and_an_older_release_refuses_them(monkeypatch):
-    put_in_place(monkeypatch, audit_live, Asked(OTHER))
-    monkeypatch.setattr(audit_live.LiveEnd, "_read", nothing_is_read)
+    put_in_place(monkeypatch, cluster_endpoint, Asked(OTHER))
+    monkeypatch.setattr(cluster_endpoint.LiveEnd, "_read", nothing_is_read)
     lines = [line async for line in tell_digests("source", BOTH, None, each=False, tell=lambda *_: None)]
     [line] = [one for one in lines if '["readings",1]' in one]
     assert read_line(line).unknown == "it has no leader"
@@ -134,7 +136,7 @@ async def test_digests_have_it_and_an_older_release_refuses_them(monkeypatch):
 
 
 async def test_digests_of_its_records_alone_are_refused(monkeypatch):
-    put_in_place(monkeypatch, audit_live, Asked(OTHER))
+    put_in_place(monkeypatch, cluster_endpoint, Asked(OTHER))
     with pytest.raises(CommandFailed, match="readings-1 cannot be read: it has no leader"):
         async for _ in tell_digests("source", BOTH, Only("readings", 1, 0, 5), each=True, tell=lambda *_: None):
             pass

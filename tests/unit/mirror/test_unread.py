@@ -34,12 +34,13 @@ from edge_broker.protocol.messages.metadata import (
 )
 from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.apis import EARLIEST, TOPIC_RESOURCE
-from mirror import audit_reading, auditing
-from mirror.audit import Ways, audit, tell_digests
-from mirror.audit_ends import UnreadError
-from mirror.audit_lines import BadLine, Unread, read_line, unread_line
-from mirror.audit_told import ToldEnd
-from mirror.source import Source
+from mirror.audit import audit_command
+from mirror.audit.endpoints import log_reader
+from mirror.audit.endpoints.digest_lines import BadLine, Unread, read_line, unread_line
+from mirror.audit.endpoints.endpoint import UnreadError
+from mirror.audit.endpoints.remote_endpoint import ToldEnd
+from mirror.audit.runner import Ways, audit, tell_digests
+from mirror.client.source_client import Source
 from tests.support.scripted_wire import APIS, playing
 from tests.unit.mirror.test_replicator import CONFIG
 
@@ -129,8 +130,8 @@ class Brokers:
 
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
-    monkeypatch.setattr(audit_reading, "WAIT_S", (0.01, 0.05))
-    monkeypatch.setattr(audit_reading, "WAIT_S_LEAST", 0.1)
+    monkeypatch.setattr(log_reader, "WAIT_S", (0.01, 0.05))
+    monkeypatch.setattr(log_reader, "WAIT_S_LEAST", 0.1)
 
     async def nothing(self, partitions=None):
         return {}
@@ -174,7 +175,7 @@ async def test_the_others_are_shown(tmp_path, capsys, side, fault):
     ):
         brokers.ports = {7: seven, 8: eight}
         config = replace(CONFIG, request_timeout_ms=1000, **{side: f"127.0.0.1:{seven}"})
-        status = await auditing.audit(config, ways, None, as_json=True, may_double=False)
+        status = await audit_command.audit(config, ways, None, as_json=True, may_double=False)
         told = json.loads(capsys.readouterr().out)
     assert brokers.has_failed
     assert status == 1

@@ -11,9 +11,10 @@ import pytest
 
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
-from mirror import replicator, sending
 from mirror.errors import UntoldError
-from mirror.offsets import Commit
+from mirror.partition.source_offsets import Commit
+from mirror.producer import sender
+from mirror.replication import replicator
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Altered, Run
 
@@ -23,9 +24,9 @@ SECRETS = TopicPartition("secrets", 0)
 
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
-    monkeypatch.setattr(sending, "RESEND_S", 0.002)
+    monkeypatch.setattr(sender, "RESEND_S", 0.002)
     monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
-    monkeypatch.setattr(sending, "REMEMBERED_S", 10**10)
+    monkeypatch.setattr(sender, "REMEMBERED_S", 10**10)
 
 
 class Half(MemorySource):

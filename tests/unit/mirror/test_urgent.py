@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
-from mirror.held import Held
-from mirror.lane import Lane
-from mirror.metrics import Metrics
-from mirror.pipe import Pipe
-from mirror.replicator import Replicator
-from mirror.topic_rules import rules_from
+from mirror.partition.stream import Lane
+from mirror.producer.blocked_partitions import Held
+from mirror.producer.target_connection import Pipe
+from mirror.replication.replicator import Replicator
+from mirror.status.metrics import Metrics
+from mirror.topics.overrides import rules_from
 
 CONFIG = Config(source="s:1", target="t:2", topics=".*", site="lab", buffer_bytes_max=1_000_000, refresh_interval_ms=1)
 URGENT = replace(CONFIG, rules=rules_from({"alarms.*": {"urgent": True}}))

@@ -1,0 +1,1 @@
+"""Matches both ends of an audit and accounts for what differs. Pure."""

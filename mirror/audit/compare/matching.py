@@ -1,0 +1,494 @@
+"""PURE. Which records of the two ends are the same ones, in order, from the ranges of both as they are read.
+
+Ranges with the same digest are the same records. Where the next ones of both ends differ, each end is read on until
+one range turns up at both: what lies before it differs. There the records are matched by their own digests: what is
+the same at the begin and at the end, then those that are there once at either end, in the longest order that both
+have (patience diff), then the others as they come.
+
+Memory: of ranges that find no match DETAILED are held with the digests of their records, the first and the last of
+them, and RANGES_MAX in all at each end. What is displaced by more is taken for missing here and strange there.
+It requests the digests of records that it needs and does not hold: of the outermost EDGES ranges of what differs, and
+of LATELY ranges before and after records that only the target has, as those are mostly duplicates. Each resend leaves
+seams: ranges that begin in one pass and end in the next. So it also requests the ranges next to duplicates, at most
+SEAMS_MAX, and goes on from there while it finds duplicates.
+
+Must never come in: what a record without a match means (account.py), a client, a clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from mirror.audit.digest.digests import RANGE_RECORDS, Part, Range, part, range_digest, split
+
+DETAILED = 16
+EDGES = DETAILED // 2
+LATELY = 48
+SEAMS_MAX = 256
+RANGES_MAX = 20_000
+RUNS_MAX = 100_000  # of offsets, in ranges that are held; logs with many markers have many
+
+Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
+
+
+class Place(NamedTuple):
+    """Where a gap is: the exclusive ends of the match before it, and whether there is one before it, or behind it."""
+
+    source: int = 0
+    target: int = 0
+    is_first: bool = True
+    is_last: bool = False
+
+
+class Sink(Protocol):
+    """Who judges what is found; behind all that is at the target, nothing is missed from `pending_from` on."""
+
+    pending_from: int
+
+    def passed(self, side: Side, one: Range) -> None:
+        """Take note of a range that was read."""
+
+    def is_gone(self, side: Side, one: Range) -> bool:
+        """Whether the other end has let go of all of this range, by what is known of it."""
+
+    def lacks_begin(self, side: Side) -> bool:
+        """Whether an end has let go of the begin of its log."""
+
+    def has_matched(self, one: Range) -> bool:
+        """Return whether a range with the same records was matched before."""
+
+    def same(self, source: Part, target: Part) -> None:
+        """Take note of as many records that are the same ones."""
+
+    def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Container[bytes]) -> None:
+        """Take note of what lies between two matches, and matches nothing.
+
+        `lately` are the digests of records that were matched before and soon behind.
+        """
+
+
+class Want(NamedTuple):
+    """What is wanted of an end: its next range, or, where offsets are told, those in [first, end) anew with digests."""
+
+    side: Side
+    offsets: tuple[int, int] | None = None
+
+
+Matching = Generator[Want, Sequence[Range], None]
+
+
+def match(sink: Sink) -> Matching:
+    """Match both ends of a partition: yields what is wanted, takes it; no range at an end, or where it cannot tell."""
+    return _Matching(sink).run()
+
+
+class _Same(NamedTuple):
+    source: Part
+    target: Part
+
+
+class _Gap(NamedTuple):
+    source: list[Part]
+    target: list[Part]
+
+
+class Lately:
+    """The records that were matched lately, as they are at the source: at most about LATELY ranges of them."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque()
+        self._records = 0
+        self._digests: set[bytes] | None = None
+
+    def note(self, one: _Same) -> None:
+        """Add a match; drop the oldest ones."""
+        source, target = one
+        self._parts.append(source if source.digests is not None else source._replace(digests=target.digests))
+        self._records += source.records
+        self._digests = None
+        while self._records > LATELY * RANGE_RECORDS:
+            self._records -= self._parts.popleft().records
+
+    def unknown(self) -> tuple[int, int] | None:
+        """Return the source offsets [first, end) between which records are whose digests neither end has told."""
+        unknown = [one for one in self._parts if one.digests is None]
+        return (unknown[0].first, unknown[-1].end) if unknown else None
+
+    def learn(self, told: Sequence[Range]) -> None:
+        """Add digests that were requested."""
+        known = {one.runs: part(one) for one in told}
+        self._parts = deque(known.get(one.runs, one) if one.digests is None else one for one in self._parts)
+        self._digests = None
+
+    def __contains__(self, digest: object) -> bool:
+        if self._digests is None:
+            self._digests = {one for some in self._parts for one in split(some.digests or b"")}
+        return digest in self._digests
+
+
+class _Matching:
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._held: dict[Side, list[Range]] = {"source": [], "target": []}
+        self._runs: dict[Side, int] = {"source": 0, "target": 0}
+        self._ended: set[Side] = set()
+        self._behind = Place()
+        self._lately = Lately()
+        self._ahead = 0
+
+    def run(self) -> Matching:
+        source, target = (self._held[side] for side in SIDES)
+        while True:
+            for side in SIDES:
+                yield from self._next(side)
+            if source and target and source[0].digest == target[0].digest:
+                here, there = self._take("source"), self._take("target")
+                if self._ahead and here[0].digests is None and there[0].digests is None:
+                    yield from self._detailed("target", there)
+                self._ahead = max(0, self._ahead - 1)
+                one = _Same(part(here[0]), part(there[0]))
+                self._lately.note(one)
+                self._behind = Place(one.source.end, one.target.end, is_first=False)
+                self._sink.same(*one)
+            elif source or target:
+                common = yield from self._until_common(DETAILED)
+                if common is None and (yield from self._partly()):
+                    continue
+                if common is None:
+                    common = yield from self._until_common(RANGES_MAX)
+                if common is None and self._let_begin_go():
+                    continue
+                sources, targets = common or (len(source), len(target))
+                if targets and sources < len(source):  # what follows may have a record of these once more
+                    sources, targets = sources + 1, targets + 1
+                is_last = "target" in self._ended and targets == len(target)
+                yield from self._differ(self._take("source", sources), self._take("target", targets), is_last=is_last)
+            else:
+                return
+
+    def _next(self, side: Side) -> Matching:
+        """Have the next range at hand that the other end may have."""
+        held = self._held[side]
+        while held or (yield from self._pull(side)):
+            if not self._sink.is_gone(side, held[0]):
+                return
+            gone = [part(one) for one in self._take(side)]
+            self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, frozenset())
+
+    def _pull(self, side: Side) -> Generator[Want, Sequence[Range], Range | None]:
+        """Read one range more; None at the end."""
+        if side in self._ended:
+            return None
+        told = yield Want(side)
+        found = told[0] if told else None
+        if found is not None:
+            self._sink.passed(side, found)
+        if found is None or not found.records:
+            self._ended.add(side)
+            return None
+        held = self._held[side]
+        held.append(found)
+        self._runs[side] += len(found.runs)
+        middle = len(held) - 1 - DETAILED // 2
+        if middle >= DETAILED // 2:
+            held[middle] = held[middle]._replace(digests=None, keys=None)
+        return found
+
+    def _let_begin_go(self) -> bool:
+        """Tell half of what is held of the begin, where nothing is the same yet and the other end lacks its own."""
+        for side, other in (SIDES, SIDES[::-1]):
+            if self._behind.is_first and side not in self._ended and self._sink.lacks_begin(other):
+                gone = [part(one) for one in self._take(side, len(self._held[side]) // 2)]
+                self._sink.gap(*((gone, []) if side == "source" else ([], gone)), self._behind, frozenset())
+                return True
+        return False
+
+    def _until_common(self, most: int) -> Generator[Want, Sequence[Range], tuple[int, int] | None]:
+        """Read on until a range is there at both ends; how many come before it at each, None among so many of each."""
+        places: dict[Side, dict[bytes, int]] = {side: _places(self._held[side]) for side in SIDES}
+        source, target = places["source"], places["target"]
+        common = [(source[digest], target[digest]) for digest in source.keys() & target.keys()]
+        if common:
+            return min(common, key=sum)
+        turn = 0
+        while not all(self._is_full(side, most) for side in SIDES):
+            turn += 1
+            side, other = SIDES[turn % 2], SIDES[turn % 2 - 1]
+            if self._is_full(side, most):
+                continue
+            found = yield from self._pull(side)
+            if found is None:
+                continue
+            here = len(self._held[side]) - 1
+            there = places[other].get(found.digest)
+            if there is not None and found.is_cut:
+                return (here, there) if side == "source" else (there, here)
+            if found.is_cut:
+                places[side].setdefault(found.digest, here)
+        return None
+
+    def _is_full(self, side: Side, most: int) -> bool:
+        return side in self._ended or len(self._held[side]) >= most or self._runs[side] >= RUNS_MAX
+
+    def _partly(self) -> Generator[Want, Sequence[Range], bool]:
+        """Match the records of what is held, where others wrote between ours all along and no range is the same.
+
+        What lies behind the last match is held on. False, and nothing is told, where less than half is matched.
+        """
+        if not all(self._held[side] for side in SIDES) or len(self._ended) == len(SIDES):
+            return False
+        for side in SIDES:
+            yield from self._detailed(side, self._held[side])
+        found = list(_matched(*(_Records(self._held[side]) for side in SIDES)))
+        last = max((number for number, one in enumerate(found) if isinstance(one, _Same)), default=-1)
+        behind = [one for one in found[last + 1 :] if isinstance(one, _Gap)]  # one, or none
+        left: dict[Side, list[Part]] = {
+            "source": [some for gap in behind for some in gap.source],
+            "target": [some for gap in behind for some in gap.target],
+        }
+        if last < 0 or all(2 * _count(left[side]) > _count(self._held[side]) for side in SIDES):
+            return False
+        for side in SIDES:
+            self._take(side, len(self._held[side]))
+            self._held[side] += [_range(some) for some in left[side]]
+            self._runs[side] += sum(len(some.runs) for some in left[side])
+        yield from self._tell(found[: last + 1], is_last=False)
+        return True
+
+    def _take(self, side: Side, count: int = 1) -> list[Range]:
+        """Take the first ranges that are held."""
+        held = self._held[side]
+        taken = held[:count]
+        del held[:count]
+        self._runs[side] -= sum(len(one.runs) for one in taken)
+        return taken
+
+    def _detailed(self, side: Side, ranges: list[Range]) -> Generator[Want, Sequence[Range], None]:
+        """Request the digests of records that are not held, of the first and the last ranges."""
+        count = len(ranges)
+        yield from self._request(side, ranges, {*range(min(EDGES, count)), *range(max(0, count - EDGES), count)})
+
+    def _request(
+        self, side: Side, ranges: list[Range], numbers: Iterable[int]
+    ) -> Generator[Want, Sequence[Range], None]:
+        """Request the digests of records that are not held, of the ranges with these numbers."""
+        wanted = sorted(number for number in numbers if ranges[number].digests is None)
+        while wanted:
+            first = last = wanted.pop(0)
+            while wanted and wanted[0] == last + 1:
+                last = wanted.pop(0)
+            told = yield Want(side, (ranges[first].first, ranges[last].last + 1))
+            known = {one.runs: one for one in told}
+            for number in range(first, last + 1):
+                again = known.get(ranges[number].runs)
+                if again is not None and again.digest == ranges[number].digest:
+                    ranges[number] = again
+
+    def _seams(self, target: list[Range]) -> Generator[Want, Sequence[Range], None]:
+        """Request the digests of the target's ranges next to duplicates, a few at a time, on while they hold more."""
+        yield from self._remember()
+        left = SEAMS_MAX
+        repeats = [self._repeats(one) for one in target]
+        for begin in range(0, len(target), EDGES):
+            near = any(repeats[max(0, begin - EDGES) : begin + 2 * EDGES])
+            unknown = [
+                n for n in range(begin, min(begin + EDGES, len(target))) if not self._sink.has_matched(target[n])
+            ]
+            if near and len(unknown) <= left:
+                left -= len(unknown)
+                yield from self._request("target", target, unknown)
+                for number in unknown:
+                    repeats[number] = self._repeats(target[number])
+
+    def _repeats(self, one: Range) -> bool:
+        """Whether a range at the target holds a record that was matched before, as far as its digests are held."""
+        return self._sink.has_matched(one) or (
+            one.digests is not None and any(digest in self._lately for digest in split(one.digests))
+        )
+
+    def _differ(self, source: list[Range], target: list[Range], *, is_last: bool) -> Matching:
+        """Match the records of what differs, as far as their digests are to be had."""
+        if target or not is_last or source[0].first < self._sink.pending_from:
+            yield from self._detailed("source", source)
+            yield from self._detailed("target", target)
+            if len(target) > DETAILED:
+                yield from self._seams(target)
+        yield from self._tell(list(_matched(_Records(source), _Records(target))), is_last=is_last)
+
+    def _tell(self, found: Sequence[_Same | _Gap], *, is_last: bool) -> Matching:
+        for one in found:
+            if isinstance(one, _Same):
+                self._lately.note(one)
+        if any(not isinstance(one, _Same) and one.target for one in found):
+            self._ahead = LATELY
+            yield from self._remember()
+        for number, one in enumerate(found):
+            if isinstance(one, _Same):
+                self._behind = Place(one.source.end, one.target.end, is_first=False)
+                self._sink.same(*one)
+            else:
+                place = self._behind._replace(is_last=is_last and number == len(found) - 1)
+                self._sink.gap(*one, place, self._lately)
+
+    def _remember(self) -> Matching:
+        """Request the digests of the records that were matched lately, where neither end has told them."""
+        span = self._lately.unknown()
+        if span is not None:
+            self._lately.learn((yield Want("source", span)))
+
+
+def _places(ranges: Sequence[Range]) -> dict[bytes, int]:
+    places: dict[bytes, int] = {}
+    for place, one in enumerate(ranges):
+        if one.is_cut:  # the last one may be a record or two, which many a log has elsewhere
+            places.setdefault(one.digest, place)
+    return places
+
+
+class _Records:
+    """The records of several ranges as one sequence of digests; a range whose records are not told is one item."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self._ranges = ranges
+        self._begins: list[int] = []
+        self.items: list[bytes | Range] = []
+        for one in ranges:
+            self._begins.append(len(self.items))
+            self.items += [one] if one.digests is None else split(one.digests)
+
+    def parts(self, begin: int, end: int) -> list[Part]:
+        """What lies between two places in the sequence."""
+        found = []
+        at = begin
+        while at < end:
+            number = bisect_right(self._begins, at) - 1
+            one, base = self._ranges[number], self._begins[number]
+            if one.digests is None:
+                found.append(part(one))
+                at += 1
+            else:
+                stop = min(end, base + one.records)
+                found.append(part(one, at - base, stop - base))
+                at = stop
+        return found
+
+
+def _matched(source: _Records, target: _Records) -> Iterator[_Same | _Gap]:
+    """What is the same and what is not, in order."""
+    i = j = 0
+    for at, also_at, count in [*align(source.items, target.items), (len(source.items), len(target.items), 0)]:
+        if at > i or also_at > j:
+            yield _Gap(source.parts(i, at), target.parts(j, also_at))
+        yield from _alike(source.parts(at, at + count), target.parts(also_at, also_at + count))
+        i, j = at + count, also_at + count
+
+
+def _count(some: Sequence[Part] | Sequence[Range]) -> int:
+    return sum(one.records for one in some)
+
+
+def _range(some: Part) -> Range:
+    """A range of its own of what is left of one."""
+    digest = some.whole or range_digest(some.digests or b"")
+    return Range(some.records, digest, some.runs, digests=some.digests, keys=some.keys, is_cut=some.whole is not None)
+
+
+def _alike(source: Sequence[Part], target: Sequence[Part]) -> Iterator[_Same]:
+    """The same records of both, cut where either is."""
+    sources, targets = list(source), list(target)
+    while sources:
+        one, other = sources.pop(0), targets.pop(0)
+        count = min(one.records, other.records)
+        for rest, whole in ((sources, one), (targets, other)):
+            if whole.records > count:
+                rest.insert(0, _cut(whole, count, None))
+        yield _Same(_cut(one, 0, count), _cut(other, 0, count))
+
+
+def _cut(whole: Part, begin: int, end: int | None) -> Part:
+    return part(Range(whole.records, b"", whole.runs, digests=whole.digests, keys=whole.keys), begin, end)
+
+
+Items = Sequence[bytes | Range]
+
+
+def align(source: Items, target: Items) -> list[tuple[int, int, int]]:
+    """Match two sequences in order: the place in each, and how many follow on each other that are the same."""
+    found: list[tuple[int, int, int]] = []
+    _align(source, target, (0, len(source)), (0, len(target)), found)
+    return found
+
+
+def _align(
+    source: Items, target: Items, here: tuple[int, int], there: tuple[int, int], found: list[tuple[int, int, int]]
+) -> None:
+    (i, i_end), (j, j_end) = here, there
+    begin = i
+    while i < i_end and j < j_end and source[i] == target[j]:
+        i, j = i + 1, j + 1
+    if i > begin:
+        found.append((begin, j - (i - begin), i - begin))
+    stop = i_end
+    while i < i_end and j < j_end and source[i_end - 1] == target[j_end - 1]:
+        i_end, j_end = i_end - 1, j_end - 1
+    if i < i_end and j < j_end:
+        anchors = _anchors(source, target, (i, i_end), (j, j_end))
+        if anchors:
+            for (x, y), (x_next, y_next) in zip([(i, j), *anchors], [*anchors, (i_end, j_end)], strict=True):
+                _align(source, target, (x, x_next), (y, y_next), found)
+        else:
+            found += _as_they_come(source, target, (i, i_end), (j, j_end))
+    if i_end < stop:
+        found.append((i_end, j_end, stop - i_end))
+
+
+def _anchors(source: Items, target: Items, here: tuple[int, int], there: tuple[int, int]) -> list[tuple[int, int]]:
+    """What is there once at either end, in the longest order that both have."""
+    once, also = (
+        {item for item, count in Counter(items[slice(*span)]).items() if count == 1}
+        for items, span in ((source, here), (target, there))
+    )
+    both = once & also
+    places = {target[j]: j for j in range(*there) if target[j] in both}
+    pairs = [(i, places[source[i]]) for i in range(*here) if source[i] in both]
+    return _longest_ascending(pairs)
+
+
+def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    tops: list[int] = []  # of each length the lowest second place that ends one
+    at: list[int] = []
+    before: list[int] = []
+    for number, (_, place) in enumerate(pairs):
+        length = bisect_left(tops, place)
+        if length == len(tops):
+            tops.append(place)
+            at.append(number)
+        else:
+            tops[length], at[length] = place, number
+        before.append(at[length - 1] if length else -1)
+    found = []
+    number = at[-1] if at else -1
+    while number >= 0:
+        found.append(pairs[number])
+        number = before[number]
+    return found[::-1]
+
+
+def _as_they_come(
+    source: Items, target: Items, here: tuple[int, int], there: tuple[int, int]
+) -> list[tuple[int, int, int]]:
+    places: dict[bytes | Range, list[int]] = {}
+    for i in range(*here):
+        places.setdefault(source[i], []).append(i)
+    found, next_place = [], here[0]
+    for j in range(*there):
+        among = places.get(target[j], [])
+        at = bisect_left(among, next_place)
+        if at < len(among):
+            found.append((among[at], j, 1))
+            next_place = among[at] + 1
+    return found

@@ -1,0 +1,38 @@
+"""PURE. What each end tells of a partition beside its records. Must never come in: what becomes of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mirror.partition.state_records import Stored
+
+
+class Entry(NamedTuple):
+    """Offsets [first, end) of a partition that the ledger has."""
+
+    cause: str
+    first: int
+    end: int
+
+
+class Facts(NamedTuple):
+    """A partition by the source's name and by the `name` of its topic at this end; empty: it is not there.
+
+    `end` was told when the audit began. The source tells `position`, committed in the mirror's group, and `ledger`; the
+    target `state`. `is_compacted` None: it may not be asked.
+    `reason` is a predicate of the topic for a person: what of it is passed over, or that it is refused.
+    `unknown` is half a sentence of why this end returns nothing of the partition now; then its offsets are 0.
+    """
+
+    topic: str
+    partition: int
+    name: str
+    start: int
+    end: int
+    is_compacted: bool | None
+    topic_id: str | None = None
+    position: int | None = None
+    ledger: tuple[Entry, ...] = ()
+    state: Stored | None = None
+    reason: str = ""
+    unknown: str = ""

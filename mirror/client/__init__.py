@@ -1,0 +1,1 @@
+"""Requests to the source and the target. Decides nothing."""

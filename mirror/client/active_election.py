@@ -1,0 +1,231 @@
+"""Which of the mirrors of one site writes: the group at the source, whose members are mirrors, says so.
+
+The group is the one that holds the positions, with a protocol of its own. Its leader gives the word to the member that
+already writes, else to itself; each member tells in its metadata whether it does.
+
+| it finds | then |
+|---|---|
+| a group without members | it writes at once, and joins meanwhile: Kafka lets a new group wait for 3 s |
+| itself, of a former life (group.instance.id is the host's name, KIP-345) | it has what it had: a kill costs nothing |
+| another that writes | it stands by, and writes once the other leaves, or is silent for 9 s |
+| another with its own group.instance.id | the older one of both comes back without one, and stands by |
+| no rights on the group | it writes, and a second mirror of the site is fenced by whoever came last |
+
+Two that write at once do no harm, as the target's fence lets one of them only (producer_sessions.py): the group
+spares them to take turns. Must never come in: what a mirror does with the word.
+Source: Kafka's classic group protocol, KIP-345, KIP-814.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from drupelet.backoff import Backoff
+from drupelet.log_tree import Log
+from edge_broker.errors import ErrorCode, error_name
+from edge_broker.protocol.api import Asked
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest
+from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
+from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafka_wire.apis import DESCRIBE_GROUPS, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from kafka_wire.cluster import Cluster
+from kafka_wire.errors import WireError
+
+R = TypeVar("R", bound=Message)
+
+_log = Log("mirror")
+
+SESSION_S = 9.0
+HEARTBEAT_S = 3.0
+CONNECTION = 9  # the number of the one for this alone, as an answer to JoinGroup may wait for others
+PROTOCOL = "edge-mirror"
+WRITES, STANDS_BY = b"writes", b"stands by"
+
+_ANEW = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
+_ELSEWHERE = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+_NO_RIGHTS = {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+
+
+class Member(NamedTuple):
+    """As whom positions are committed; outside of the group with generation -1."""
+
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class _Refused(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(error_name(code))
+        self.code = code
+
+
+class Standby:
+    """One mirror's place in the group; `writes` None until it is known. `changed` is called whenever that changes."""
+
+    def __init__(
+        self,
+        cluster: Callable[[], Cluster],
+        group_id: str,
+        instance: str,
+        timeout_s: float,
+        changed: Callable[[], None],
+    ) -> None:
+        """`cluster` gives the source's connections of now; `instance` is this mirror's group.instance.id."""
+        self.writes: bool | None = None
+        self.member = Member()
+        self.trouble = ""
+        self._known = asyncio.Event()
+        self._cluster, self._group_id, self._timeout_s, self._changed = cluster, group_id, timeout_s, changed
+        self._instance: str | None = re.sub(r"[^a-zA-Z0-9._-]", "_", instance)[:249]
+        self._node: int | None = None
+        self._others_until = 0.0
+        self._backoff = Backoff(0.1, HEARTBEAT_S)
+
+    async def run(self) -> None:
+        """Stay in the group until it is cancelled."""
+        while True:
+            try:
+                await self._take_part()
+            except _Refused as error:
+                self._refused(error)
+            except (WireError, TimeoutError) as error:
+                self.trouble = str(error)
+            self._node = None
+            await asyncio.sleep(self._backoff.next_s())
+
+    async def until_writes(self) -> None:
+        """Wait until this mirror is the one."""
+        while not self.writes:
+            self._known.clear()
+            await self._known.wait()
+
+    @property
+    def others_s(self) -> float:
+        """For so long another that had the word may not have heard that it has lost it."""
+        return max(0.0, self._others_until - asyncio.get_running_loop().time())
+
+    async def leave(self) -> None:
+        """Give the word to another at once; raises WireError."""
+        if self.member.generation >= 0:
+            me = MemberIdentity(member_id=self.member.member_id, group_instance_id=self._instance)
+            await self._ask(LEAVE_GROUP, LeaveGroupRequest(group_id=self._group_id, members=[me]))
+            self.member = Member()
+
+    def _refused(self, error: _Refused) -> None:
+        self.member = Member() if error.code not in _ELSEWHERE else self.member
+        if error.code in _NO_RIGHTS:
+            if self.writes is None:
+                _log.warning("no_standby", because=error, then="a second mirror of this site is not recognised here")
+            self._tell(writes=True)
+        elif error.code == ErrorCode.FENCED_INSTANCE_ID:
+            _log.warning("second_mirror", instance=self._instance, then="this one stands by")
+            self._instance = None
+            self._tell(writes=False)
+        elif error.code not in _ANEW:
+            self.trouble = str(error)
+
+    def _tell(self, *, writes: bool) -> None:
+        if writes != self.writes:
+            if self.writes is not None or not writes:
+                _log.info("writes" if writes else "stands_by", group=self._group_id)
+            self.writes = writes
+            self._changed()
+        self._known.set()
+
+    async def _take_part(self) -> None:
+        if self.writes is None and await self._has_members():
+            self._others_until = asyncio.get_running_loop().time() + HEARTBEAT_S + 1
+        elif self.writes is None:
+            self._tell(writes=True)
+        await self._join()
+        self._backoff.reset()
+        self.trouble = ""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            beat = HeartbeatRequest(
+                group_id=self._group_id,
+                generation_id=self.member.generation,
+                member_id=self.member.member_id,
+                group_instance_id=self._instance,
+            )
+            code = (await self._ask(HEARTBEAT, beat)).error_code
+            if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                await self._join()
+            elif code:
+                raise _Refused(code)
+
+    async def _has_members(self) -> bool:
+        (told,) = (await self._ask(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[self._group_id]))).groups
+        if told.error_code:
+            raise _Refused(told.error_code)
+        return bool(told.members)
+
+    async def _join(self) -> None:
+        """Enter, or come back, and take what the leader gives."""
+        joined = await self._joined()
+        self.member = Member(joined.generation_id, joined.member_id, self._instance)
+        given = []
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            first = next((one.member_id for one in joined.members if one.metadata == WRITES), joined.member_id)
+            given = [
+                SyncGroupRequestAssignment(
+                    member_id=one.member_id, assignment=WRITES if one.member_id == first else STANDS_BY
+                )
+                for one in joined.members
+            ]
+        answer = await self._ask(
+            SYNC_GROUP,
+            SyncGroupRequest(
+                group_id=self._group_id,
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                group_instance_id=self._instance,
+                protocol_type=PROTOCOL,
+                protocol_name=PROTOCOL,
+                assignments=given,
+            ),
+        )
+        if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            await self._join()
+            return
+        if answer.error_code:
+            raise _Refused(answer.error_code)
+        self._tell(writes=answer.assignment == WRITES)
+
+    async def _joined(self) -> JoinGroupResponse:
+        member_id = self.member.member_id
+        while True:
+            request = JoinGroupRequest(
+                group_id=self._group_id,
+                session_timeout_ms=int(SESSION_S * 1000),
+                rebalance_timeout_ms=int(SESSION_S * 1000),
+                member_id=member_id,
+                group_instance_id=self._instance,
+                protocol_type=PROTOCOL,
+                protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=WRITES if self.writes else STANDS_BY)],
+            )
+            joined = await self._ask(JOIN_GROUP, request)
+            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                member_id = joined.member_id
+            elif joined.error_code:
+                raise _Refused(joined.error_code)
+            else:
+                return joined
+
+    async def _ask(self, asked: Asked[R], request: Message) -> R:
+        cluster = self._cluster()
+        if self._node is None:
+            self._node = await cluster.coordinator_node(self._group_id)
+        connection = await cluster.connection(self._node, CONNECTION)
+        return await connection.ask(asked, request, timeout_s=self._timeout_s + SESSION_S)

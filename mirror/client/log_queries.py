@@ -1,0 +1,379 @@
+"""What is asked of either end beside reading on and writing: topics, bounds, leader epochs, single batches.
+
+| asked | of whom |
+|---|---|
+| Metadata | any broker |
+| ListOffsets, Fetch of one batch, OffsetForLeaderEpoch | the partition's leader |
+
+No decision of the mirror may come in here, and no retry: it is the caller who says when something is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from drupelet.errors import ConfigurationError, sentence
+from drupelet.kafka_client import ClientSettings
+from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
+from edge_broker.protocol.api import Asked
+from edge_broker.protocol.message import Message
+from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from edge_broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from edge_broker.protocol.record_batch import LOG_APPEND_TIME, BatchHeader, Record, records_of
+from kafka_wire.apis import CONSUMER, EARLIEST, FETCH, LATEST, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, READ_COMMITTED
+from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
+from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
+from kafka_wire.errors import VersionUnknown, WireError
+from kafka_wire.partitions import TopicPartition
+from kafka_wire.traffic import Traffic
+from mirror.client.retry_wait import Pauses
+from mirror.errors import LeaderlessError, SourceError, TargetError, UntoldError
+from mirror.partition.leader_epochs import EpochEnd
+
+R = TypeVar("R", bound=Message)
+End = type[SourceError] | type[TargetError]
+
+NO_LEADER = Leader(-1, -1)
+
+
+def leader_of(topics: Mapping[str, Topic], partition: TopicPartition) -> Leader:
+    """Return the leader of a partition by what was told of its topic, NO_LEADER where there is none."""
+    topic = topics.get(partition.topic)
+    return NO_LEADER if topic is None else topic.leaders.get(partition.partition, NO_LEADER)
+
+
+class EpochQuestion(NamedTuple):
+    """A leader epoch whose end is asked about, and the leader that is asked."""
+
+    epoch: int
+    leader: Leader
+
+
+class Content(NamedTuple):
+    """What of a record is the same at both ends."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Contents(NamedTuple):
+    """The records of a batch from an offset on, each with its own, and the offset behind them."""
+
+    records: list[tuple[int, Content]]
+    end_offset: int
+
+
+class Asking:
+    """One end, and what it answers; every question raises `kind` where it does not.
+
+    `traffic` is what it all cost, `pauses` are the waits that end once it is reached again.
+    """
+
+    _question: tuple[set[str], asyncio.Future[bool]] | None = None  # about leaders, as it is put together
+
+    def __init__(self, settings: ClientSettings, kind: End) -> None:
+        self._settings = settings
+        self._kind = kind
+        self._timeout_s = settings.request_timeout_ms / 1000
+        self.traffic = Traffic()
+        self.pauses = Pauses()
+        self._cluster: Cluster | None = None
+        self._known: dict[str, Topic] = {}
+        self.cluster_id: str | None = None
+        """As the last answer of `topics` gave it; it outlives `hang_up`."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The connections to it, the same until `hang_up`."""
+        if self._cluster is None:
+            self._cluster = Cluster(self._settings, traffic=self.traffic, opened=self.pauses.end)
+        return self._cluster
+
+    def hang_up(self) -> None:
+        """Let the connections go."""
+        cluster, self._cluster = self._cluster, None
+        self._known.clear()
+        if cluster is not None:
+            cluster.close()
+
+    def hurry(self) -> None:
+        """Try at once what waits for its next attempt."""
+        if self._cluster is not None:
+            self._cluster.hurry()
+
+    async def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
+        """Return those of these topics, or of all, that can be told."""
+        async with self._asked() as cluster:
+            found = await cluster.topics(names)
+            self.cluster_id = cluster.cluster_id or self.cluster_id
+        there = {name: topic for name, topic in found.items() if not topic.error_code}
+        self._known |= there
+        return there
+
+    async def error_of(self, name: str) -> int:
+        """Return the error code with which a topic's name is answered; 0 where the topic may be described."""
+        async with self._asked() as cluster:
+            found = (await cluster.topics([name])).get(name)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
+
+    async def leader(self, partition: TopicPartition) -> Leader:
+        """Return who leads a partition, as it was told last; `kind` where nobody does, then it is asked for anew."""
+        if partition.topic not in self._known:
+            await self._ask_with_others(partition.topic)
+        leader = leader_of(self._known, partition)
+        if leader.node < 0:
+            self._known.pop(partition.topic, None)
+            kind = UntoldError if self._kind is SourceError else LeaderlessError
+            raise kind(f"{partition.topic}-{partition.partition} has no leader")
+        return leader
+
+    async def _ask_with_others(self, topic: str) -> None:
+        """One question for all topics that are asked about at the same moment: behind an outage that is every one."""
+        while self._question is not None:
+            names, told = self._question
+            names.add(topic)
+            if await asyncio.shield(told):
+                return
+        await self._ask_for_all(topic)
+
+    async def _ask_for_all(self, topic: str) -> None:
+        names, told = {topic}, asyncio.get_running_loop().create_future()
+        self._question = names, told
+        try:
+            try:
+                await asyncio.sleep(0)
+            finally:
+                self._question = None
+            await self.topics(sorted(names))
+            told.set_result(True)
+        except self._kind as error:
+            told.set_exception(error)
+            told.exception()  # who else asked may be gone
+            raise
+        finally:
+            if not told.done():  # who asked was cancelled: another does it
+                told.set_result(False)
+
+    def forget(self, topic: str) -> None:
+        """Ask anew who leads a topic's partitions when that is needed next."""
+        self._known.pop(topic, None)
+
+    async def bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return the first offset and the end offset of each partition."""
+        starts, ends, untold = await self.known_bounds(partitions)
+        for partition, why in untold.items():
+            kind = UntoldError if self._kind is SourceError else self._kind
+            raise kind(f"the bounds of {_name(partition)} were not told: {why}")
+        return starts, ends
+
+    async def known_bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """Return the same of each partition whose leader gives both now, and why they are not known of the others."""
+        wanted = list(partitions)
+        first, last = await self._offsets(wanted, EARLIEST), await self._offsets(wanted, LATEST)
+        untold = {tp: one for found in (last, first) for tp, one in found.items() if isinstance(one, str)}
+        starts, ends = (
+            {tp: one for tp, one in found.items() if isinstance(one, int) and tp not in untold}
+            for found in (first, last)
+        )
+        return starts, ends, untold
+
+    async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end offset of each partition whose leader gives it now."""
+        found = await self._offsets(list(partitions), LATEST)
+        return {partition: offset for partition, offset in found.items() if isinstance(offset, int)}
+
+    async def _offsets(self, partitions: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int | str]:
+        """Ask each leader once; a text says why an offset is not known. Raises `kind` where no leader answers."""
+        unknown = sorted({partition.topic for partition in partitions} - self._known.keys())
+        if unknown:
+            await self.topics(unknown)
+        found: dict[TopicPartition, int | str] = {}
+        by_node: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            try:
+                by_node.setdefault((await self.leader(partition)).node, []).append(partition)
+            except self._kind as error:
+                found[partition] = str(error)
+        failed = 0
+        for node, led in by_node.items():
+            found |= dict.fromkeys(led, "it was not answered")
+            try:
+                found |= await self._offsets_at(node, led, which)
+            except self._kind as error:  # other leaders may answer
+                failed += 1
+                if failed == len(by_node):
+                    raise
+                found |= dict.fromkeys(led, str(error))
+        for partition, offset in found.items():
+            if isinstance(offset, str):
+                self.forget(partition.topic)
+        return found
+
+    async def _offsets_at(
+        self, node: int, partitions: Iterable[TopicPartition], which: int
+    ) -> dict[TopicPartition, int | str]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for partition in partitions:
+            topics.setdefault(partition.topic, []).append(
+                ListOffsetsPartition(partition_index=partition.partition, timestamp=which)
+            )
+        asked = [ListOffsetsTopic(name=name, partitions=numbers) for name, numbers in topics.items()]
+        async with self._asked() as cluster:
+            answer = await self._ask(cluster, node, LIST_OFFSETS, ListOffsetsRequest(replica_id=CONSUMER, topics=asked))
+        return {
+            TopicPartition(topic.name, entry.partition_index): (
+                error_name(entry.error_code) if entry.error_code else entry.offset
+            )
+            for topic in answer.topics
+            for entry in topic.partitions
+        }
+
+    async def epoch_ends(self, asked: Mapping[TopicPartition, EpochQuestion]) -> dict[TopicPartition, EpochEnd | str]:
+        """Ask the partitions' leaders where the epochs ended; a text says why one cannot tell now."""
+        found: dict[TopicPartition, EpochEnd | str] = {}
+        by_node: dict[int, dict[TopicPartition, EpochQuestion]] = {}
+        for partition, question in asked.items():
+            by_node.setdefault(question.leader.node, {})[partition] = question
+        for node, questions in by_node.items():
+            found |= dict.fromkeys(questions, "it has no leader") if node < 0 else await self._ask_node(node, questions)
+        return found
+
+    async def _ask_node(
+        self, node: int, asked: Mapping[TopicPartition, EpochQuestion]
+    ) -> Mapping[TopicPartition, EpochEnd | str]:
+        topics: dict[str, list[OffsetForLeaderPartition]] = {}
+        for partition, (epoch, leader) in asked.items():
+            topics.setdefault(partition.topic, []).append(
+                OffsetForLeaderPartition(
+                    partition=partition.partition, current_leader_epoch=leader.epoch, leader_epoch=epoch
+                )
+            )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=CONSUMER, topics=[OffsetForLeaderTopic(topic=t, partitions=p) for t, p in topics.items()]
+        )
+        async with self._asked() as cluster:
+            try:
+                answer = await self._ask(cluster, node, OFFSET_FOR_LEADER_EPOCH, request)
+            except VersionUnknown:
+                return dict.fromkeys(asked, EpochEnd(-1, -1))
+            except WireError as error:  # other leaders may answer
+                return dict.fromkeys(asked, str(error))
+        return dict.fromkeys(asked, "not answered") | _epoch_ends(answer)
+
+    async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | Skipped | None:
+        """Return what of the batch that holds an offset begins there, or what follows; None behind what counts."""
+        data = await self._fetched(partition, offset, 1)  # the first batch comes whole, however large (KIP-74)
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return None
+        self._check(partition, offset, data)
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        with self._mapped():
+            return next(pieces_of(memoryview(data.records or b""), offset, aborted), None)
+
+    async def keys_from(self, partition: TopicPartition, offset: int, bytes_max: int) -> tuple[set[bytes], int]:
+        """Return the keys of records from an offset on, of one answer, and the offset where to read on."""
+        data = await self._fetched(partition, offset, bytes_max)
+        self._check(partition, offset, data)
+        keys: set[bytes] = set()
+        with self._mapped():
+            for piece in pieces_of(memoryview(data.records or b""), offset):
+                if isinstance(piece, Piece):
+                    keys |= {one.key for one in records_of(piece.batch) if one.key is not None}
+                offset = piece.end_offset
+        return keys, offset if data.records else max(offset, data.high_watermark)
+
+    async def _fetched(self, partition: TopicPartition, offset: int, bytes_max: int) -> PartitionData:
+        wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
+        request = FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=bytes_max,
+            isolation_level=READ_COMMITTED,
+            topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
+        )
+        leader = await self.leader(partition)
+        async with self._asked() as cluster:
+            answer = await self._ask(cluster, leader.node, FETCH, request)
+            if answer.error_code:
+                raise self._kind(f"{_name(partition)} at {offset}: {error_name(answer.error_code)}")
+            told = [one for topic in answer.responses for one in topic.partitions]
+            if len(told) != 1:
+                raise self._kind(f"{_name(partition)} at {offset}: {len(told)} partitions were answered")
+            return told[0]
+
+    def _check(self, partition: TopicPartition, offset: int, data: PartitionData) -> None:
+        if data.error_code:
+            self.forget(partition.topic)
+            raise self._kind(f"{_name(partition)} at {offset}: {error_name(data.error_code)}")
+
+    async def contents_from(self, partition: TopicPartition, offset: int) -> Contents | None:
+        """Return the records of the batch that holds an offset, or of the next one, from there on; None at the end."""
+        piece = await self.batch_at(partition, offset)
+        if piece is None or isinstance(piece, Skipped):
+            return None if piece is None else Contents([], piece.end_offset)
+        with self._mapped():
+            found = [(one.offset, _content(piece.header, one)) for one in records_of(piece.batch)]
+        return Contents([one for one in found if one[0] >= offset], piece.end_offset)
+
+    async def record_at(self, partition: TopicPartition, offset: int) -> Content | None:
+        """Return the record at an offset, None when there is none."""
+        found = await self.contents_from(partition, offset)
+        return None if found is None else next((content for at, content in found.records if at == offset), None)
+
+    async def _ask(self, cluster: Cluster, node: int, asked: Asked[R], request: Message) -> R:
+        return await (await cluster.connection(node, SIDE)).ask(asked, request, timeout_s=self._timeout_s)
+
+    @contextlib.asynccontextmanager
+    async def _asked(self, timeout_s: float | None = None) -> AsyncIterator[Cluster]:
+        """Lend the cluster for one question; raises `kind`."""
+        with self._mapped():
+            async with asyncio.timeout(timeout_s or self._timeout_s):
+                yield self.cluster
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            servers = self._settings.bootstrap_servers
+            raise self._kind(f"{servers} has not answered within {self._timeout_s:g} s") from None
+        except WireError as error:
+            raise self._kind(str(error)) from error
+        except (BadBatch, Refusal, ProtocolViolation, ConfigurationError, OSError) as error:
+            raise self._kind(sentence(error)) from error  # what was read cannot be; a file may be replaced just now
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def _content(header: BatchHeader, record: Record) -> Content:
+    appended = header.attributes & LOG_APPEND_TIME  # then every record has the batch's own time
+    timestamp = header.max_timestamp if appended else record.timestamp
+    return Content(timestamp, record.key, record.value, tuple(record.headers))
+
+
+def _epoch_ends(answer: OffsetForLeaderEpochResponse) -> dict[TopicPartition, EpochEnd | str]:
+    return {
+        TopicPartition(topic.topic, entry.partition): (
+            error_name(entry.error_code) if entry.error_code else EpochEnd(entry.leader_epoch, entry.end_offset)
+        )
+        for topic in answer.topics
+        for entry in topic.partitions
+    }

@@ -1,0 +1,1 @@
+"""Records of losses and of refused records. Pure."""

@@ -1,0 +1,1 @@
+"""The state of one partition between source and target. Pure, without a client."""

@@ -1,0 +1,395 @@
+"""One partition between source and target: what was read, what of that is under way, and whether it may be read on.
+
+No client may be used here, and nothing is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from edge_broker.protocol.record_batch import CODEC_NONE
+from kafka_wire.batches import Packed, Piece
+from kafka_wire.cluster import Leader, Topic
+from kafka_wire.partitions import TopicPartition
+from mirror.link.link_model import Mark
+from mirror.partition.leader_epochs import LeaderEpochs, differ
+from mirror.partition.provenance import Origin, Writers
+from mirror.partition.source_offsets import Commit, PartitionOffsets
+from mirror.partition.target_state import PartitionState, Sent
+
+
+class Memory:
+    """How many bytes of the source's batches are held, over all lanes; `room` is set whenever some were let go."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.room = asyncio.Event()
+
+    def let_go(self, size: int) -> None:
+        """Note that so many are held no more."""
+        self.bytes -= size
+        self.room.set()
+
+
+class Producer(NamedTuple):
+    """Whose batches they are at the target: producer id and epoch, as the target gave them."""
+
+    id: int
+    epoch: int
+
+
+class Batch:
+    """One batch on its way, its bytes final: what it was packed from, and what became of it.
+
+    | mark | outcome | it |
+    |------|---------|----|
+    | None | None    | is to be sent, the same bytes as before if it was sent |
+    | set  | None    | is under way |
+    | None | a code  | was answered so, or LOST: without an answer |
+
+    `lost` tells how often it was sent without an answer, and `posted_s` when that was first, since boot.
+    """
+
+    __slots__ = (
+        "end_offset",
+        "lane",
+        "lost",
+        "mark",
+        "outcome",
+        "packed",
+        "pieces",
+        "posted_s",
+        "said",
+        "sent",
+        "took_s",
+    )
+
+    def __init__(self, lane: Lane, pieces: list[Piece], packed: Packed, sent: Sent | None) -> None:
+        self.lane, self.pieces, self.packed = lane, pieces, packed
+        self.sent = sent  # its sequences; None where it has no records
+        self.end_offset = pieces[-1].end_offset
+        self.mark: Mark | None = None
+        self.outcome: int | None = None
+        self.said = ""  # by the target, of a refusal
+        self.lost, self.posted_s = 0, 0.0
+        self.took_s = 0.0  # from the last time that it was sent to its refusal
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.packed.batch)
+
+
+class Lane:
+    """One partition on its way: what was read and not yet acknowledged, and its offsets.
+
+    | leader_epoch | go_back_to | the partition                                                                   |
+    |--------------|------------|---------------------------------------------------------------------------------|
+    | None         | None       | is not read: its position is to be judged                                       |
+    | None         | an offset  | is not read: what was read is still sent, then it is read again from the offset |
+    | an epoch     | None       | is read under this epoch, -1 where the source tells none                        |
+
+    | ensured | is_unsure | at the target                                                             |
+    |---------|-----------|---------------------------------------------------------------------------|
+    | False   | any       | nothing is sent: its topic and partition are to be made sure of           |
+    | True    | False     | batches go out                                                            |
+    | True    | True      | nothing is sent until nothing is under way, and a new life has begun       |
+    """
+
+    __slots__ = (
+        "_when_drained",
+        "answered_below",
+        "at_target",
+        "backlog_until",
+        "batch_bytes_max",
+        "blocked",
+        "boundary",
+        "buffer",
+        "buffer_bytes",
+        "codec",
+        "commit",
+        "compacted_below",
+        "contradicts",
+        "crossed_to",
+        "dealt",
+        "ensured",
+        "flight",
+        "flight_max",
+        "go_back_epoch",
+        "go_back_to",
+        "growth",
+        "held_bytes",
+        "is_alone",
+        "is_gone",
+        "is_unsure",
+        "lag_shown",
+        "leader",
+        "leader_epoch",
+        "leaves",
+        "lingers",
+        "memory",
+        "offsets",
+        "origin",
+        "packing",
+        "partition",
+        "partitions",
+        "pipe",
+        "plain_left",
+        "read_offset",
+        "reading",
+        "remembered_ms",
+        "resend_from",
+        "rest_until",
+        "rests",
+        "settings",
+        "settings_at",
+        "settles",
+        "shrinkage",
+        "source_end",
+        "starts_anew",
+        "state",
+        "stored_at",
+        "suspicion",
+        "target_topic",
+        "tasks",
+        "topic_id",
+        "uncommitted",
+        "urgent",
+        "waits_since",
+        "writers",
+    )
+
+    def __init__(
+        self, partition: TopicPartition, target_topic: str, settings: Mapping[str, str], memory: Memory | None = None
+    ) -> None:
+        self.partition = partition
+        self.memory = memory or Memory()
+        self.held_bytes = 0  # of the source's batches, in the buffer and under way
+        self.target_topic = target_topic
+        self.at_target = TopicPartition(target_topic, partition.partition)
+        self.settings = settings  # that the target's topic is made with; cleanup.policy is always among them
+        self.settings_at = time.monotonic()  # when the source told them
+        self.compacted_below = 0  # what the cleaner has taken before the topic ceased to compact lies below
+        self.partitions = 1
+        self.codec = CODEC_NONE  # of what is merged
+        self.urgent = False  # it goes before those that are not
+        self.topic_id: str | None = None
+        self.leader = Leader(-1, -1)
+        self.leader_epoch: int | None = None
+        self.source_end: int | None = None  # the high watermark, as of the last fetch
+        self.lag_shown: int | None = None
+        self.rest_until = 0.0  # before which it is not read: its own trouble
+        self.go_back_to: int | None = None
+        self.go_back_epoch = -1  # the greatest leader epoch that the source has below there, -1 when it did not say
+        self._when_drained: asyncio.Future[None] | None = None
+        self.stored_at = time.monotonic()  # when the source's group was last told the position, in this life
+        self.ensured = False
+        self.state: PartitionState | None = None  # since its first life here has begun
+        self.commit: Commit | None = None  # that the group held when it was found
+        self.starts_anew = False  # its next life begins with the source's log
+        self.resend_from: tuple[int, int] | None = None  # what was refused while more behind it was taken
+        self.answered_below = False  # the target gave an offset that lies below its last: it has lost its end
+        self.contradicts = False  # a sequence would mean another record than it may have meant: no life goes on
+        self.is_unsure = False
+        self.is_gone = False
+        self.packing = False  # some of it is out of the buffer and not yet on its way
+        self.settles = False  # what has arrived is being found out
+        self.rests = False  # it waits, for a trouble of its own
+        self.suspicion: Any = None  # of batches that have their connection closed (producer/suspects.py)
+        self.is_alone = False  # they go one at a time, by a connection of their own
+        self.blocked = False  # it waits for its next attempt (producer/blocked_partitions.py)
+        self.lingers = False  # a timer will consider it
+        self.leaves = False  # another connection is to carry it, once nothing of it is under way
+        self.pipe: Any = None  # the connection to the target that carries it
+        self.dealt = (0, 0)  # among which connections it was, when it was given to that one
+        self.backlog_until = 0.0  # until then it counts as one that has a backlog
+        self.boundary: int | None = None  # an offset across which no batch goes, as a larger one was refused
+        self.batch_bytes_max = 0
+        self.growth = 1.0  # records' bytes, unpacked, per byte of what was read
+        self.plain_left = 0  # so many of the source's batches go as they are before packing them is tried again
+        self.shrinkage = 1.0  # bytes of a batch that is sent, per byte of what was read
+        self.flight: list[Batch] = []  # sent and not acknowledged, in order
+        self.flight_max = 1  # batches at a time
+        self.remembered_ms = -1  # the time by which the target ages what it knows of the producer, -1 when unknown
+        self.uncommitted: list[Batch] = []  # before those: acknowledged, in a transaction that has not ended
+        self.origin: Origin | None = None  # of what is sent, as far as the source's mirrors tell
+        self.writers = Writers()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.start(PartitionOffsets(0))
+
+    def start(self, offsets: PartitionOffsets) -> None:
+        """Begin from these offsets with nothing read; nothing may be under way."""
+        assert not self.flight
+        self.offsets = offsets
+        self.read_from(offsets.position)
+        self.crossed_to = 0  # below there every gap is explained, or in the ledger
+        self.buffer: deque[Piece] = deque()  # read and not packed
+        self.buffer_bytes = 0
+        self.waits_since = 0.0  # when the first in the buffer was read
+
+    def read_from(self, offset: int) -> None:
+        """Read on from this offset; `reading` is another object from now on, for callers that await meanwhile."""
+        self.read_offset, self.reading = offset, object()
+
+    def let_go(self) -> None:
+        """Forget what was read and not packed; it is read again."""
+        ahead = self.ahead
+        self.clear()
+        self.read_from(ahead)
+
+    def begin_at(self, offset: int) -> None:
+        """Begin from this offset of the source, with the epochs that the state tells; its position is to be judged."""
+        assert self.state is not None
+        before, starts = self.offsets, self.state.epoch_starts
+        self.clear()
+        offsets = PartitionOffsets(offset, target_end=before.target_end)
+        is_other = differ(before.topic_id, self.topic_id)  # of what was known before, nothing tells of this log
+        offsets.topic_id = self.topic_id if self.state.map.steps or is_other else before.topic_id
+        offsets.epochs = LeaderEpochs(starts) if starts or is_other else before.epochs
+        offsets.epochs.cut(offset)
+        if offsets.epochs.below(offset) is None and before.topic_id == self.topic_id:
+            offsets.epochs = LeaderEpochs(before.epochs.starts)  # of what was passed over, no step tells
+            offsets.epochs.cut(offset)
+        offsets.committed = before.committed
+        self.start(offsets)
+        self.leader_epoch = self.go_back_to = None
+
+    def skip(self, to_offset: int) -> None:
+        """Note that nothing is to be sent below there but for what is under way."""
+        self.offsets.skip(to_offset)
+        if self.state is not None:
+            self.state.pass_over(to_offset, self.offsets.epochs.below(to_offset))
+
+    def may_go(self, batch: Batch) -> bool:
+        """Whether the target knows what the batch's sequences mean."""
+        assert self.state is not None
+        assert batch.sent is not None
+        return self.state.may_go(batch.sent)
+
+    def take_settings(self, settings: Mapping[str, str], log_end: int) -> None:
+        """Note the topic's settings of now, where its log ends at `log_end`."""
+        if self.compacted and "compact" not in settings["cleanup.policy"]:
+            self.compacted_below = max(self.compacted_below, log_end)
+        self.settings, self.settings_at = settings, time.monotonic()
+
+    def found(self, topic: Topic) -> None:
+        """Note what the source's metadata says; where the leader epoch rose, the position is to be judged anew.
+
+        A lower one is a node's old news: if it is the truth, the leader refuses the next fetch.
+        """
+        self.partitions, self.topic_id = len(topic.leaders), topic.topic_id
+        self.leader = topic.leaders[self.partition.partition]
+        if self.leader_epoch is not None and self.leader.epoch > self.leader_epoch:
+            self.leader_epoch = None
+
+    def put(self, piece: Piece, now: float) -> None:
+        """Take what was read."""
+        if not self.buffer:
+            self.waits_since = now
+        self.buffer.append(piece)
+        self.buffer_bytes += len(piece.batch)
+        self.hold(len(piece.batch))
+        self.read_offset = piece.end_offset
+
+    def take(self) -> Piece:
+        """Take the first out of the buffer, to be packed."""
+        piece = self.buffer.popleft()
+        self.buffer_bytes -= len(piece.batch)
+        return piece
+
+    def cut(self, end_offset: int) -> None:
+        """Cut the first in the buffer in two at an offset within it."""
+        first = self.buffer.popleft()
+        self.buffer.appendleft(first._replace(first_offset=end_offset))
+        self.buffer.appendleft(first._replace(end_offset=end_offset))
+        self.buffer_bytes += len(first.batch)
+        self.hold(len(first.batch))
+
+    def give_back(self, pieces: list[Piece]) -> None:
+        """Put back what was taken and is not under way."""
+        self.buffer.extendleft(reversed(pieces))
+        self.buffer_bytes += sum(len(piece.batch) for piece in pieces)
+
+    def release(self, pieces: Iterable[Piece]) -> None:
+        """Forget what was taken: it is safe, or written down."""
+        size = sum(len(piece.batch) for piece in pieces)
+        self.held_bytes -= size
+        self.memory.let_go(size)
+        if self._when_drained is not None and self.is_drained:
+            self._when_drained.set_result(None)
+            self._when_drained = None
+
+    def clear(self) -> None:
+        """Forget all that was read and is not under way."""
+        pieces, self.buffer, self.buffer_bytes = self.buffer, deque(), 0
+        self.release(pieces)
+
+    def hold(self, size: int) -> None:
+        """Note that the pieces held count for so many bytes more."""
+        self.held_bytes += size
+        self.memory.bytes += size
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing that was read is left to be acknowledged."""
+        return not (self.buffer or self.uncommitted or self.flight or self.packing)
+
+    async def drained(self) -> None:
+        """Wait until it is."""
+        if not self.is_drained:
+            if self._when_drained is None:
+                self._when_drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._when_drained)
+
+    @property
+    def ahead(self) -> int:
+        """The source's offset of what is packed next."""
+        return self.buffer[0].first_offset if self.buffer else self.read_offset
+
+    @property
+    def name(self) -> str:
+        """The partition, for people."""
+        return f"{self.partition.topic}-{self.partition.partition}"
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the position stands, so that it may be read on."""
+        return self.leader_epoch is not None
+
+    @property
+    def may_go_back(self) -> bool:
+        """Whether it is to be read again from an offset, and all that was read is safe at the target."""
+        return self.go_back_to is not None and self.is_drained
+
+    @property
+    def set_by_hand(self) -> int | None:
+        """The position that somebody else has put into the group."""
+        return self.commit.offset if self.commit is not None and self.commit.by_hand else None
+
+    @property
+    def is_of_another_log(self) -> bool:
+        """Whether the group's position is of another topic that had this name."""
+        return self.commit is not None and differ(self.commit.topic_id, self.topic_id)
+
+    @property
+    def is_compacted_there(self) -> bool:
+        """Whether the target's cleaner may take records out."""
+        return "compact" in self.settings["cleanup.policy"]
+
+    @property
+    def has_epoch(self) -> bool:
+        """Whether the leader epoch of the last record that was read is known."""
+        return self.offsets.epochs.below(self.read_offset) is not None
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the source's cleaner may have taken records out of what is read next."""
+        return "compact" in self.settings["cleanup.policy"] or self.read_offset < self.compacted_below
+
+    def fields(self) -> dict[str, object]:
+        """Return what a log line says of this lane."""
+        return {"topic": self.partition.topic, "partition": self.partition.partition}

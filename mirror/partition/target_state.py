@@ -1,0 +1,414 @@
+"""PURE. One partition's state: what sequences mean, where records went, and what of it the state topic has yet to hold.
+
+| event | the map | must be stored before what follows is sent |
+|---|---|---|
+| begin (after a fence) | steps behind where it goes on are dropped | the head: who writes, from which record on |
+| send(runs) | a step where offsets or the epoch do not run on | that step |
+| acked(base offset) | the end moves on; another offset than expected: a step | of a life's first batch, else not |
+| pass_over, go_back | the end's source offset moves | no |
+| take_back (all was refused) | steps behind are dropped | the head and the steps |
+| go_on (no fence) | stays: what was promised is kept | nothing, as nothing may be new |
+
+A life is one epoch of the producer in this partition, from a fence to the next one. Its sequences count records from 0,
+and behind 2^31 - 1 comes 0 again. As every step is on the target's disks before the first sequence behind it is sent,
+whatever batch of ours is found in the target's log has one meaning. In a life with transactions both are committed at
+once, and sequences mean nothing to the next life.
+
+A position (`end`) is stored with every other write and else seldom: so that a look has a near floor, that less than
+2^30 records lie behind it, and on a clean stop.
+
+No client, no clock, no chance may come in here; nor where to go on (resume_rules.py), nor formats (state_records.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kafka_wire.batches import SEQUENCES
+from mirror.partition.leader_epochs import EpochStart
+from mirror.partition.offset_map import End, OffsetMap, Step
+from mirror.partition.provenance import Origin, Writing, origin_of_writing
+from mirror.partition.resume_rules import Life, Resumed, Seen, resume
+from mirror.partition.state_records import (
+    CHUNK_STEPS,
+    Head,
+    Partition,
+    Record,
+    Stored,
+    Topics,
+    head_record,
+    no_steps_record,
+    steps_record,
+)
+
+HELD_CHUNKS_MAX = 4  # in memory, once they are stored
+REMOVED_MAX = 64  # chunks removed by one write
+FORMER_MAX = 8  # producer ids
+
+Run = tuple[int, int]  # the first source offset of records without gaps, and how many they are
+
+
+class Contradiction(Exception):
+    """A sequence that may be on its way already would come to mean another record: a new epoch has to begin."""
+
+
+class Sent(NamedTuple):
+    """A batch that got its sequences, and the offset that the target is expected to give it."""
+
+    records_before: int
+    size: int
+    base_sequence: int
+    target_offset: int
+
+
+class Write(NamedTuple):
+    """What is written at one time, in one batch; the rest is the state's own."""
+
+    records: list[Record]
+    changed: int | None
+    promises: int
+    removed: int
+    end: End
+
+
+class _UnderWay(NamedTuple):
+    records_before: int
+    size: int
+    source_end: int
+
+
+class PartitionState:
+    """The state of `partition`, as it is named at the source; new, or as it was read."""
+
+    def __init__(self, partition: Partition, topics: Topics, stored: Stored | None = None) -> None:
+        self.partition = partition
+        self.topics = topics
+        self.life = Life(-1, -1, 0)
+        self.map = OffsetMap((), End(0, 0, 0))
+        self._passed: EpochStart | None = None  # of the source, where nothing was to be sent
+        self._first_chunk = self._held_chunk = 0
+        self.origin: Origin | None = None  # of the records in the target's log
+        self._former_ids: tuple[int, ...] = ()
+        if stored is not None:
+            head = stored.head
+            self.topics = head.topics
+            self.life = Life(head.producer_id, head.producer_epoch, head.life, head.is_transactional)
+            self.map = OffsetMap(stored.steps, head.end)
+            self._first_chunk, self._held_chunk = head.first_chunk, stored.held_chunk
+            self._passed = head.passed
+            self.origin = head.origin
+            self._former_ids = head.former_ids
+        self._removed: list[int] = []
+        self._next, self._next_target = self.map.end.records, self.map.end.target_offset
+        self._source_end = self.map.end.source_offset
+        self._is_bound = False  # by what a former life may have sent under this epoch
+        self._under_way: deque[_UnderWay] = deque()
+        self._changed: int | None = None  # the first step, by its place in the list, that is not stored as it is
+        self._promises: list[int] = []  # records before each step that must be stored first, ascending
+        self._writing: Write | None = None
+        self._stored_end = self.map.end
+
+    @property
+    def _name(self) -> str:
+        return f"{self.partition[0]}-{self.partition[1]}"
+
+    @property
+    def producer_ids(self) -> frozenset[int]:
+        """Producer ids whose batches in the target's log are ours; the last one may have written none yet."""
+        return frozenset({*self._former_ids, self.life.producer_id} - {-1})
+
+    # a life's begin
+
+    def resume(self, seen: Seen, topics: Topics) -> Resumed:
+        """Judge where to go on; of another topic `source_offset` is the caller's to say. Raises StateError."""
+        holds_all = self._held_chunk == self._first_chunk
+        return resume(self.topics, topics, self.life, self.map, seen, holds_all=holds_all)
+
+    def begin(
+        self,
+        topics: Topics,
+        producer_id: int,
+        producer_epoch: int,
+        resumed: Resumed,
+        target_end: int,
+        *,
+        is_transactional: bool = False,
+        origin: Origin | None = None,
+    ) -> None:
+        """Begin a life under an epoch that is in force now, in a log that ends at `target_end`.
+
+        `origin` is where what is sent in it comes from; without one nothing new is stored of that.
+        """
+        assert resumed.verdict != "unknown", "look on first"
+        if resumed.verdict in ("source_anew", "target_anew"):
+            self.drop_map(resumed)
+        if origin is not None:
+            is_new_log = resumed.verdict == "target_anew"
+            writing = Writing(producer_id, target_end, self.life.producer_id, is_new_log)
+            self.origin = origin_of_writing(self.origin, origin, writing)
+        self._go_to(resumed, target_end)
+        self._promises = []
+        self._must_write_from(self._next)
+        self.topics = topics
+        known = dict.fromkeys([*self._former_ids, self.life.producer_id])
+        self._former_ids = tuple(one for one in known if one not in (-1, producer_id))[-FORMER_MAX:]
+        self.life = Life(producer_id, producer_epoch, self._next, is_transactional)
+        self._is_bound = False
+
+    def drop_map(self, resumed: Resumed) -> None:
+        """Have the map begin anew, as what it tells of the log before is of no use any more."""
+        last = self._held_chunk + max(0, len(self.map.steps) - 1) // CHUNK_STEPS
+        self._removed += range(self._first_chunk, last + 1)
+        self._first_chunk = self._held_chunk = last + 1
+        self.map = OffsetMap((), End(resumed.records, resumed.source_offset, 0))
+        self._passed = None
+
+    def go_on(self, resumed: Resumed, target_end: int) -> None:
+        """Go on with the life that was, where no fence is to be had; `send` then contradicts nothing of it."""
+        assert resumed.verdict in ("found", "position"), "another epoch has to begin"
+        self._go_to(resumed, target_end)
+        self._is_bound = True
+
+    def _go_to(self, resumed: Resumed, target_end: int) -> None:
+        end = self.map.end
+        self._next, self._next_target, self._source_end = resumed.records, target_end, resumed.source_offset
+        self._under_way.clear()
+        if resumed.placed is not None:
+            before, offset = resumed.placed
+            expected = self.map.place_of(before)
+            if expected is not None and expected.target_offset < offset:  # others wrote, since what was stored last
+                self._shift(before, offset)
+        last = self.map.place_of(resumed.records - 1)
+        target = end.target_offset if last is None else last.target_offset + 1
+        self.map.end = End(resumed.records, resumed.source_offset, target)
+
+    # records on their way
+
+    def send(self, runs: Sequence[Run], source_epoch: int) -> Sent:
+        """Give the records of one batch their sequences; they may go once `may_go` says so.
+
+        Contradiction, and nothing is given, where a former life may have sent something else under them.
+        """
+        places, records, target = [], self._next, self._next_target
+        for source_offset, count in runs:
+            places.append((Step(records, source_offset, source_epoch, target), count))
+            records, target = records + count, target + count
+        if self._is_bound:
+            self._keep(places)
+        for step, _ in places if not self._is_bound else ():
+            self._promise(step)
+        sent = Sent(self._next, records - self._next, (self._next - self.life.records) % SEQUENCES, self._next_target)
+        source_offset, count = runs[-1]
+        self._under_way.append(_UnderWay(self._next, sent.size, source_offset + count))
+        self._next, self._next_target = records, target
+        return sent
+
+    def _promise(self, step: Step) -> None:
+        try:
+            is_new = self.map.add(step)
+        except ValueError as error:  # somebody else has written as we do
+            raise Contradiction(f"{self._name}: {error}") from error
+        if is_new:
+            self._promises.append(step.records)
+            self._change(len(self.map.steps) - 1)
+
+    def _keep(self, places: Sequence[tuple[Step, int]]) -> None:
+        for step, count in places:
+            if not self.map.is_promised(step, count):
+                raise Contradiction(f"{self._name}: offset {step.source_offset} is not what was promised to come next")
+        try:
+            for step, _ in places:
+                self._shift(step.records, step.target_offset)
+        except ValueError as error:
+            raise Contradiction(f"{self._name}: {error}") from error
+
+    def take_back(self, sent: Sent) -> None:
+        """Give this batch's sequences, and all behind, to what is sent next: none of it was appended, by the answers.
+
+        So where a record is left out that the target does not take. What may have arrived must never be taken back:
+        Contradiction, and nothing is, after `go_on`.
+        """
+        if self._is_bound:
+            raise Contradiction(f"{self._name}: what a former life may have sent cannot be taken back")
+        place = self.map.place_of(sent.records_before)
+        assert place is not None
+        while self._under_way and self._under_way[-1].records_before >= sent.records_before:
+            self._under_way.pop()
+        self._next, self._next_target = sent.records_before, place.target_offset
+        self._source_end = place.source_offset  # what was passed over behind it is, by the next that is sent
+        self._must_write_from(self._next)
+
+    def _must_write_from(self, records: int) -> None:
+        """Drop what was said of records from there on; before anything else is sent of them, that is written."""
+        self.map.cut(records)
+        self._change(len(self.map.steps))
+        self._writing = None
+        self._promises = [*(promise for promise in self._promises if promise < records), records]
+
+    def may_go(self, sent: Sent) -> bool:
+        """Whether the state topic has all that says what these sequences mean, or will have it in their transaction."""
+        return self.life.is_transactional or not self._promises or self._promises[0] >= sent.records_before + sent.size
+
+    def acked(self, base_offset: int) -> int:
+        """Note that the oldest batch under way is safe, and return how far from where it was expected.
+
+        Above 0: others wrote in between, and the map says so now. Below 0: the target has lost what it had
+        acknowledged, or took the batch for an older one; nothing is noted, and its log has to be looked at.
+        """
+        records, count, source_end = self._under_way[0]
+        expected = self.map.place_of(records)
+        assert expected is not None
+        away = base_offset - expected.target_offset
+        if away < 0:
+            return away
+        try:
+            self._shift(records, base_offset)
+        except ValueError:  # it cannot be there: somebody else has written as we do
+            return -1
+        self._under_way.popleft()
+        self._next_target += away
+        if away and records == self.life.records:  # else a kill would leave all of the life where it was expected
+            self._promises.insert(0, records + count)
+        last = self.map.place_of(records + count - 1)
+        assert last is not None
+        self.map.end = End(records + count, source_end, last.target_offset + 1)
+        if not self._under_way:
+            self.pass_over(self._source_end)
+        return away
+
+    def _shift(self, records: int, target_offset: int) -> None:
+        if self.map.shift(records, target_offset):
+            self._change(next(at for at, step in enumerate(self.map.steps) if step.records >= records))
+
+    def pass_over(self, source_offset: int, passed: EpochStart | None = None) -> None:
+        """Note that below this offset nothing more is to be sent, but for what is under way; the epoch below it."""
+        self._passed = passed or self._passed
+        self._source_end = max(self._source_end, source_offset)
+        if not self._under_way:
+            self.map.end = self.map.end._replace(source_offset=max(self.map.end.source_offset, self._source_end))
+
+    def go_back(self, source_offset: int, passed: EpochStart | None = None) -> None:
+        """Note that the source lost what it had from here on; what comes there now is of a higher epoch."""
+        assert not self._under_way
+        self._passed = passed
+        self._source_end = source_offset
+        self.map.end = self.map.end._replace(source_offset=source_offset)
+
+    @property
+    def epoch_starts(self) -> list[EpochStart]:
+        """The source's leader epochs below its end, as far as is held, both rising; for LeaderEpochs.
+
+        Of what was not to be sent no step tells, yet other records may come there.
+        """
+        starts: list[EpochStart] = []
+        for step in self.map.steps:
+            if step.records < self.map.end.records and step.source_epoch >= 0:
+                while starts and starts[-1].offset >= step.source_offset:
+                    starts.pop()
+                if not starts or starts[-1].leader_epoch < step.source_epoch:
+                    starts.append(EpochStart(step.source_offset, step.source_epoch))
+        while starts and starts[-1].offset >= self.map.end.source_offset:
+            starts.pop()
+        passed, last = self._passed_safely, starts[-1] if starts else EpochStart(-1, -1)
+        if passed is not None and last.offset < passed.offset and last.leader_epoch < passed.leader_epoch:
+            starts.append(passed)
+        return starts
+
+    @property
+    def _passed_safely(self) -> EpochStart | None:
+        is_safe = self._passed is not None and self._passed.offset < self.map.end.source_offset
+        return self._passed if is_safe else None
+
+    # what is written down
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether something waits for a write."""
+        return bool(self._promises)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the stored position is not that of now."""
+        return self._stored_end != self.map.end
+
+    @property
+    def records_behind(self) -> int:
+        """So many records are safe behind the stored position."""
+        return self.map.end.records - self._stored_end.records
+
+    def write(self) -> Write:
+        """Return what is to be written now; then tell `stored` or `not_stored`. One write at a time."""
+        assert self._writing is None, "one write at a time"
+        steps, removed = self.map.steps, self._removed[:REMOVED_MAX]
+        last = max(0, len(steps) - 1) // CHUNK_STEPS
+        first = last + 1 if self._changed is None else min(self._changed // CHUNK_STEPS, last)
+        records = [no_steps_record(self.partition, chunk) for chunk in removed]
+        for number in range(first, last + 1):
+            some = steps[number * CHUNK_STEPS :][:CHUNK_STEPS]
+            records.append(steps_record(self.partition, self._held_chunk + number, some))
+        head = Head(
+            self.topics,
+            self.life.producer_id,
+            self.life.producer_epoch,
+            self.life.records,
+            self._first_chunk,
+            self._held_chunk + last,
+            len(steps) - last * CHUNK_STEPS,
+            self.map.end,
+            self.life.is_transactional,
+            self._passed_safely,
+            self.origin,
+            self._former_ids,
+        )
+        records.append(head_record(self.partition, head))
+        self._writing, self._changed = (
+            Write(records, self._changed, len(self._promises), len(removed), self.map.end),
+            None,
+        )
+        return self._writing
+
+    def stored(self, write: Write) -> None:
+        """Note that the state topic has this; nothing, where a life began or sequences were taken back meanwhile."""
+        if write is not self._writing:
+            return
+        self._writing, self._stored_end = None, write.end
+        del self._promises[: write.promises]
+        del self._removed[: write.removed]
+        if self._changed is None:
+            self._let_go()
+
+    def not_stored(self, write: Write) -> None:
+        """Note that it may have this, or not."""
+        if write is self._writing:
+            self._writing = None
+            if write.changed is not None:
+                self._change(write.changed)
+
+    def store_again(self) -> None:
+        """Have all that is held written again, as the state topic has lost it: its steps with the next head, at once.
+
+        What older chunks told is gone.
+        """
+        self._first_chunk, self._removed = self._held_chunk, []
+        if self.map.steps:
+            self._change(0)
+
+    def _change(self, at: int) -> None:
+        self._changed = at if self._changed is None else min(self._changed, at)
+
+    def _let_go(self) -> None:
+        """Keep the last chunks alone in memory."""
+        steps = self.map.steps
+        while len(steps) > HELD_CHUNKS_MAX * CHUNK_STEPS and steps[2 * CHUNK_STEPS].records < self.map.end.records:
+            del steps[:CHUNK_STEPS]
+            self._held_chunk += 1
+
+    def forget_below(self, target_offset: int) -> None:
+        """Remove, with the next write, chunks whose records the target has deleted, of those that are held or older."""
+        below = sum(step.target_offset <= target_offset for step in self.map.steps) - 1
+        kept = self._held_chunk + max(0, below) // CHUNK_STEPS
+        if below >= 0 and kept > self._first_chunk:
+            self._removed += range(self._first_chunk, kept)
+            self._first_chunk = kept

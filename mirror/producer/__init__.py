@@ -1,0 +1,1 @@
+"""Batches to the target: built, scheduled, sent, and resolved."""

@@ -1,0 +1,138 @@
+"""Isolates batches that have their connection closed: asks for the target's limit, holds or condemns them.
+
+| step, after a connection broke with batches of a partition in flight | by |
+|---|---|
+| it becomes suspect: the broker is asked for socket.request.max.bytes, once | DescribeConfigs |
+| a batch above the limit | counts as refused, and is not sent (request_limits.py) |
+| it was alone: another connection to that broker is asked | Metadata |
+| other connections broke, or none answers: the link | sent again as it is, after LINK_CUTS such breaks with waits |
+| another one answers, and it is not at the target | it waits, longer each time, at most PAUSE_S_MAX |
+| the same, and it is condemned | it is taken in two, or handed to `on_refused` (refusals.py) |
+
+Does not contain: when a batch is suspect or condemned (suspects.py), by which connection it goes
+(connection_assignment.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from drupelet.backoff import Backoff
+from mirror.client.target_client import Target
+from mirror.link.link_model import Link
+from mirror.partition.stream import Batch, Lane
+from mirror.producer.produce_errors import LOST
+from mirror.producer.refusals import Refusals
+from mirror.producer.request_limits import RequestLimits
+from mirror.producer.suspects import Suspicion, is_proof, note_acked, note_alone, note_cut
+from mirror.producer.target_connection import ALONE, Pipe
+
+PAUSE_S_FIRST, PAUSE_S_MAX = 1.0, 300.0
+LINK_CUTS = 2  # of the link in a row, while one batch was alone, after which this is sent again at once
+CLOSED = "CONNECTION_CLOSED"
+
+
+class Break(NamedTuple):
+    """A break of the connection of a suspect; `batch` was alone on it, or is above the broker's limit."""
+
+    batch: Batch
+    is_link: bool = False
+    """Whether the link breaks, as far as is known: other connections to the broker broke as well, or none answers."""
+    is_condemned: bool = False
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the batch may be sent again as it is: of any other one the log tells first whether it is there."""
+        return self.is_link and not self.is_condemned
+
+
+class Isolation:
+    """Of one sender; `tell` names what is wrong with a partition."""
+
+    def __init__(self, target: Target, link: Link, refusals: Refusals, tell: Callable[[str, str], None]) -> None:
+        self._target, self._link, self._refusals, self._tell = target, link, refusals, tell
+        self.limits = RequestLimits(target)
+        self._breaks: dict[int, int] = {}  # of connections that no suspect has for itself
+        self._witnesses: dict[Lane, tuple[int, Any, int]] = {}  # node, connection, and breaks before an attempt
+        self._pauses: dict[Lane, Backoff] = {}
+
+    def forget(self, lane: Lane) -> None:
+        """Note that a partition is suspect no more."""
+        self._witnesses.pop(lane, None)
+        self._pauses.pop(lane, None)
+
+    def connection_lost(self, pipe: Pipe) -> None:
+        """Note that a connection broke; of one that a suspect has for itself `note` tells."""
+        if pipe.number != ALONE:
+            self._breaks[pipe.node] = self._breaks.get(pipe.node, 0) + 1
+
+    def batch_acked(self, lane: Lane, batch: Batch) -> None:
+        """Note that a batch is safe, and all before it."""
+        if lane.suspicion is not None and note_acked(lane, batch.end_offset):
+            self.forget(lane)
+
+    async def note(self, lane: Lane) -> Break | None:
+        """Note that batches of a partition are without an answer; None unless a suspect was alone, or above a limit."""
+        if lane.pipe is None or not any(batch.outcome == LOST for batch in lane.flight):
+            return None
+        head, node = lane.flight[0], lane.pipe.node
+        was_alone = lane.is_alone and lane.pipe.number == ALONE
+        if note_cut(lane, head.pieces[0].first_offset, lane.flight[-1].end_offset):
+            self._refusals.block(lane)  # from now on it holds its share, and what others read does not depend on it
+            self._refusals.attempt(lane)
+            if node not in self.limits:
+                await self.limits.learn(node)
+            await self._watch(lane, node)
+        if self.limits.is_exceeded(node, head):
+            return Break(head)
+        return await self._judge(lane, lane.suspicion, head) if was_alone else None
+
+    async def _judge(self, lane: Lane, suspicion: Suspicion, batch: Batch) -> Break:
+        node, witness, breaks = self._witnesses.get(lane, (-1, None, -1))
+        others_broke = breaks != self._breaks.get(node, 0) or node != lane.pipe.node
+        another_answers = not others_broke and witness is not None and await self._target.answers(witness)
+        proves = is_proof(
+            batch.took_s, self._link.round_trip_s, others_broke=others_broke, another_answers=another_answers
+        )
+        is_condemned = note_alone(suspicion, is_proof=proves)
+        return Break(batch, is_link=others_broke or not another_answers, is_condemned=is_condemned)
+
+    async def _watch(self, lane: Lane, node: int) -> None:
+        self._witnesses[lane] = node, await self._target.witness(node), self._breaks.get(node, 0)
+
+    async def pause(self, lane: Lane, broken: Break, backoff: Backoff) -> None:
+        """Have a batch of unknown outcome wait that is sent again as it is; it is kept."""
+        self._pauses.pop(lane, None)
+        if lane.suspicion.times > LINK_CUTS:
+            self._name(lane, broken.batch)
+            await asyncio.sleep(self._refusals.pause_s(lane, backoff.next_s(), [broken.batch]))
+        await self._watch(lane, lane.pipe.node)
+
+    async def hold(self, lane: Lane, broken: Break, backoff: Backoff) -> None:
+        """Have a batch wait that was alone in vain, or be taken in two; unless the log has told that it is there."""
+        batch, suspicion = broken.batch, lane.suspicion
+        is_there = lane.offsets.acked > batch.pieces[0].first_offset
+        if suspicion is None or is_there or self.limits.is_exceeded(lane.pipe.node, batch):
+            return
+        if broken.is_condemned:
+            batch.said = f"the target closed the connection each of the {suspicion.times} times that it was sent alone"
+            if lane.buffer and lane.buffer[0] is batch.pieces[0]:
+                self._pauses.pop(lane, None)
+                await self._refusals.take_in_two(lane, batch, CLOSED, backoff)
+        elif not broken.is_link or suspicion.times > LINK_CUTS:
+            self._name(lane, batch)
+            lane.boundary = batch.end_offset
+            if broken.is_link:
+                self._pauses.pop(lane, None)
+            pause = backoff if broken.is_link else self._pauses.setdefault(lane, Backoff(PAUSE_S_FIRST, PAUSE_S_MAX))
+            await self._refusals.wait(lane, pause.next_s(), [batch])
+        await self._watch(lane, lane.pipe.node)
+
+    def _name(self, lane: Lane, batch: Batch) -> None:
+        self._tell(
+            lane.name,
+            f"the connection broke {lane.suspicion.times} times while the batch at offset "
+            f"{batch.pieces[0].first_offset}, of {batch.size} bytes, was sent alone; it waits, and is sent again",
+        )

@@ -1,0 +1,156 @@
+"""What follows where the target refuses a batch, or cannot take a partition now: waits, taking apart, letting go.
+
+| a partition | then |
+|---|---|
+| waits for its next attempt | it is blocked; it releases what is beyond its share (blocked_partitions.py) |
+| has a batch that is too large, or with a record that is refused | the batch is taken in two, down to one record |
+| has one record that is refused | the host says: it is written down, or the partition waits |
+
+Batches of unknown outcome are kept until the log tells what became of them. Does not contain: what an answer means
+(produce_errors.py), which batches are sent again as they are (sender.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from drupelet.backoff import Backoff
+from kafka_wire.batches import record_bytes, split
+from mirror.ledger.dead_letter import Refused
+from mirror.link.link_model import Link
+from mirror.partition.stream import Batch, Lane
+from mirror.producer.blocked_partitions import Held
+
+STOPPED_TIMES = 30  # the usual wait: a record that stops its partition may be large, and nobody has helped yet
+
+
+class Host(Protocol):
+    """The owner of the partitions."""
+
+    def refused_record(self, lane: Lane, refused: Refused) -> Awaitable[bool]:
+        """Do what is set for a record that is refused; return whether the partition goes on after it."""
+
+
+class Refusals:
+    """Of one sender; `held` has the partitions that are blocked or tried."""
+
+    def __init__(
+        self,
+        link: Link,
+        host: Host,
+        note: Callable[[Lane], None],
+        *,
+        batch_bytes_max: int,
+        buffer_bytes_max: int,
+    ) -> None:
+        """`note` has written what the state topic lacks of a partition."""
+        self.held = Held(buffer_bytes_max)
+        self._link, self._host, self._note = link, host, note
+        self._batch_bytes_max = batch_bytes_max
+
+    # waits
+
+    async def wait(self, lane: Lane, wait_s: float, refused: Sequence[Batch] = ()) -> None:
+        """Have a partition wait for its next attempt: of batches that were refused, or of something else.
+
+        Raises Contradiction, before it waits, where they may not be taken back.
+        """
+        wait_s = self.pause_s(lane, wait_s, refused)
+        if self.held.block(lane):
+            if refused and lane.flight:
+                self.take_back(lane)
+            self._let_go(lane)
+        await asyncio.sleep(wait_s)
+        self.attempt(lane)
+
+    def pause_s(self, lane: Lane, wait_s: float, refused: Sequence[Batch]) -> float:
+        """Return how long the next attempt with these waits, in seconds: `wait_s`, or for its share of the link."""
+        if not refused or lane not in self.held:
+            return wait_s
+        return max(wait_s, self.held.pause_s(asyncio.get_running_loop().time(), self._link_s(refused)))
+
+    def _link_s(self, batches: Sequence[Batch]) -> float:
+        """Return for how long these took the link, in seconds: both estimates may be far too high, each alone.
+
+        A rate is that of what was sent, however little; a time has what was sent before in it.
+        """
+        link = self._link
+        by_time_s = max(batch.took_s for batch in batches) - (link.round_trip_s or 0.0)
+        by_rate_s = sum(batch.size for batch in batches) / link.rate if link.rate else by_time_s
+        return max(0.0, min(by_time_s, by_rate_s))
+
+    def block(self, lane: Lane) -> None:
+        """Have a partition wait until `attempt` or `forget`."""
+        if self.held.block(lane):
+            self._let_go(lane)
+
+    def attempt(self, lane: Lane) -> None:
+        """Have a partition be tried."""
+        self.held.attempt(lane)
+        lane.memory.room.set()
+
+    def forget(self, lanes: Iterable[Lane]) -> None:
+        """Have these be read as any others."""
+        for lane in lanes:
+            if lane in self.held:
+                self.held.forget(lane)
+                lane.memory.room.set()
+
+    @staticmethod
+    def _let_go(lane: Lane) -> None:
+        """Let go of what can be read again: not of what the source has lost meanwhile."""
+        if lane.go_back_to is None:
+            lane.let_go()
+
+    # what is refused
+
+    def take_back(self, lane: Lane) -> None:
+        """Give back all that is final and not at the target, to be packed again; raises Contradiction instead."""
+        batches = list(lane.flight)
+        assert lane.state is not None
+        assert batches[0].sent is not None
+        lane.state.take_back(batches[0].sent)
+        lane.flight.clear()
+        lane.offsets.take_back(len(lane.uncommitted))
+        for batch in reversed(batches):
+            lane.give_back(batch.pieces)
+        self._note(lane)
+
+    async def take_apart(self, lane: Lane, reason: str, backoff: Backoff) -> None:
+        """Have the first batch be sent in two; of one record the host says what follows. Raises Contradiction."""
+        head = lane.flight[0]
+        self.take_back(lane)
+        await self.take_in_two(lane, head, reason, backoff)
+
+    async def take_in_two(self, lane: Lane, head: Batch, reason: str, backoff: Backoff) -> None:
+        """The same of a batch whose pieces are the first in the buffer."""
+        for _ in head.pieces:
+            lane.take()
+        try:
+            first, second = split(head.pieces)
+        except ValueError:
+            await self._refuse_record(lane, head, reason, backoff)
+            return
+        lane.hold(sum(len(piece.batch) for piece in (*first, *second)) - sum(len(piece.batch) for piece in head.pieces))
+        lane.give_back(second)
+        lane.give_back(first)
+        lane.boundary = first[-1].end_offset
+        lane.batch_bytes_max = max(1, head.packed.payload_bytes // 2)
+
+    async def _refuse_record(self, lane: Lane, head: Batch, reason: str, backoff: Backoff) -> None:
+        ((offset, _),) = head.packed.runs
+        lane.packing = True  # or it would count as drained
+        refused = Refused(offset, head.pieces[0], record_bytes(head.pieces[0]), reason, head.said)
+        goes_on = await self._host.refused_record(lane, refused)
+        lane.packing = False
+        if goes_on:
+            lane.skip(head.end_offset)
+            lane.release(head.pieces)
+            lane.batch_bytes_max, lane.boundary = self._batch_bytes_max, None
+            self.forget([lane])
+            return
+        lane.give_back(head.pieces)
+        lane.batch_bytes_max, lane.boundary = self._batch_bytes_max, head.end_offset
+        await self.wait(lane, backoff.next_s() * STOPPED_TIMES, [head])

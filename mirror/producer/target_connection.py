@@ -1,0 +1,330 @@
+"""A connection to one leader of the target, made anew whenever it is lost, and the turns of the lanes that it carries.
+
+| a lane is | it goes |
+|---|---|
+| in `sparse`: it has something, and no backlog | first, whatever is under way; urgent ones before the others |
+| in `lingering`: it has something, and waits for more | with those, once half of its wait is over |
+| in `ready`: it has a backlog | in its turn, where the link has room; urgent ones have URGENT_SHARE of it |
+| any of these, on the connection ALONE | one batch at a time |
+
+Must never come in: what is taken of a lane (batching.py), and what answers mean (sender.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kafka_wire.cluster import Cluster
+from kafka_wire.connection import Connection
+from kafka_wire.dialling import Windowed
+from kafka_wire.errors import WireError
+from mirror.link.bbr_pacing import Beside, Filling
+from mirror.link.link_model import BATCH_BYTES_MIN, LEAST_BYTES, Link, Pace
+from mirror.partition.stream import Batch, Lane
+from mirror.producer.batching import Job
+
+ALONE = 100  # the number of the connection for suspects (suspects.py)
+LANES_MAX = 200  # in a request
+LOSS_S = 15
+URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and whatever is left over
+AGAIN_S = 0.1
+CRUMB = 16  # of a batch: what is left of a request by less is no batch of another lane
+BATCHES_SHARE = 4  # of a connection's share of several: one may wait for its answer while others are sent
+HELD_UP, HELD_UP_S_MIN = 0.5, 0.5  # of the time that it had something to send, which must be some
+QUEUED = 1.5  # times the shortest round trip, from which on packets wait on the link
+
+
+class Turns:
+    """Lanes in the order of their turns, those that are urgent apart."""
+
+    def __init__(self) -> None:
+        self.urgent: dict[Lane, None] = {}
+        self.others: dict[Lane, None] = {}
+
+    def add(self, lane: Lane) -> None:
+        """Put it behind the others; where it stands already, it stays."""
+        (self.urgent if lane.urgent else self.others)[lane] = None
+
+    def discard(self, lane: Lane) -> None:
+        """Take it out, if it is there."""
+        self.urgent.pop(lane, None)
+        self.others.pop(lane, None)
+
+    def __contains__(self, lane: Lane) -> bool:
+        return lane in self.urgent or lane in self.others
+
+    def __bool__(self) -> bool:
+        return bool(self.urgent or self.others)
+
+
+class BatchSource(Protocol):
+    """The sender, as a connection calls it: batches to send, and events of the connection."""
+
+    def take(self, lane: Lane, bytes_max: int) -> Batch | Job | None:
+        """Take the lane's next batch: a final one, or one to pack; None when it has none."""
+
+    async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
+        """Pack; return the batches that may be sent."""
+
+    def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
+        """Write the batches; return the bytes in flight, with which `told` is called once they are answered or lost."""
+
+    def consider(self, lane: Lane) -> None:
+        """Put a lane among those that are ready, if it is."""
+
+    def waited(self, lane: Lane) -> bool:
+        """Return whether half of a lane's linger time is over."""
+
+    async def moved(self, pipe: Pipe) -> None:
+        """Find the new leaders of what a connection carries whose broker does not answer."""
+
+    def back(self, pipe: Pipe) -> None:
+        """Note that a connection is established again."""
+
+    def connection_lost(self, pipe: Pipe) -> None:
+        """Note that a connection ended."""
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """Report what the task of a connection raised."""
+
+
+class Connections(Protocol):
+    """All connections to the target, as one of them sees them."""
+
+    @property
+    def active(self) -> int:
+        """How many connections with a backlog share the link, one at least."""
+
+    def has_another(self, pipe: Pipe) -> bool:
+        """Return whether the broker of this connection answers by another one."""
+
+    def retire(self, pipe: Pipe) -> None:
+        """Forget a connection that carries nothing any more."""
+
+
+class Pipe:
+    """A connection to one leader, made anew whenever it is lost, and the lanes that it carries."""
+
+    def __init__(
+        self,
+        source: BatchSource,
+        connections: Connections,
+        cluster: Cluster,
+        link: Link,
+        tell: Callable[[str, str], None],
+        node: int,
+        number: int,
+    ) -> None:
+        """`tell` takes a name and what is wrong with it, no text when it is over."""
+        self.node, self.number = node, number
+        self._source, self._connections, self._cluster = source, connections, cluster
+        self._link, self._tell_problem = link, tell
+        self._trouble = f"target broker {node}" + (f", connection {number}" if number else "")
+        self.lanes: set[Lane] = set()
+        self.ready = Turns()
+        self.sparse = Turns()  # the same of those without a backlog, which go first
+        self.lingering: dict[Lane, None] = {}  # that have something, and wait for more
+        self.wake = asyncio.Event()
+        self.task = asyncio.ensure_future(self._run())
+        self.task.add_done_callback(source.ended)
+        self.under_way_bytes = 0  # of this connection, as those of the link
+        self.pace = Pace()
+        self.is_free = True  # no lane of it had a backlog a moment ago
+        self.is_shut = False  # while its broker answers by another one: it may let in no more of them
+        self._connection: Connection | None = None
+        self._filling = Filling(0.0)
+        self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
+        self._windowed: Windowed | None = None
+
+    def put(self, lane: Lane) -> None:
+        """Note that a lane has something to send."""
+        turns = self.ready if asyncio.get_running_loop().time() < lane.backlog_until else self.sparse
+        if lane not in self.ready and lane not in self.sparse:
+            turns.add(lane)
+            self.wake.set()
+
+    def let_go(self, lane: Lane) -> None:
+        """Carry a lane no more."""
+        self.lanes.discard(lane)
+        self.ready.discard(lane)
+        self.sparse.discard(lane)
+        self.lingering.pop(lane, None)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has a backlog to share the link with: what trickles needs no room, and is sent beside that.
+
+        Nor does one that is not connected.
+        """
+        return self.is_up and bool(self.ready or (self.under_way_bytes and not self.is_free))
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None and not self._connection.closed
+
+    def segments(self) -> tuple[int, int]:
+        """How many segments it has sent in the last LOSS_S, about, and how many of those once more; once a second."""
+        if self._connection is None or self._connection.closed:
+            return 0, 0
+        self._segments.append(self._connection.segments())
+        del self._segments[:-LOSS_S]
+        (before, again_before), (sent, again) = self._segments[0], self._segments[-1]
+        return sent - before, again - again_before
+
+    def forget_loss(self) -> None:
+        """Judge the loss by what is sent from now on."""
+        self._segments.clear()
+
+    def bear_loss(self, *, is_lossy: bool) -> bool:
+        """Have a link that loses segments of itself be filled all the same; whether the kernel lets us."""
+        return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
+
+    def fill(self, beside: Beside, alone_bytes_s: float | None) -> None:
+        """Have a backlog fill the link through its losses, and little wait where something goes beside it; each second.
+
+        `alone_bytes_s` is what the link carries, where this is the only connection with a backlog.
+        """
+        if self._connection is None:
+            return
+        filled, now = None if self.is_free else self._connection.filled(), asyncio.get_running_loop().time()
+        told = self._filling.tick(now, filled, beside, alone_bytes_s)
+        if told is not None:
+            self._connection.limit_rate(told.rate_max)
+            if told.begins_anew:
+                self._connection.fill_anew()
+
+    def was_held_up(self) -> bool:
+        """Whether the broker's window is smaller than the link is long: most of the time since it was asked last.
+
+        Kafka's own is 100 KiB (socket.receive.buffer.bytes). Where packets wait on the link, it is full all the same.
+        """
+        if self._connection is None or self._connection.closed:
+            return False
+        now, before = self._connection.windowed(), self._windowed
+        self._windowed = now
+        if now is None or before is None or self.is_queued:
+            return False
+        return now.limited_s - before.limited_s > HELD_UP * max(now.busy_s - before.busy_s, HELD_UP_S_MIN)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether packets waited on the link when `was_held_up` looked: it is full, and loses what is too much."""
+        seen = self._windowed
+        return seen is not None and seen.round_trip_s > QUEUED * seen.shortest_s
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                connection = await self._cluster.connection(self.node, self.number)
+            except WireError as error:
+                if not self.lanes:
+                    self._tell_problem(self._trouble, "")
+                    self._connections.retire(self)
+                    return
+                self._tell(str(error))
+                self.is_shut = self._connections.has_another(self)
+                await self._source.moved(self)
+                await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
+                continue
+            self.is_shut = False
+            self._connection, self._filling = connection, Filling(asyncio.get_running_loop().time())
+            self._segments, self._windowed = [], None
+            self.bear_loss(is_lossy=self._link.is_lossy)
+            self.pace = Pace()
+            self._tell("")
+            self._source.back(self)
+            closed = asyncio.ensure_future(connection.wait_closed())
+            closed.add_done_callback(lambda _: self.wake.set())
+            try:
+                await self._serve(connection)
+            finally:
+                closed.cancel()
+            self._source.connection_lost(self)
+            self._tell(str(connection.ended))
+
+    def _tell(self, text: str) -> None:
+        self._tell_problem("target", "")  # a broker of it is known by now
+        self._tell_problem(self._trouble, text)
+
+    async def _serve(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        while not connection.closed:
+            self.wake.clear()
+            pause_s = connection.throttled_until - loop.time()
+            if pause_s > 0:
+                loop.call_later(pause_s, self.wake.set)
+            load = [] if pause_s > 0 else self._load()
+            if not load:
+                await self.wake.wait()
+                continue
+            final = [one for one in load if isinstance(one, Batch)]
+            packed = await self._source.packed([one for one in load if isinstance(one, Job)])
+            self._post(connection, [*final, *packed])
+            for one in load:
+                self._source.consider(one.lane)
+
+    def _post(self, connection: Connection, batches: list[Batch]) -> None:
+        def told(size: int) -> None:
+            self.under_way_bytes -= size
+            self.pace.delivered_bytes += size
+
+        self.under_way_bytes += self._source.post(self.node, connection, batches, told)
+
+    def _load(self) -> list[Batch | Job]:
+        """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room.
+
+        Each connection has its share of the room: one that waits for a lost segment would else fill it alone. One that
+        is slow has as little as can be while a lane is to leave it, so that this is soon free to go by another.
+        """
+        if self.number == ALONE:
+            return self._load_alone()
+        link, active = self._link, self._connections.active
+        is_left = self.pace.is_slow and any(lane.leaves for lane in self.lanes)
+        share = min(link.limit_bytes // active, LEAST_BYTES if is_left else link.limit_bytes)
+        room = min(link.limit_bytes - link.under_way_bytes, share - self.under_way_bytes)
+        batch_bytes = link.batch_bytes
+        if active > 1:
+            batch_bytes = max(BATCH_BYTES_MIN, min(batch_bytes, share // BATCHES_SHARE))
+        load: list[Batch | Job] = []
+        if self.sparse and len(self.lingering) < LANES_MAX:
+            for lane in self.lingering:
+                if self._source.waited(lane):
+                    self.sparse.add(lane)
+        crumb = batch_bytes // CRUMB  # of the batch as it is bounded above: else the bound may leave crumbs alone
+        left = self._take(self.sparse.urgent, load, batch_bytes, crumb)
+        left = self._take(self.sparse.others, load, left, crumb)
+        if not self.under_way_bytes or room >= batch_bytes // 2:
+            self._take_ready(load, max(left, batch_bytes // 2), crumb)
+        return load
+
+    def _load_alone(self) -> list[Batch | Job]:
+        """Take one batch of one lane, once nothing is in flight: if the connection breaks, that was it."""
+        load: list[Batch | Job] = []
+        for turns in (self.sparse.urgent, self.sparse.others, self.ready.urgent, self.ready.others):
+            while turns and not (load or self.under_way_bytes):
+                lane = next(iter(turns))
+                del turns[lane]
+                taken = self._source.take(lane, self._link.batch_bytes)
+                load += [] if taken is None else [taken]
+        return load
+
+    def _take_ready(self, load: list[Batch | Job], left: int, crumb: int) -> None:
+        turns = self.ready
+        kept = int(left * (1 - URGENT_SHARE)) if turns.others else 0
+        left = self._take(turns.urgent, load, left - kept, crumb) + kept
+        left = self._take(turns.others, load, left, crumb)
+        self._take(turns.urgent, load, left, crumb)
+
+    def _take(self, turns: dict[Lane, None], load: list[Batch | Job], left: int, crumb: int) -> int:
+        """Take from these lanes in turn; return the bytes left. Less than `crumb` is no batch."""
+        while turns and left > crumb and len(load) < LANES_MAX:
+            lane = next(iter(turns))
+            del turns[lane]
+            taken = self._source.take(lane, left)
+            if taken is not None:
+                load.append(taken)
+                left -= taken.size
+        return left

@@ -1,0 +1,406 @@
+"""The way to the target in transactions: batches go while one is open, and are safe once it is committed.
+
+| of a lane | here, beside sender.py |
+|---|---|
+| has something to send | it asks for the transaction: the next one, or that which is open, and goes once it is in it |
+| a batch of it is acknowledged | it is kept (`uncommitted`) until the commit |
+| is refused, and nothing has arrived | as without transactions; what it had acknowledged is committed with the others |
+| is refused otherwise, or gets no answer | the transaction broke off: all lanes begin anew, by what is committed |
+
+One transaction is open at a time, over all lanes, so that it costs four round trips for all of them; while it ends,
+what comes next is read. Its states and its size are transaction.py's, epochs and state transactional_sessions.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+
+from drupelet.backoff import Backoff
+from edge_broker.errors import ErrorCode, error_name
+from edge_broker.protocol.messages.produce import ProduceResponse
+from mirror.client.target_client import Target
+from mirror.errors import OvertakenError, TargetError
+from mirror.link.link_model import Link, Mark
+from mirror.partition.stream import Batch, Lane
+from mirror.producer.batching import Job
+from mirror.producer.produce_errors import FENCED, LOST, MOVED, SHORT, nothing_arrived
+from mirror.producer.sender import Host, Sender, Settings
+from mirror.producer.target_connection import Pipe
+from mirror.session.marker_partitions import InSync
+from mirror.session.session_start import Begun
+from mirror.session.transaction import Event, State, Transaction, bytes_max, held_max, takes_s
+from mirror.session.transactional_sessions import TROUBLE, NotCommittedError, TransactionalLives
+
+
+class TransactionalSender(Sender):
+    """Sends for all lanes, as `Sender`; `idle` is set while no transaction is open."""
+
+    def __init__(
+        self,
+        target: Target,
+        lives: TransactionalLives,
+        link: Link,
+        settings: Settings,
+        host: Host,
+        memory_bytes: int,
+    ) -> None:
+        """`memory_bytes` are for what was read and is not safe yet."""
+        super().__init__(target, lives, link, settings, host)
+        self._memory_bytes = memory_bytes
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._lives = lives
+        self._in_sync = InSync(target)
+        self._lanes: set[Lane] = set()
+        self._committed_records: dict[Lane, int] = {}  # of a life, up to the last commit
+        self._asking: dict[Lane, None] = {}  # that have something to send
+        self._transaction: Transaction | None = None
+        self._in: set[Lane] = set()  # the lanes of that
+        self._wake, self._step = asyncio.Event(), asyncio.Event()
+        self._why, self._was_fenced = "", False  # of what broke off and is not settled yet
+
+    # -- life
+
+    async def run(self) -> None:
+        """Wait for ever; raises what leaves one of the tasks, which is a bug."""
+        task = asyncio.ensure_future(self._transact())
+        self._tasks.add(task)
+        task.add_done_callback(self.ended)
+        await super().run()
+
+    async def finish(self) -> None:
+        """Take nothing more, and wait until all that is under way is answered and committed."""
+        await super().finish()
+        self._step.set()
+        await self.idle.wait()
+
+    def start(self, lane: Lane) -> None:
+        """Begin to send what this lane reads."""
+        self._lanes.add(lane)
+        super().start(lane)
+
+    def drop(self, lane: Lane) -> None:
+        """Send nothing of it any more; what it has under way must not be committed."""
+        if lane in self._in and (lane.uncommitted or lane.flight):
+            self._break(f"{lane.name} is mirrored no more")
+        self._in.discard(lane)
+        self._lanes.discard(lane)
+        self._committed_records.pop(lane, None)
+        self._asking.pop(lane, None)
+        self._in_sync.forget(lane)
+        super().drop(lane)
+        self._step.set()
+
+    def connection_lost(self, pipe: Pipe) -> None:
+        """Note that a connection ended: with its broker, partitions may lack replicas from now on."""
+        self._in_sync.forget()
+        super().connection_lost(pipe)
+
+    # -- what goes into a transaction
+
+    def take(self, lane: Lane, bytes_max: int) -> Batch | Job | None:
+        """Take the lane's next batch, if it is in a transaction that has room; else have it ask for the next one."""
+        if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
+            return None
+        if self._is_left_behind(lane):
+            return None
+        one = self._transaction
+        if one is None or lane not in self._in or not one.has_room or _is_committed_alone(lane):
+            self._asking[lane] = None
+            self._wake.set()
+            self._step.set()
+            return None
+        taken = super().take(lane, bytes_max)
+        if taken is not None:
+            pieces = taken.pieces
+            one.take(taken.size, sum(len(piece.batch) for piece in pieces))
+        self._step.set()
+        return taken
+
+    def _is_stale(self, lane: Lane) -> bool:
+        """Whether its life is of an epoch that is over."""
+        return lane.state is None or lane.state.life[:2] != (self._lives.producer or ())[:2]
+
+    def _is_left_behind(self, lane: Lane) -> bool:
+        """Whether its life is over; then it begins anew."""
+        if not self._is_stale(lane):
+            return False
+        lane.is_unsure = True
+        self._settle(lane)
+        return True
+
+    def _is_remembered(self, lane: Lane, batch: Batch) -> bool:
+        """What is taken behind a refusal breaks the transaction off, and is not counted."""
+        return True
+
+    def _taken(self, lane: Lane, batch: Batch) -> None:
+        lane.uncommitted.append(batch)
+
+    def _told(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
+        super()._told(batches, mark, done)
+        self._step.set()
+
+    async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
+        """Pack; what cannot be is given back to its lane, which waits."""
+        made = await super().packed(jobs)
+        self._step.set()  # once they are posted
+        return made
+
+    # -- transactions, one behind the other
+
+    async def _transact(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._why and self._asking and not self.stopping:
+                async with self._lives.turn:
+                    await self._one()
+            if self._why:
+                await self._mend()
+
+    async def _one(self) -> None:
+        lanes = await self._asked()
+        if not lanes or self._why or not self._lives.settled.is_set():
+            return
+        self.transactional_id = self._lives.transactional_id
+        link, now = self.link, asyncio.get_running_loop().time()
+        seconds = takes_s(link.round_trip_s, self._lives.timeout_s)
+        one = self._transaction = Transaction(
+            now, seconds, bytes_max(link.rate, seconds), held_max(self._memory_bytes, is_fast=link.is_fast)
+        )
+        self.idle.clear()
+        try:
+            await self._admit_all([self._lives.partition], lanes)
+            one.due_at += asyncio.get_running_loop().time() - now  # at the target it begins with the first partition
+            await self._until_answered(one)
+            await self._commit(one)
+        except TargetError as error:
+            self._break(str(error), was_fenced=isinstance(error, NotCommittedError))
+            return
+        except asyncio.CancelledError:
+            self._lives.unsure()
+            raise
+        if one.stands(State.COMMITTED):
+            self._committed()
+
+    async def _asked(self) -> list[Lane]:
+        """Take the lanes that ask and may go; who was left behind meanwhile asks once more when it has begun anew."""
+        asking, self._asking = self._asking, {}
+        lanes = [lane for lane in asking if self._may_go(lane)]
+        for lane, problem in (await self._in_sync.problems(lanes)).items():
+            if self._may_go(lane) and not lane.rests:
+                self.host.tell(lane.name, problem)
+                self._rest(lane)
+        lanes = [lane for lane in lanes if not lane.rests and self._may_go(lane)]
+        chosen = chosen_together(lanes, self._in)
+        self._asking.update(dict.fromkeys(lane for lane in lanes if lane not in chosen))
+        return chosen
+
+    def _may_go(self, lane: Lane) -> bool:
+        return not (lane.is_gone or lane.is_unsure or self._is_left_behind(lane))
+
+    async def _admit_all(self, more: list[tuple[str, int]], lanes: Iterable[Lane]) -> None:
+        """Have the transaction take these lanes; of one that may not be written to this is told, and it waits."""
+        places = {(lane.target_topic, lane.partition.partition): lane for lane in lanes}
+        refused = await self._lives.add([*more, *places])
+        for at, code in refused.items():
+            self.host.tell(places[at].name, f"the target takes no transaction for it: {error_name(code)}")
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted: where it began is gone with it
+                self.target.look_anew(at[0])
+                places[at].is_unsure = True
+                self._settle(places[at])
+            else:
+                self.target.forget(at[0])
+                self._rest(places[at])
+        admitted = [lane for at, lane in places.items() if at not in refused and not lane.is_gone]
+        self._in.update(admitted)
+        for lane in admitted:
+            self.consider(lane)
+            if lane.buffer and lane.pipe is not None:  # though it could linger on: the transaction does not wait
+                lane.pipe.put(lane)
+
+    async def _until_answered(self, one: Transaction) -> None:
+        """Let batches go until it is full, due, or nothing is left; then wait for the answers."""
+        loop = asyncio.get_running_loop()
+        while one.stands(State.OPEN, State.CLOSING):
+            self._step.clear()
+            lanes = await self._asked() if one.stands(State.OPEN) and not self.stopping else []
+            if lanes and one.stands(State.OPEN):
+                await self._admit_all([], lanes)
+                continue
+            self._asking.update(dict.fromkeys(lanes))  # it was full meanwhile
+            if one.stands(State.OPEN) and loop.time() >= one.due_at:
+                one.on(Event.DUE)
+            elif one.stands(State.OPEN) and not self._has_more():
+                one.on(Event.IDLE)
+            if one.stands(State.CLOSING) and not self._is_answering():
+                one.on(Event.ANSWERED)
+                return
+            left_s = max(0.0, one.due_at - loop.time()) if one.stands(State.OPEN) else None
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._step.wait()
+            except TimeoutError:
+                continue
+
+    def _is_answering(self) -> bool:
+        return bool(self._under_way) or any(lane.packing for lane in self._in)
+
+    def _has_more(self) -> bool:
+        """Whether something of its lanes is about to be sent, or waits for answers to what was sent before."""
+        return any(self._has_its_turn(lane) for lane in self._in if not lane.is_unsure)
+
+    def _has_its_turn(self, lane: Lane) -> bool:
+        is_full = bool(lane.buffer) and len(lane.flight) >= self._batches_max(lane)
+        return lane.packing or is_full or lane in lane.pipe.ready or lane in lane.pipe.sparse
+
+    async def _commit(self, one: Transaction) -> None:
+        if not one.stands(State.STORING):
+            return
+        states = [lane.state for lane in self._in if lane.state is not None and lane.state.is_behind]
+        writes = await self._lives.store(states)
+        if not one.stands(State.STORING):
+            return
+        one.on(Event.STORED)
+        await self._lives.commit()
+        if not one.stands(State.COMMITTING):
+            return  # it is committed all the same, which the state topic tells
+        one.on(Event.COMMITTED)
+        self._lives.committed(writes)
+
+    def _committed(self) -> None:
+        lanes, self._in, self._transaction = self._in, set(), None
+        self.host.transaction_ended("committed")
+        self._in_sync.committed(lane for lane in lanes if lane not in self._failures)
+        for lane in lanes:
+            batches, lane.uncommitted = lane.uncommitted, []
+            for batch in batches:
+                self._safe(lane, batch)
+                assert batch.sent is not None
+                self._committed_records[lane] = batch.sent.records_before + batch.sent.size
+        self.idle.set()
+        for lane in lanes:
+            self.consider(lane)
+        for pipe in self.dealing.pipes:
+            pipe.wake.set()
+        if self._asking:
+            self._wake.set()
+
+    # -- what breaks off
+
+    def _break(self, why: str, *, was_fenced: bool = False) -> None:
+        """Have all lanes begin anew, once it is settled what has become of the transaction."""
+        if self._why:
+            return
+        self._why, self._was_fenced = why, was_fenced
+        self._lives.settled.clear()
+        if self._transaction is not None:
+            self._transaction.on(Event.BROKE, why)
+        for lane in self._lanes:
+            if lane.ensured and not lane.is_unsure:
+                lane.is_unsure = True
+                self._settle(lane)
+        self._wake.set()
+        self._step.set()
+
+    async def _mend(self) -> None:
+        async with self._lives.turn:
+            one, why = self._transaction, self._why
+            if one is None:
+                self._lives.unsure()
+            else:
+                try:
+                    await self._lives.settle(one.began_at, why, was_fenced=self._was_fenced)
+                except OvertakenError as error:
+                    self.host.overtaken(str(error))
+                    await asyncio.get_running_loop().create_future()  # the host ends it
+            self._transaction, self._in, self._why = None, set(), ""
+            self.idle.set()
+            self._lives.settled.set()
+
+    async def _find_out(self, lane: Lane) -> None:
+        backoff = self._failures.setdefault(lane, self._backoff())
+        self._in_sync.forget(lane)
+        codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
+        broken = None
+        if not self._is_stale(lane) and not self._why and self._may_send_again(lane, codes):
+            await super()._find_out(lane)
+        else:
+            breaks = not self._is_stale(lane) and not self._why
+            if breaks:
+                code = next((code for code in codes if code), LOST)
+                if code in MOVED | SHORT:
+                    self.target.forget(lane.target_topic)
+                self._break(f"{lane.name}: {_said(lane, code)}", was_fenced=bool(FENCED.intersection(codes)))
+            broken = await self.isolation.note(lane)  # not before: the transaction would be committed without these
+            if breaks:
+                await self.target.pauses.wait(backoff.next_s())
+            await self._begin_life(lane, backoff, is_there=True)
+        while self._is_stale(lane):  # meanwhile another lane has had all begin anew
+            await self._begin_life(lane, backoff, is_there=True)
+        if broken is not None:
+            await self.isolation.hold(lane, broken, backoff)
+
+    @staticmethod
+    def _may_send_again(lane: Lane, codes: list[int]) -> bool:
+        is_refused = bool(lane.flight) and not FENCED.intersection(codes) and nothing_arrived(lane.flight)
+        return is_refused and not (lane.starts_anew or lane.contradicts)
+
+    async def _settled(self, lane: Lane) -> None:
+        """Settle; where a record was put aside, nothing else may tell that nothing is packed any more."""
+        await super()._settled(lane)
+        self._step.set()
+
+    def tick(self) -> None:
+        """Tell that all is well, too, where nothing is left to be sent: no commit will."""
+        super().tick()
+        if not self._why and all(lane.is_drained and not lane.is_unsure for lane in self._lanes):
+            self.host.tell(TROUBLE, "")
+
+    async def _begin_life(self, lane: Lane, backoff: Backoff, *, is_there: bool) -> None:
+        if not self._is_stale(lane):
+            self._break(f"{lane.name} begins anew")
+        await self._lives.settled.wait()
+        lane.flight[:0], lane.uncommitted = lane.uncommitted, []
+        await super()._begin_life(lane, backoff, is_there=is_there)
+
+    def _go_on(self, lane: Lane, begun: Begun) -> None:
+        """Go on behind what is committed: of what was under way that may be some, or all.
+
+        That the source lost its end since then is told by the lane alone: the state was read anew.
+        """
+        first = lane.flight[0].sent if lane.flight else None
+        committed = self._committed_records.pop(lane, begun.records_before)
+        before = committed if first is None else first.records_before
+        resumed, lost = begun.resumed, before - begun.resumed.records
+        if lost > 0 and resumed.verdict in ("found", "position"):  # a commit was answered, and does not hold
+            resumed = resumed._replace(lost=max(lost, resumed.lost))
+        super()._go_on(lane, begun._replace(resumed=resumed, records_before=before))
+        acked, state = lane.offsets.acked, lane.state
+        assert state is not None
+        if acked < state.map.end.source_offset:
+            state.go_back(acked, lane.offsets.epochs.below(acked))
+
+
+def _is_committed_alone(lane: Lane) -> bool:
+    """Whether a suspect's next batch belongs into the next transaction: each of its batches is committed alone.
+
+    One that waits in flight to be sent again is the next one itself.
+    """
+    is_suspect = lane.is_alone and lane.suspicion.times
+    return is_suspect and bool(lane.uncommitted or any(batch.mark is not None for batch in lane.flight))
+
+
+def chosen_together(asking: Sequence[Lane], inside: Collection[Lane]) -> list[Lane]:
+    """Return those that may be in one transaction with those that are inside: a suspect has one of its own."""
+    if any(lane.is_alone for lane in inside):
+        return []
+    plain = [lane for lane in asking if not lane.is_alone]
+    return plain if plain or inside else list(asking[:1])
+
+
+def _said(lane: Lane, code: int) -> str:
+    if code == LOST:
+        return "no answer" if lane.flight else "it begins anew"
+    return next((batch.said for batch in lane.flight if batch.said), "") or error_name(code)

@@ -1,0 +1,1 @@
+"""The loops that read, resolve gaps, commit positions and sync topic configs."""

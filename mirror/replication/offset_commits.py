@@ -1,0 +1,94 @@
+"""Commits positions to the group at the source, each commit interval.
+
+A position is committed when it has changed, and again after `commit_again_ms`, as Apache Kafka drops those of quiet
+groups.
+Does not contain: what a position is (partition/source_offsets.py), who may write (client/active_election.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from drupelet.backoff import Backoff
+from mirror.client.active_election import Standby
+from mirror.client.source_client import Source
+from mirror.config import Config
+from mirror.errors import NotOurTurnError, SourceError
+from mirror.partition.source_offsets import Commit
+from mirror.partition.stream import Lane
+
+BACKOFF_FIRST_S = 0.1
+LOOK_AT_ALL_S = 60.0
+
+
+class Host(Protocol):
+    """The mirror: its source, and its member of the group."""
+
+    source: Source
+    standby: Standby
+
+
+class Committer:
+    """Of one mirror and its `lanes`, which are the host's. `tell` notes what is wrong; empty text ends that."""
+
+    def __init__(
+        self, host: Host, lanes: Callable[[], Collection[Lane]], config: Config, tell: Callable[[str, str], None]
+    ) -> None:
+        self._host, self._lanes, self._config, self._tell = host, lanes, config, tell
+        self._changed: set[Lane] = set()  # since they were looked at for a commit
+        self._looked_at_all = time.monotonic()
+
+    def position_changed(self, lane: Lane) -> None:
+        """Have a lane's position committed."""
+        self._changed.add(lane)
+
+    async def run(self) -> None:
+        """Commit until this is cancelled."""
+        backoff = Backoff(BACKOFF_FIRST_S, self._config.backoff_max_ms / 1000)
+        while True:
+            await asyncio.sleep(self._config.commit_interval_ms / 1000)
+            try:
+                await self._store(self._next, self._to_commit())
+                backoff.reset()
+                self._tell("commit", "")
+            except NotOurTurnError:
+                continue  # it is told who has the word, and then committed
+            except SourceError as error:
+                self._tell("commit", str(error))
+                await asyncio.sleep(backoff.next_s())
+
+    async def commit_all(self) -> None:
+        """Commit each position that has changed, once; raises SourceError."""
+        await self._store(lambda lane: lane.offsets.next_commit(lane.writers.passed_over), self._lanes())
+
+    def _next(self, lane: Lane) -> Commit | None:
+        """Return what to commit: what is new, and what is so old that Kafka would drop it one day."""
+        again = time.monotonic() - lane.stored_at >= self._config.commit_again_ms / 1000
+        return lane.offsets.next_commit(lane.writers.passed_over, again=again)
+
+    def _to_commit(self) -> set[Lane]:
+        """Return the lanes that have changed; now and then all, as a position that is never told is forgotten."""
+        changed, self._changed = self._changed, set()
+        if time.monotonic() - self._looked_at_all >= min(LOOK_AT_ALL_S, self._config.commit_again_ms / 1000):
+            self._looked_at_all = time.monotonic()
+            changed.update(self._lanes())
+        return {lane for lane in changed if not lane.is_gone}
+
+    async def _store(self, choose: Callable[[Lane], Commit | None], lanes: Iterable[Lane]) -> None:
+        chosen = {lane: (lane.offsets, choose(lane)) for lane in lanes}
+        commits = {lane.partition: commit for lane, (_, commit) in chosen.items() if commit is not None}
+        if not commits:
+            return
+        host = self._host
+        try:
+            await host.source.commit(commits, self._config.stop_timeout_ms / 1000, host.standby.member)
+        except SourceError:
+            self._changed.update(chosen)
+            raise
+        for lane, (offsets, commit) in chosen.items():
+            if commit is not None:
+                offsets.stored(commit)
+                lane.stored_at = time.monotonic()

@@ -1,0 +1,125 @@
+"""Keeps the settings of topics at the target in step with the source's, and says what it left alone.
+
+The target is asked where the source's settings are not those that were seen last, or that the mirror made the topic
+with, so that nothing crosses the link while nothing changes. Must never come in: which key follows
+(config_rules.py), which topics exist (replicator.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+from drupelet.log_tree import Log
+from mirror.client.source_client import Source
+from mirror.client.target_client import Target
+from mirror.errors import SourceError, TargetError
+from mirror.partition.stream import Lane
+from mirror.topics.config_rules import InStep, Setting, Step
+
+AT_ONCE = 100  # topics in a request
+TIMES = 12  # the time between looks for new topics: settings change rarely
+_log = Log("mirror")
+
+
+class Following:
+    """The settings of all topics, by their names at the source."""
+
+    def __init__(self, source: Source, target: Target) -> None:
+        self.source, self.target = source, target
+        self._in_step = InStep()
+        self._seen: dict[str, Mapping[str, str]] = {}
+        self._said: set[tuple[str, str]] = set()
+
+    def made(self, lane: Lane, settings: Mapping[str, str]) -> None:
+        """Note with which settings the mirror has made a lane's topic: where it has all, nothing is compared."""
+        topic = lane.partition.topic
+        self._in_step.made(topic, settings, lane.settings)
+        if settings.items() >= lane.settings.items():
+            self._seen[topic] = lane.settings
+
+    def forget(self, topic: str) -> None:
+        """Note that a topic is mirrored no more."""
+        self._in_step.forget(topic)
+        self._seen.pop(topic, None)
+
+    async def run(self, lanes: Callable[[], Iterable[Lane]], refresh_s: float) -> None:
+        """Look until this is cancelled; where an end cannot be asked, one line says so."""
+        logged = ""
+        while True:
+            await asyncio.sleep(refresh_s * TIMES)
+            try:
+                await self.look(list(lanes()))
+                logged = ""
+            except (SourceError, TargetError) as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.warning("settings_not_compared", error=logged)
+
+    async def look(self, lanes: Iterable[Lane]) -> None:
+        """Bring the topics of these lanes in step; SourceError, TargetError where an end cannot be asked now."""
+        by_topic: dict[str, list[Lane]] = {}
+        for lane in lanes:
+            if lane.ensured and not lane.is_gone:
+                by_topic.setdefault(lane.partition.topic, []).append(lane)
+        names = iter(sorted(by_topic))
+        while some := list(islice(names, AT_ONCE)):
+            told = await self.source.known_settings(some)
+            settings = {topic: one for topic, one in told.items() if not isinstance(one, str)}
+            for topic in some:
+                if isinstance(why := told[topic], str):
+                    self._say(topic, why, "source_settings_not_told", error=why)
+            changed = {topic: by_topic[topic] for topic in settings if self._seen.get(topic) != settings[topic]}
+            await self._follow(changed, settings)
+
+    async def _follow(self, topics: Mapping[str, list[Lane]], settings: Mapping[str, Mapping[str, str]]) -> None:
+        if not topics:
+            return
+        there = await self.target.topic_settings([lanes[0].target_topic for lanes in topics.values()])
+        for topic, lanes in topics.items():
+            await self._judge(topic, lanes[0].target_topic, settings[topic], there[lanes[0].target_topic])
+            self._seen[topic] = settings[topic]
+
+    async def has_raised(self, lane: Lane) -> bool:
+        """Return whether the target's limit was below the source's, and is no more; an end that is away: a line."""
+        try:
+            return await self.raises(lane)
+        except (SourceError, TargetError) as error:
+            _log.warning("settings_not_compared", **lane.fields(), error=error)
+            return False
+
+    async def raises(self, lane: Lane) -> bool:
+        """Whether something of a lane's topic has just been brought in step, as one of its records was refused."""
+        topic = lane.partition.topic
+        settings = (await self.source.settings([topic]))[topic]
+        there = await self.target.topic_settings([lane.target_topic])
+        return await self._judge(topic, lane.target_topic, settings, there[lane.target_topic])
+
+    async def _judge(
+        self, topic: str, target_topic: str, here: Mapping[str, str], there: Mapping[str, Setting] | str
+    ) -> bool:
+        if isinstance(there, str):
+            self._say(topic, there, "settings_not_told", error=there)
+            return False
+        return await self._alter(topic, target_topic, self._in_step.judge(topic, here, there))
+
+    async def _alter(self, topic: str, target_topic: str, step: Step) -> bool:
+        for key, (here, value) in step.left.items():
+            self._say(topic, f"{key}={here}", "settings_left", here=f"{key}={here}", there=f"{key}={value}")
+        if not step.alter:
+            return False
+        said = ",".join(f"{key}={'-' if value is None else value}" for key, value in step.alter.items())
+        refused = await self.target.alter_topic(target_topic, step.alter)
+        if refused:
+            self._say(topic, said, "settings_refused", settings=said, error=refused)
+            return False
+        self._in_step.followed(topic, step.alter)
+        _log.info("settings_followed", topic=target_topic, settings=said)
+        return True
+
+    def _say(self, topic: str, what: str, event: str, **fields: object) -> None:
+        """Once for each change at the source."""
+        if (topic, what) not in self._said:
+            self._said.add((topic, what))
+            _log.warning(event, topic=topic, **fields)

@@ -1,0 +1,1 @@
+"""Producer sessions at the target: fencing, epochs, transactions."""

@@ -1,0 +1,75 @@
+"""Keeps partitions that cannot take a marker out of transactions, as far as the target's metadata tells.
+
+A transaction ends once each of its partitions has its marker; until then its coordinator begins no other one. So one
+partition without a leader, or with fewer in-sync replicas than min.insync.replicas, holds up all others.
+
+| a partition that is to be added to a transaction | is |
+|---|---|
+| was in one that was committed, less than KNOWN_S ago | added |
+| any other, and each one once a connection to the target was lost | looked at, with the others: one request |
+| has a leader, and enough in-sync replicas | added |
+| has not | left out: it is named, and waits alone |
+| is not described: the topic was deleted, or the target does not answer | added: the coordinator tells more |
+
+Does not contain: partitions that fall short while a transaction has them (transactional_ids.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+
+from mirror.client.log_queries import leader_of
+from mirror.client.target_client import Target
+from mirror.errors import ShortError, TargetError
+from mirror.partition.stream import Lane
+
+KNOWN_S = 3.0
+LOOK_S = 5.0  # that the transaction waits for a look: a broker that hangs is to hold up no other
+
+
+class InSync:
+    """Of one sender."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known_until: dict[Lane, float] = {}
+
+    def committed(self, lanes: Iterable[Lane]) -> None:
+        """Note that a transaction with these partitions is committed."""
+        until = asyncio.get_running_loop().time() + KNOWN_S
+        self._known_until.update(dict.fromkeys(lanes, until))
+
+    def forget(self, lane: Lane | None = None) -> None:
+        """Have a partition be looked at before it is added again, or each one."""
+        if lane is None:
+            self._known_until.clear()
+        else:
+            self._known_until.pop(lane, None)
+
+    async def problems(self, lanes: Sequence[Lane]) -> dict[Lane, str]:
+        """Return why some of these partitions cannot take a marker now."""
+        now = asyncio.get_running_loop().time()
+        unknown = [lane for lane in lanes if self._known_until.get(lane, 0.0) <= now]
+        if not unknown:
+            return {}
+        problems: dict[Lane, str] = {}
+        with contextlib.suppress(TargetError, TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._look(unknown, problems)
+        return problems
+
+    async def _look(self, lanes: Sequence[Lane], problems: dict[Lane, str]) -> None:
+        """Note the problems of these partitions; raises TargetError."""
+        found = await self._target.topics(sorted({lane.target_topic for lane in lanes}))
+        for lane in lanes:
+            if lane.target_topic not in found:
+                continue
+            if leader_of(found, lane.at_target).node < 0:
+                problems[lane] = f"{lane.target_topic}-{lane.partition.partition} has no leader"
+                continue
+            try:
+                await self._target.check_in_sync(lane.at_target)
+            except ShortError as error:
+                problems[lane] = str(error)

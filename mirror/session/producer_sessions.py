@@ -1,0 +1,440 @@
+"""The mirror's lives at the target: fence, look, write; when they begin, and what is stored before a batch may go.
+
+| step of `begin`, for all lanes that wait | round trips |
+|---|---|
+| the state topic found or made, once | 1 to 3 |
+| their partitions fenced, and at the start the state topic's | 3, 4 with the coordinator's search |
+| the state topic read, once | 1 and more |
+| their logs looked at | 2 and more, the first while the fence is confirmed, but at the start |
+| their heads written | 1, with the first step of the first batch |
+
+A lane begins a life when it starts, and whenever nobody knows any more which of its batches have arrived. Where no
+fence is to be had (`is_weak`), the life that was goes on: one mirror at a time is then the operator's matter.
+
+Where each goes on is in session_start.py, the rules in target_state.py and resume_rules.py, their reasons in
+STATE.md. Must never
+come in: batches and when they are sent (sender.py), the source's log and its epochs (position_check.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from drupelet.backoff import Backoff
+from drupelet.log_tree import Log
+from edge_broker.errors import ErrorCode, error_name
+from kafka_wire.cluster import Partition
+from kafka_wire.errors import WireError
+from kafka_wire.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
+from kafka_wire.looking import Look
+from mirror.client.target_client import Target
+from mirror.errors import OvertakenError, TargetError
+from mirror.partition.state_records import Reading, StateError, Stored, no_spare_record
+from mirror.partition.stream import Lane
+from mirror.partition.target_state import PartitionState, Write
+from mirror.session.foreign_epochs import Between
+from mirror.session.session_start import Begun, Host, SessionStart, at_target
+from mirror.session.transactional_ids import spare_ids
+
+_log = Log("mirror")
+
+POSITION_S = 1800.0  # after which a position that has moved is stored, if no other write took it along
+POSITION_RECORDS = (
+    2**28
+)  # behind the stored position, from which on that does not wait: a quarter of what a sequence tells
+RENEW_S = 12 * 3600.0
+GATHER_S = 0.1  # that those who may begin now wait for others
+HEAD_S = 0.25  # that the head of a life waits for its first batch
+LOOK_S = 60.0
+
+
+class Lives(SessionStart):
+    """Of one process and one start; of one event loop. `is_weak` once the target has refused to fence."""
+
+    def __init__(self, target: Target, name: str, replicas: int, host: Host, backoff: tuple[float, float]) -> None:
+        """`name` is that of the state topic and of the transactional id; `backoff` the first and longest wait, in s."""
+        super().__init__(target, host, target.state_topic(name))
+        self.is_weak = False
+        self._name, self._replicas = name, replicas
+        self._fencing = target.fencing(name)
+        self._announced: dict[int, str] = {}  # spare ids of a mirror with transactions, by what was read last
+        self._fenced: list[Partition] = []  # those that the last fence was asked for
+        self._between = Between()
+        self._opening, self._is_open, self._was_opened = asyncio.Lock(), False, False
+        self._is_unsure = True  # whether a write to the state topic may have arrived
+        self._waiting: dict[Lane, asyncio.Future[Begun]] = {}
+        self._coming: set[Lane] = set()
+        self._arrived = asyncio.Event()
+        self._asked, self._failed = asyncio.Event(), asyncio.Event()
+        self._urgent: dict[PartitionState, Lane] = {}
+        self._due: set[PartitionState] = set()
+        self._wake = asyncio.Event()
+        self._backoff = Backoff(*backoff)
+        self._fenced_at = 0.0
+
+    @property
+    def target_ms(self) -> int | None:
+        """What the target's clock shows at the most, None while that is unknown, or nothing is fenced."""
+        return None if self.is_weak else self._topic.clock.now_ms
+
+    # -- life
+
+    async def run(self) -> None:
+        """Begin lives, and write the state, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for loop in (self._prepare(), self._begin_all(), self._ask_again(), self._write_all(), self._look_after()):
+                tasks.create_task(loop)
+
+    async def _prepare(self) -> None:
+        """Do what needs no lane while their topics are made; what fails now is told when it is done again."""
+        with contextlib.suppress(TargetError), mapped():
+            await self._open_with_epoch()
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if not self._is_open:
+                before = self._topic.topic_id
+                is_new = await self._topic.open(self._replicas)
+                if self._was_opened and (is_new or self._topic.topic_id != before):
+                    self._write_again()
+                self._is_open = self._was_opened = True
+
+    def _write_again(self) -> None:
+        """Have the state topic hold again all that is known: it was deleted, and made again."""
+        for partition, stored in (self._stored or {}).items():  # of partitions that have not begun
+            head = stored.head._replace(first_chunk=stored.held_chunk)
+            assert self._stored is not None
+            self._stored[partition] = stored._replace(head=head)
+            self._due.add(PartitionState(partition, head.topics, self._stored[partition]))
+        self._due.update(self._states.values())
+        for state in self._due:
+            state.store_again()
+        self._wake.set()
+        self.host.state_topic_lost(self._name)
+
+    async def _open_with_epoch(self, *, anew: bool = False) -> None:
+        """Have the next epoch given meanwhile; that there are no fences is told when one is asked for."""
+        for error in await asyncio.gather(self._open(), self._fencing.prepare(anew=anew), return_exceptions=True):
+            if isinstance(error, BaseException) and not isinstance(error, NoFence):
+                raise error
+
+    @contextlib.contextmanager
+    def coming(self, lane: Lane) -> Iterator[None]:
+        """Note that a lane is about to begin a life, if what it does now goes well."""
+        self._coming.add(lane)
+        try:
+            yield
+        finally:
+            self._coming.discard(lane)
+            if not self._coming:
+                self._arrived.set()
+
+    async def begin(self, lane: Lane) -> Begun:
+        """Begin a life of a lane that has nothing under way; raises TargetError, and OvertakenError for good."""
+        waiting = self._waiting.get(lane)
+        if waiting is None:
+            waiting = self._waiting[lane] = asyncio.get_running_loop().create_future()
+            self._asked.set()
+        return await asyncio.shield(waiting)
+
+    def note(self, lane: Lane) -> None:
+        """Have written what must be stored before the lane's next batch may go."""
+        assert lane.state is not None
+        self._urgent[lane.state] = lane
+        self._wake.set()
+
+    def _note_later(self, lane: Lane, state: PartitionState) -> None:
+        """Have the head of a life written with the first step of its first batch, or alone when none comes soon."""
+
+        def note() -> None:
+            if lane.state is state and not lane.is_gone:  # a topic made anew: its lane has the state now, and is told
+                self.note(lane)
+
+        asyncio.get_running_loop().call_later(HEAD_S, note)
+
+    async def stop(self, lanes: Iterable[Lane]) -> None:
+        """Store the positions of lanes that have moved; raises TargetError."""
+        behind = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
+        if behind and not self._is_unsure:
+            with mapped():  # a write that was cut off has left it unsure
+                await self._topic.write([state.write().records for state in behind])
+
+    # -- begin
+
+    async def _begin_all(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            waiting: dict[Lane, asyncio.Future[Begun]] = {}
+            try:
+                with mapped():
+                    found = await self._begin(waiting)
+            except OvertakenError as error:
+                self.host.overtaken(str(error))
+                found = dict.fromkeys(self._take(waiting), error)
+            except TargetError as error:
+                found = dict.fromkeys(self._take(waiting), error)
+                self.host.tell("state topic", str(error))
+                if self._is_unsure:
+                    self._failed.set()
+            else:
+                self._backoff.reset()
+                self.host.tell("state topic", "")
+            _tell(waiting, found)
+            self._wake.set()
+
+    async def _ask_again(self) -> None:
+        """Begin again after a failure, though no lane asks for it: the state topic has to be made sure of."""
+        while True:
+            await self._failed.wait()
+            self._failed.clear()
+            await self.target.pauses.wait(self._backoff.next_s())
+            self._asked.set()
+
+    async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
+        """Begin the lives of those that wait once an epoch is there, which `waiting` gets."""
+        with_state = self._is_unsure
+        if with_state and not self._is_open:
+            await self._open_with_epoch(anew=True)
+
+        def chosen() -> list[Partition]:
+            self._fenced = [*map(at_target, self._take(waiting)), *([self._topic.partition] if with_state else [])]
+            return self._fenced
+
+        early: dict[Lane, Look] = {}
+
+        read: dict[Partition, Stored] | None = None
+
+        async def meanwhile(fence: Fence) -> None:
+            nonlocal read
+            if self._stored is not None:
+                early.update(await self._look_early(waiting, fence))
+            elif with_state:
+                read = await self._read_early(fence)
+
+        await self._gathered()
+        fence = await self._fence(chosen, meanwhile) if self._waiting or with_state else None
+        lanes = [lane for lane in waiting if not lane.is_gone]
+        if with_state:
+            await self._begin_state(fence, read)
+        found: dict[Lane, Begun | TargetError] = {}
+        for lane in lanes:
+            code = 0 if fence is None else fence.refused.get(at_target(lane), 0)
+            if code:
+                found[lane] = TargetError(f"it cannot be fenced at the target: {_said(code)}")
+        return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence, early)
+
+    def _take(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> list[Lane]:
+        """Take all that wait."""
+        some, self._waiting = self._waiting, {}
+        waiting.update(some)
+        return list(waiting)
+
+    async def _fence(self, chosen: Callable[[], list[Partition]], meanwhile: Meanwhile) -> Fence | None:
+        """Fence what is chosen once there is an epoch; None where the target has no fences for us."""
+        try:
+            fence = await self._fencing.begin_with(chosen, meanwhile)
+        except NoFence as error:
+            if not self.is_weak:
+                _log.warning("no_fence", error=error, then="one mirror of this site at a time is up to you")
+            self.is_weak = True
+            await asyncio.sleep(self.host.others_s)
+            chosen()
+            return None
+        self._between.given(*fence[:2])
+        self.is_weak, self._fenced_at = False, asyncio.get_running_loop().time()
+        return fence
+
+    async def _gathered(self) -> None:
+        """Wait a little for lanes that are about to ask: fenced alone, they would wait for another epoch."""
+        if self._coming:
+            self._arrived.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_S):
+                    await self._arrived.wait()
+
+    async def _read_early(self, fence: Fence) -> dict[Partition, Stored] | None:
+        """Read the state while the markers are being written; None where its own is not seen, and it is read again."""
+        try:
+            with mapped():
+                found = await self._read_state()
+        except TargetError:
+            return None  # it is told when it is read again
+        return found if is_marked_by(self._topic.marked_by, fence[:2]) else None
+
+    async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
+        """Write as one that nobody else is, and read what former lives have written, unless that was `read` early.
+
+        Raises OvertakenError where another mirror has written since: what we have of the state is not what holds.
+        """
+        if fence is None:
+            producer = await self.target.producer()
+            self._topic.begin(producer.id, producer.epoch)
+        elif (code := fence.refused.get(self._topic.partition)) is not None:
+            raise TargetError(f"topic {self._name} cannot be fenced: {error_name(code)}")
+        else:
+            if read is None and not fence.is_confirmed:
+                read = await self._read_early(fence)
+                if read is None:
+                    raise TargetError(f"topic {self._name} cannot be fenced: its marker is not written yet")
+            self._topic.begin(*fence[:2])
+        if self._stored is None or self._between:
+            found = await self._read_state() if read is None else read
+            if fence is not None and (self._announced or not is_marked_by(self._topic.marked_by, fence[:2])):
+                found = await self._fence_spares(found)
+            if self._stored is None:
+                self._stored = found
+            elif any((one.head.producer_id, one.head.producer_epoch) in self._between for one in found.values()):
+                raise OvertakenError("another mirror has written its state meanwhile")
+        self._between.clear()
+        self._is_unsure = False
+
+    async def _read_state(self) -> dict[Partition, Stored]:
+        """What the state topic tells of each partition."""
+        reading = Reading()
+        await self._topic.read(reading)
+        self._announced = reading.spares
+        return reading.partitions()
+
+    async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
+        """Take spare ids of mirrors with transactions, and return the state that no one changes any more.
+
+        `found` was read where some are announced, or where the state topic does not show our marker: then a mirror is
+        about to announce one, and its open transaction hides what was committed after that began.
+        """
+        spares = {number: self.target.fencing(name) for number, name in self._wanted_spares().items()}
+        found = await self._read_fenced(spares)
+        if self._announced:
+            await self._topic.write([[no_spare_record(self._name, number)] for number in self._announced])
+            self._announced = {}
+        return found
+
+    def _wanted_spares(self) -> dict[int, str]:
+        """Return those that are announced; all of them where one may be announced by now."""
+        return self._announced or dict(enumerate(spare_ids(self._name), 1))
+
+    async def _read_fenced(self, spares: Mapping[int, Fencing]) -> dict[Partition, Stored]:
+        """Return the state, read under the next epochs of spare ids: what was begun under them has ended before."""
+        try:
+            for spare in spares.values():
+                await spare.begin(self._fenced)
+        except NoFence as error:
+            raise TargetError(f"another mirror may use a spare transactional id: {error}") from error
+        return await self._read_state()
+
+    # -- write
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._is_unsure:
+                continue
+            urgent, self._urgent = self._urgent, {}
+            due, self._due = self._due, set()
+            some = [state for state in urgent if state.is_urgent] + [state for state in due if state not in urgent]
+            if some:
+                await self._write([(state, state.write()) for state in some], urgent)
+
+    async def _write(self, writes: list[tuple[PartitionState, Write]], lanes: dict[PartitionState, Lane]) -> None:
+        try:
+            with mapped():
+                await self._topic.write([write.records for _, write in writes])
+        except asyncio.CancelledError:
+            self._is_unsure = True
+            raise
+        except TargetError as error:
+            self._is_unsure, self._is_open = True, False
+            self._urgent = lanes | self._urgent
+            for state, write in writes:
+                state.not_stored(write)
+            self.host.tell("state topic", str(error))
+            if isinstance(error, OvertakenError):
+                self.host.overtaken(str(error))
+            else:
+                self._failed.set()
+            return
+        for state, write in writes:
+            state.stored(write)
+            if state in lanes:
+                self.host.stored(lanes[state])
+
+    async def _look_after(self) -> None:
+        """Have positions that have moved on stored, and the transactional id kept known to the coordinator."""
+        loop = asyncio.get_running_loop()
+        stored_at = loop.time()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            is_time = loop.time() - stored_at >= POSITION_S
+            stored_at = loop.time() if is_time else stored_at
+            self._due |= {
+                state
+                for state in self._states.values()
+                if state.is_behind and (is_time or state.records_behind >= POSITION_RECORDS)
+            }
+            self._wake.set()
+            await self._look_at_topic()
+            if not (self.is_weak or self._is_unsure) and loop.time() - self._fenced_at >= RENEW_S:
+                await self._renew()
+
+    async def _look_at_topic(self) -> None:
+        """Find out whether the state topic was deleted; else the next write would, which may be days away.
+
+        Mirrors that read it at the target would not recognise what this one writes.
+        """
+        if self._is_unsure or not self._is_open:
+            return
+        with contextlib.suppress(TargetError), mapped():  # it is away: the next look tells
+            if not await self._topic.is_same():
+                self._is_unsure, self._is_open = True, False
+                self._failed.set()
+
+    async def _renew(self) -> None:
+        try:
+            with mapped():
+                await self._fencing.extend([self._topic.partition])
+        except OvertakenError as error:
+            self.host.overtaken(str(error))
+        except TargetError as error:
+            self.host.tell("state topic", str(error))
+        else:
+            self._fenced_at = asyncio.get_running_loop().time()
+            self.host.tell("state topic", "")
+
+
+def _said(code: int) -> str:
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+        return f"{error_name(code)}: the transaction before has no end there yet; start the brokers that have it"
+    return error_name(code)
+
+
+def is_marked_by(marked_by: tuple[int, int] | None, session: tuple[int, int]) -> bool:
+    """Whether the last marker that was read in the state topic is of `session`: a producer id and its epoch."""
+    return marked_by == session
+
+
+def _tell(waiting: dict[Lane, asyncio.Future[Begun]], found: Mapping[Lane, Begun | TargetError]) -> None:
+    for lane, future in waiting.items():
+        if future.done():
+            continue
+        told = found.get(lane)
+        if isinstance(told, Begun):
+            future.set_result(told)
+        elif told is None:
+            future.cancel()
+        else:
+            future.set_exception(told)
+            future.exception()  # who asked may be gone
+
+
+@contextlib.contextmanager
+def mapped() -> Iterator[None]:
+    """Raise what the target's connections raise as TargetError."""
+    try:
+        yield
+    except Overtaken as error:
+        raise OvertakenError(str(error)) from error
+    except (WireError, StateError, TimeoutError, OSError) as error:
+        raise TargetError(str(error)) from error

@@ -1,0 +1,276 @@
+"""Starts the producer session of each partition stream under a fence: where the stream goes on, by the target's log.
+
+| step, for all streams of one fence | where |
+|---|---|
+| look up the mirror's last batch in each log | `_look`; `_look_early` while the fence is confirmed |
+| check it against the state | `_resume`; partition/resume_rules.py has the verdicts |
+| look further if that is not enough | `_begin_one`, `_in_its_place` |
+| start the session, or without a fence continue the previous one | `_enter` |
+
+Does not contain: fences, reads and writes of the state topic (producer_sessions.py), batches (producer/sender.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from drupelet.log_tree import Log
+from kafka_wire.cluster import Partition
+from kafka_wire.fencing import LAST_EPOCH, Fence
+from kafka_wire.looking import Look, Wanted
+from mirror.client.state_topic import StateTopic
+from mirror.client.target_client import Target
+from mirror.errors import LeaderlessError, SourceError, TargetError
+from mirror.partition.provenance import Origin, carries
+from mirror.partition.resume_rules import Resumed, Seen, floor_of
+from mirror.partition.state_records import Reading, StateError, StepsMissing, Stored, Topics
+from mirror.partition.stream import Lane
+from mirror.partition.target_state import PartitionState
+
+_log = Log("mirror")
+
+NOWHERE = 2**62  # as a floor: nothing of ours can be there, so only the end of the log is asked for
+STEPS_MAX = 20_000  # fetches of a second, longer look
+NOTHING_SEEN = Look(0, 0, 0, None, -1, True)
+LINES_MAX = 40  # about partitions that begin at once
+
+
+class Begun(NamedTuple):
+    """Where a lane goes on, and how many records were mirrored as far as was known before the look."""
+
+    resumed: Resumed
+    records_before: int
+
+
+class Host(Protocol):
+    """Who owns the lanes."""
+
+    @property
+    def others_s(self) -> float:
+        """For so long another mirror of the site may still write."""
+
+    async def place(self, lane: Lane, resumed: Resumed, end_offset: int) -> int:
+        """Where at the source a lane begins of which the state tells nothing any more, as the target's log ends there.
+
+        Raises SourceError, TargetError.
+        """
+
+    def tell(self, name: str, text: str) -> None:
+        """What is wrong with `name`; no text when it is over."""
+
+    def doubled(self, lane: Lane, records: int) -> None:
+        """So many records are sent again that are at the target."""
+
+    def overtaken(self, text: str) -> None:
+        """Another mirror has taken over; nothing of ours is taken any more."""
+
+    def stored(self, lane: Lane) -> None:
+        """More of a lane's batches may go."""
+
+    def state_topic_lost(self, name: str) -> None:
+        """The state topic was deleted since it was opened, and is written again."""
+
+    def transaction_ended(self, outcome: str) -> None:
+        """A transaction has ended so, by metrics.OUTCOMES."""
+
+
+class SessionStart:
+    """Starts the producer session of each partition in its state; of one process and one event loop."""
+
+    def __init__(self, target: Target, host: Host, topic: StateTopic) -> None:
+        """`topic` is read again if the steps in memory are not enough."""
+        self.target, self.host = target, host
+        self._topic = topic
+        self._states: dict[Partition, PartitionState] = {}  # of every lane that has begun, kept when it is dropped
+        self._stored: dict[Partition, Stored] | None = None  # what was read and not begun yet
+        self._made_ids: dict[str, str | None] = {}  # of topics that this mirror made, since a life began in them
+        self._tells = True  # a line for each
+
+    def _note_later(self, lane: Lane, state: PartitionState) -> None:
+        """Have the head of a session stored."""
+        raise NotImplementedError
+
+    async def _look_early(self, lanes: Iterable[Lane], fence: Fence) -> dict[Lane, Look]:
+        """Look while the markers are being written; where one is seen, what lies below it is all that there will be."""
+        try:
+            looks = await self._look({lane: self._floor(lane) for lane in lanes if not self._is_new(lane)}, fence)
+        except TargetError:
+            return {}  # it is looked again, and told then
+        return {lane: look for lane, look in looks.items() if isinstance(look, Look) and shows_marker(look, fence)}
+
+    async def _begin_fenced(
+        self, lanes: list[Lane], fence: Fence | None, early: Mapping[Lane, Look]
+    ) -> dict[Lane, Begun | TargetError]:
+        self._tells = len(lanes) <= LINES_MAX
+        if not self._tells:
+            _log.info("lives", partitions=len(lanes))
+        needless = {
+            lane: NOTHING_SEEN for lane in lanes if self._is_new(lane) and (fence is None or fence.is_confirmed)
+        }
+        seen = needless | {lane: early[lane] for lane in lanes if lane in early}
+        looks = seen | await self._look({lane: self._floor(lane) for lane in lanes if lane not in seen}, fence)
+        found: dict[Lane, Begun | TargetError] = {}
+        for lane in lanes:
+            try:
+                found[lane] = await self._begin_one(lane, looks[lane], fence)
+            except (StateError, SourceError, TargetError) as error:
+                found[lane] = TargetError(str(error))
+        return found
+
+    async def _look(
+        self, floors: dict[Lane, int], fence: Fence | None, steps_max: int = 200, below: int = NOWHERE
+    ) -> dict[Lane, Look | str]:
+        wanted, found = dict[Partition, Wanted](), dict[Lane, Look | str]()
+        for lane, floor in floors.items():
+            state = self._state(lane)
+            fenced_by = -1 if fence is None else fence.producer_id
+            ids = state.producer_ids | frozenset({fenced_by} - {-1})
+            try:
+                leader = await self.target.leader(lane.at_target)
+            except LeaderlessError as error:  # the others begin
+                found[lane] = str(error)
+                continue
+            wanted[at_target(lane)] = Wanted(leader, ids, floor if state.map.steps else NOWHERE, below, fenced_by)
+        looks = await self.target.look(wanted, steps_max) if wanted else {}
+        return found | {lane: looks[at_target(lane)] for lane in floors if lane not in found}
+
+    def _floor(self, lane: Lane) -> int:
+        return 0 if lane.answered_below else floor_of(self._state(lane).map.end)
+
+    def _is_new(self, lane: Lane) -> bool:
+        """Whether the log can tell nothing of a lane: the first answer tells where it begins."""
+        return not self._state(lane).map.steps and lane.commit is None
+
+    def _state(self, lane: Lane) -> PartitionState:
+        partition = lane.partition
+        state = self._states.get(partition)
+        if state is None:
+            assert self._stored is not None, "the state topic is read first"
+            state = PartitionState(partition, self._topics(lane), self._stored.pop(partition, None))
+            self._states[partition] = state
+        return state
+
+    def topic_made(self, topic: str) -> None:
+        """Note that this mirror has made a topic at the target."""
+        self._made_ids.pop(topic, None)
+
+    def _origin(self, lane: Lane) -> Origin | None:
+        """Return the origin of what a lane sends; it is alone in the very topic that the mirror made, in no other."""
+        origin, topic_id = lane.origin, self.target.topic_id(lane.target_topic)
+        if origin is None or not origin.is_alone:
+            return origin
+        return origin._replace(is_alone=self._made_ids.setdefault(lane.target_topic, topic_id) == topic_id)
+
+    def _topics(self, lane: Lane) -> Topics:
+        return Topics(lane.target_topic, lane.topic_id, self.target.topic_id(lane.target_topic))
+
+    async def _begin_one(self, lane: Lane, look: Look | str, fence: Fence | None) -> Begun:
+        look = _whole(look, fence)
+        state, resumed = await self._resume(lane, look)
+        if resumed.verdict == "unknown":
+            is_cut = look.is_taken or lane.answered_below
+            look = _whole((await self._look({lane: 0}, fence, STEPS_MAX))[lane], fence)
+            state, resumed = await self._resume(lane, look, may_be_compacted=not is_cut)
+        if resumed.verdict == "displaced":
+            state, resumed = await self._in_its_place(lane, resumed, fence)
+        if resumed.verdict in ("unknown", "displaced"):
+            raise TargetError(f"{lane.at_target} has too many batches of others behind those of ours to find the last")
+        before, found, resumed = state.map.end.records, resumed, _wished(lane, state, resumed)
+        if state.life.producer_id < 0 or resumed.verdict in ("source_anew", "target_anew"):
+            place = await self.host.place(lane, resumed, look.end_offset)
+            resumed = resumed._replace(source_offset=place)
+        doubled = found.doubled + found.records - resumed.records
+        if doubled > 0 and not lane.starts_anew:
+            self.host.doubled(lane, doubled)
+        try:
+            await self._enter(lane, state, resumed, look.end_offset, fence)
+        except ValueError as error:
+            _log.error("map_begins_anew", **lane.fields(), because=error)
+            resumed, lane.contradicts = resumed._replace(placed=None), True
+            state.drop_map(resumed)
+            await self._enter(lane, state, resumed, look.end_offset, fence)
+        if self._tells or resumed.lost:
+            _log.info("life", **lane.fields(), offset=resumed.source_offset, because=resumed.verdict, lost=resumed.lost)
+        state.forget_below(look.start_offset)
+        lane.state, lane.contradicts, lane.starts_anew, lane.resend_from = state, False, False, None
+        lane.answered_below = False
+        self._note_later(lane, state)
+        return Begun(resumed, before)
+
+    async def _in_its_place(self, lane: Lane, resumed: Resumed, fence: Fence | None) -> tuple[PartitionState, Resumed]:
+        """Judge by the last batch of ours that is in its place, below one that the target took in that of others."""
+        taken, state, below = resumed.records, self._state(lane), NOWHERE
+        while resumed.verdict == "displaced" and resumed.placed is not None and resumed.placed[1] < below:
+            below = resumed.placed[1]
+            look = (await self._look({lane: 0}, fence, STEPS_MAX, below=below))[lane]
+            if isinstance(look, str):
+                raise TargetError(look)
+            state, resumed = await self._resume(lane, look, may_be_compacted=False)
+        return state, resumed._replace(doubled=max(0, taken - state.map.end.records))
+
+    async def _resume(self, lane: Lane, look: Look, *, may_be_compacted: bool = True) -> tuple[PartitionState, Resumed]:
+        is_compacted = may_be_compacted and lane.is_compacted_there and not (look.is_taken or lane.answered_below)
+        seen = Seen(look.start_offset, look.end_offset, look.searched_from, look.last, is_compacted)
+        state = self._state(lane)
+        try:
+            return state, state.resume(seen, self._topics(lane))
+        except StepsMissing:
+            reading = Reading(None)
+            await self._topic.read(reading)
+            partition = lane.partition
+            state = PartitionState(partition, state.topics, reading.partitions()[partition])
+            self._states[partition] = state
+            return state, state.resume(seen, self._topics(lane))
+
+    async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
+        if fence is not None:
+            state.begin(self._topics(lane), *fence[:2], resumed, end, origin=self._origin(lane))
+            return
+        life = state.life
+        may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not lane.contradicts
+        # else the target would take a sequence for what came before it, or there would be none
+        is_behind = lane.resend_from is None and not resumed.doubled and resumed.records >= life.records
+        is_same = state.topics == self._topics(lane) and carries(state.origin, lane.origin)
+        if may_go_on and is_behind and is_same:
+            state.go_on(resumed, end)
+            return
+        if life.producer_id >= 0 and life.producer_epoch < LAST_EPOCH:
+            producer = life.producer_id, life.producer_epoch + 1
+        else:
+            made = await self.target.producer()
+            producer = made.id, made.epoch
+        state.begin(self._topics(lane), *producer, resumed, end, origin=self._origin(lane))
+
+
+def at_target(lane: Lane) -> Partition:
+    """Return the stream's partition at the target."""
+    return lane.target_topic, lane.partition.partition
+
+
+def shows_marker(look: Look, fence: Fence) -> bool:
+    """Whether a look was behind the fence: whatever older lives wrote lies before its marker."""
+    return look.marker_epoch >= fence.producer_epoch
+
+
+def _wished(lane: Lane, state: PartitionState, resumed: Resumed) -> Resumed:
+    """From another place than the state tells, where the source lost what it had, or somebody wants it so."""
+    if state.life.producer_id < 0:
+        return resumed._replace(verdict="source_anew") if lane.is_of_another_log else resumed
+    if lane.resend_from is not None and lane.resend_from[0] < resumed.records:
+        _log.error(
+            "order_lost", **lane.fields(), offset=lane.resend_from[1], then="what arrived behind it is sent again"
+        )
+        return Resumed("found", *lane.resend_from)
+    by_hand = lane.state is None and lane.set_by_hand not in (None, resumed.source_offset)
+    if by_hand:
+        _log.warning("position_set_by_hand", **lane.fields(), position=resumed.source_offset, to=lane.set_by_hand)
+    return Resumed("source_anew", resumed.records) if by_hand or lane.starts_anew else resumed
+
+
+def _whole(look: Look | str, fence: Fence | None) -> Look:
+    if isinstance(look, str):
+        raise TargetError(look)
+    if fence is not None and not fence.is_confirmed and not shows_marker(look, fence):
+        raise TargetError("the marker of its fence is not written yet")
+    return look

@@ -1,0 +1,454 @@
+"""The mirror's lives where it runs transactions: one epoch for all lanes, and state that is committed with the records.
+
+| where producer_sessions.py | here |
+|---|---|
+| fences some lanes alone | new ones, between two transactions; whatever else begins anew has all begin anew |
+| looks for our last batch | the state topic, read as committed, tells; the look, whether the target lost its end |
+| writes steps before batches, positions seldom | writes both at the end of each transaction (`store`) |
+| goes on without a fence | waits, and says why |
+
+A lane whose head is of a life without transactions has its head committed before its first batch: else what a first
+transaction leaves behind when it is aborted could be taken for mirrored. So has one that begins in another log: else
+each life before its first commit would begin anew, and drop what is known of a batch that is taken apart.
+
+A transaction that broke off is settled before anything else is asked of its id (`settle`, by `judged` in
+transaction.py). `turn` is held while one is open.
+Where a partition takes no marker, another transactional id carries on for the others (transactional_ids.py).
+Must never come in: batches, and when a transaction ends (producer/transactional_sender.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+
+from drupelet.backoff import Backoff
+from drupelet.log_tree import Log
+from edge_broker.errors import ErrorCode, error_name
+from kafka_wire.cluster import Partition
+from kafka_wire.errors import WireError
+from kafka_wire.fencing import BOUND_S, Fence, Meanwhile, NoFence, OutOfPatience
+from kafka_wire.looking import Look
+from mirror.client.target_client import Target
+from mirror.errors import OvertakenError, TargetError
+from mirror.partition.resume_rules import Resumed
+from mirror.partition.state_records import Reading, Record, Stored, no_spare_record, spare_record
+from mirror.partition.stream import Lane
+from mirror.partition.target_state import PartitionState, Write
+from mirror.session.marker_partitions import InSync
+from mirror.session.producer_sessions import Lives, is_marked_by, mapped
+from mirror.session.session_start import Begun, Host
+from mirror.session.transaction import Broken, Producer, Verdict, judged
+from mirror.session.transactional_ids import MARKERS_S, RETURN_S, Id, Ids, spare_ids
+
+_log = Log("mirror")
+
+TROUBLE = "transaction"
+NAMED_MAX = 3  # partitions of one line
+Writes = list[tuple[PartitionState, Write]]
+
+
+class NotCommittedError(TargetError):
+    """The target goes by a newer epoch: the transaction was ended by somebody else, or by its timeout."""
+
+
+@contextlib.contextmanager
+def as_newer() -> Iterator[None]:
+    """Raise TargetError; who has the id now is to be asked."""
+    try:
+        with mapped():
+            yield
+    except OvertakenError as error:
+        code = str(error).rpartition(": ")[2]
+        raise NotCommittedError(f"the target goes by a newer epoch ({code})") from error
+
+
+class TransactionalLives(Lives):
+    """Of one process and one start, as `Lives`; `producer` is None while no epoch is in force."""
+
+    def __init__(
+        self,
+        target: Target,
+        name: str,
+        replicas: int,
+        host: Host,
+        backoff: tuple[float, float],
+        timeout_ms: int,
+    ) -> None:
+        """`timeout_ms` is asked for, for one transaction; the target may allow less."""
+        super().__init__(target, name, replicas, host, backoff)
+        self._topic = target.state_topic(name, transactional_id=name)
+        names = [name, *spare_ids(name)]
+        own, *spares = (Id(one, number, target.transactions(one, timeout_ms)) for number, one in enumerate(names))
+        for one in (own, *spares):
+            one.transactions.markers_s = MARKERS_S
+        self._ids = Ids(own, spares, self._topic.partition)
+        self.transactions = self._fencing = own.transactions
+        self._on_spare = asyncio.Event()
+        self._in_sync = InSync(target)
+        self.producer: Producer | None = None
+        self.turn = asyncio.Lock()
+        self.settled = asyncio.Event()
+        self.settled.set()
+        self._asking_again = Backoff(*backoff)
+        self._was_asked_again = False  # under this epoch, for a commit
+        self._read: tuple[str | None, Reading, int] | None = None  # the topic's id, what is committed, up to where
+        self._answered: list[Record] = []  # of the last commit: the topic itself has to tell that it holds
+
+    @property
+    def transactional_id(self) -> str:
+        """Of the transactions that are begun now."""
+        return self._ids.current.name
+
+    @property
+    def timeout_s(self) -> float:
+        """After which the coordinator aborts a transaction."""
+        return self.transactions.transaction_timeout_ms / 1000
+
+    @property
+    def partition(self) -> Partition:
+        """The state topic's, which is in every transaction."""
+        return self._topic.partition
+
+    async def run(self) -> None:
+        """Begin lives and write the state, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().run())
+            tasks.create_task(self._leave_spare())
+
+    # -- begin
+
+    async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
+        while True:
+            await self.settled.wait()
+            async with self.turn:
+                if self.settled.is_set():
+                    await self._choose_id()
+                    return await super()._begin(waiting)
+
+    async def _choose_id(self) -> None:
+        """Have the next epoch be of the id that can begin a transaction."""
+        ids = self._ids
+        if self._is_unsure:
+            await self._change_id()
+        else:
+            await ids.refresh()
+        if ids.is_spare or ids.unmarked:
+            await self._leave_out_short()
+
+    async def _leave_out_short(self) -> None:
+        """Refuse those that would take no marker by now: no further id could carry on for the others."""
+        for lane, problem in (await self._in_sync.problems(list(self._waiting))).items():
+            waiting = self._waiting.pop(lane)
+            if not waiting.done():
+                waiting.set_exception(TargetError(problem))
+                waiting.exception()  # who asked may be gone
+
+    async def _change_id(self) -> None:
+        ids = self._ids
+        was = ids.current
+        await ids.choose()
+        self.transactions = self._fencing = ids.current.transactions
+        self._topic.transactional_id = ids.current.name
+        if ids.is_spare:
+            self._on_spare.set()
+        else:
+            self._on_spare.clear()
+        if ids.current is not was:
+            held = [f"{topic}-{number}" for topic, number in sorted(ids.unmarked)[:NAMED_MAX]]
+            _log.warning("transactional_id_changed", transactional_id=ids.current.name, partitions_without_end=held)
+
+    async def _leave_spare(self) -> None:
+        """Have all begin again under the own id, once that is free."""
+        while True:
+            await self._on_spare.wait()
+            await asyncio.sleep(RETURN_S)
+            async with self.turn:
+                if self._is_unsure or not self.settled.is_set():
+                    continue
+                with contextlib.suppress(TargetError), mapped():  # it is asked again
+                    if await self._ids.own.is_free():
+                        self._on_spare.clear()
+                        self.unsure()
+                        self._failed.set()
+
+    async def _fence(self, chosen: Callable[[], list[Partition]], meanwhile: Meanwhile) -> Fence | None:
+        def marked() -> list[Partition]:
+            return [at for at in chosen() if at not in self._ids.unmarked]
+
+        try:
+            if self._is_unsure:
+                fence = await self.transactions.begin_with(marked, meanwhile)
+                self._was_asked_again = False
+            else:
+                fence = await self._extend(marked())
+        except NoFence as error:
+            if self._ids.is_spare:
+                self._ids.refuse_spares(str(error))
+            raise TargetError(f"transactions = true, but the target runs none for us: {error}") from error
+        self._fenced_at, self.producer = asyncio.get_running_loop().time(), Producer(*fence[:2])
+        left = self._ids.unmarked.intersection(self._fenced)
+        return fence._replace(refused=fence.refused | dict.fromkeys(left, int(ErrorCode.CONCURRENT_TRANSACTIONS)))
+
+    async def _extend(self, partitions: list[Partition]) -> Fence:
+        try:
+            return await self.transactions.extend(partitions)
+        except OutOfPatience:  # a marker of the last fence, or transaction, is missing: another id may carry on
+            self.unsure()
+            raise
+
+    async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
+        await super()._begin_state(fence, read)
+        if self._ids.is_spare:
+            try:
+                await self._announce_spare()
+            except BaseException:
+                self.unsure()
+                raise
+
+    async def _announce_spare(self) -> None:
+        """Make the spare known to mirrors that take the own id from now on; OvertakenError where one has before."""
+        assert self.producer is not None
+        one = self._ids.current
+        await self._commit_records([spare_record(self._name, one.number, one.name, self.producer[:2])])
+        end = asyncio.get_running_loop().time() + BOUND_S
+        while (told := await self.transactions.described()) is None or told.state != "CompleteCommit":
+            if asyncio.get_running_loop().time() > end:
+                raise TargetError(f"topic {self._name} shows no announcement of the spare transactional id")
+            await self.target.pauses.wait(self._asking_again.next_s())
+        self._asking_again.reset()
+        if not await self._ids.own.is_ours():
+            raise OvertakenError("the transactional id has a newer epoch")
+
+    async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
+        assert self.producer is not None
+        ids, is_marked = self._ids, is_marked_by(self._topic.marked_by, self.producer[:2])
+        if ids.is_spare:  # no one is given an epoch of the own id, so no one else takes spares
+            wanted = []
+        else:
+            wanted = [one for one in ids.spares if one.number in self._wanted_spares() and not ids.waits(one)]
+        if wanted:
+            found = await self._read_fenced({one.number: one.transactions for one in wanted})
+        elif not is_marked:
+            raise TargetError(f"topic {self._name} does not show its marker yet")
+        if records := [no_spare_record(self._name, one.number) for one in wanted if one.number in self._announced]:
+            await self._commit_records(records)
+        return found
+
+    async def _read_state(self) -> dict[Partition, Stored]:
+        """What the state topic tells of each partition: what was read, or committed before the last commit, is not read
+        again. That one is: a coordinator that was killed behind its answer may end it without its markers (Apache Kafka
+        4.3.1, where it starts before it knows who leads), and what comes next aborts it.
+        """
+        topic_id, reading, offset = self._read or (None, Reading(), 0)
+        self._read, self._answered = None, []
+        if topic_id != self._topic.topic_id:  # made anew
+            reading, offset = Reading(), 0
+        end = await self._topic.read(reading, offset)
+        self._read = self._topic.topic_id, reading, end
+        self._announced = reading.spares
+        return reading.partitions()
+
+    async def _begin_fenced(
+        self, lanes: list[Lane], fence: Fence | None, early: Mapping[Lane, Look]
+    ) -> dict[Lane, Begun | TargetError]:
+        others = {lane for lane in lanes if not self._state(lane).life.is_transactional}
+        found = await super()._begin_fenced(lanes, fence, early)
+        begun = [lane for lane in lanes if isinstance(found[lane], Begun)]
+        await self._commit([self._state(one) for one in begun if one in others or _is_in_another_log(found[one])])
+        return found
+
+    async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
+        assert fence is not None, "nothing goes on without one"
+        state.begin(self._topics(lane), *fence[:2], resumed, end, is_transactional=True, origin=self._origin(lane))
+
+    def note(self, lane: Lane) -> None:
+        """Nothing has to be stored before its transaction's end."""
+
+    # -- write
+
+    async def add(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Have these in the transaction; return the codes of those that are refused. Raises TargetError.
+
+        So it does where a commit of this epoch was asked for again: what had no answer may come late, and be taken for
+        that of the transaction that would begin. Under the next epoch it is refused.
+        """
+        if self._was_asked_again:
+            raise TargetError("a commit without an answer may still be under way: it is refused under another epoch")
+        with as_newer():
+            refused = await self.transactions.add(partitions)
+        if self.partition in refused:
+            code = refused[self.partition]
+            raise TargetError(f"topic {self.partition[0]} takes no transaction: {error_name(code)}")
+        return refused
+
+    async def store(self, states: Iterable[PartitionState]) -> Writes:
+        """Write these in the transaction that is open; raises TargetError."""
+        writes = [(state, state.write()) for state in states]
+        with as_newer():
+            await self._topic.write([write.records for _, write in writes])
+        return writes
+
+    async def commit(self) -> None:
+        """Commit what is open, asking until that is answered; NotCommittedError where it was ended otherwise."""
+        while True:
+            try:
+                code = await self.transactions.commit()
+            except (WireError, OSError) as error:
+                self._was_asked_again = True
+                if await self._is_decided():
+                    self.host.tell(TROUBLE, "")
+                    return
+                self.host.tell(TROUBLE, f"whether it is committed is not known yet: {error}")
+                await self.target.pauses.wait(self._asking_again.next_s())
+                continue
+            self._asking_again.reset()
+            self.host.tell(TROUBLE, "")
+            if code:
+                raise NotCommittedError(f"the commit is refused ({error_name(code)})")
+            return
+
+    async def _is_decided(self) -> bool:
+        """Whether a commit without an answer stands, though a partition may have no marker yet."""
+        assert self.producer is not None
+        try:
+            told = await self.transactions.described()
+        except (WireError, OSError):
+            return False
+        return told is not None and told[1:3] == self.producer[:2] and told.state == "PrepareCommit"
+
+    async def _commit(self, states: Sequence[PartitionState]) -> None:
+        """Store these in a transaction of their own."""
+        if states:
+            self.committed(await self._commit_alone(lambda: self.store(states)))
+
+    async def _commit_records(self, records: list[Record]) -> None:
+        """Write these in a transaction of their own."""
+
+        async def write() -> Writes:
+            with as_newer():
+                await self._topic.write([records])
+            return []
+
+        await self._commit_alone(write)
+        self._answer(records)
+
+    async def _commit_alone(self, store: Callable[[], Awaitable[Writes]]) -> Writes:
+        """Have this stored in a transaction of its own."""
+        began_at = asyncio.get_running_loop().time()
+        try:
+            await self.add([self.partition])
+            writes = await store()
+            await self.commit()
+        except asyncio.CancelledError:
+            self.unsure()
+            raise
+        except TargetError as error:
+            await self.settle(began_at, str(error), was_fenced=isinstance(error, NotCommittedError))
+            raise TargetError(f"the state cannot be written: {error}") from error
+        return writes
+
+    def committed(self, writes: Writes) -> None:
+        """Note what was stored in a transaction that is committed."""
+        for state, write in writes:
+            state.stored(write)
+        self._answer([record for _, write in writes for record in write.records])
+
+    def _answer(self, records: list[Record]) -> None:
+        """Note what the last commit wrote."""
+        if self._read is not None and records:
+            topic_id, reading, _ = self._read
+            for key, value in self._answered:
+                reading.take(key, value)
+            self._answered = records
+            self._read = (topic_id, reading, self._topic.written_from) if self._topic.written_from >= 0 else None
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._due or self._is_unsure:
+                continue
+            async with self.turn:
+                due, self._due = self._due, set()
+                try:
+                    await self._commit([state for state in due if state.is_behind and self._holds(state)])
+                except OvertakenError as error:
+                    self.host.overtaken(str(error))
+                except TargetError as error:
+                    self.host.tell("state topic", str(error))
+                    self._failed.set()
+
+    def _holds(self, state: PartitionState) -> bool:
+        return self._states.get(state.partition) is state
+
+    async def _look_at_topic(self) -> None:
+        """Leave it to the next commit, after which all that is not stored begins again."""
+
+    async def _renew(self) -> None:
+        async with self.turn:
+            if not self._is_unsure and self.settled.is_set():
+                await super()._renew()
+
+    async def stop(self, lanes: Iterable[Lane]) -> None:
+        """Store the positions of lanes that have moved; raises TargetError."""
+        if not self._is_unsure and self.settled.is_set():
+            states = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
+            await self._commit([state for state in states if self._holds(state)])
+
+    # -- what broke off
+
+    def unsure(self) -> None:
+        """Have all lanes begin under another epoch, by what is committed then."""
+        self._is_unsure, self._stored, self.producer = True, None, None
+        self._is_open = False  # another may lead the state topic
+        self._states.clear()
+
+    async def settle(self, began_at: float, why: str, *, was_fenced: bool) -> None:
+        """Find out, however long that takes, what has become of a transaction that broke off, and have all begin anew.
+
+        The turn is held meanwhile. OvertakenError where another mirror has the id now.
+        """
+        try:
+            verdict = await self._verdict(began_at, was_fenced=was_fenced)
+        finally:
+            self.unsure()  # also where a stop cancels the question: `stop` must not write over what has no outcome
+        if verdict == "another":
+            raise OvertakenError(f"the transactional id has a newer epoch, which no timeout gave it: {why}")
+        self.host.transaction_ended("timed_out" if verdict == "timed_out" else "broke_off")
+        if verdict == "timed_out":
+            timeout = f"{self.timeout_s:g} s"
+            _log.warning("transaction_timed_out", after=timeout, because=why, then="its records are sent again")
+            self.host.tell(TROUBLE, f"one timed out at the target after {timeout}, its records are sent again: {why}")
+        else:
+            _log.warning("transaction_broke_off", because=why, then="what it had not committed is sent again")
+
+    async def _verdict(self, began_at: float, *, was_fenced: bool) -> Verdict:
+        while True:
+            assert self.producer is not None
+            try:
+                with mapped():
+                    told = await self.transactions.described()
+                    written = None if told is not None else await self._writer()
+            except TargetError as error:
+                self.host.tell(TROUBLE, f"how it stands cannot be asked now: {error}")
+                await self.target.pauses.wait(self._asking_again.next_s())
+                continue
+            self._asking_again.reset()
+            self.host.tell(TROUBLE, "")
+            broken = Broken(self.producer, asyncio.get_running_loop().time() - began_at, was_fenced)
+            described = None if told is None else Producer(told.producer_id, told.producer_epoch, told.state)
+            return judged(broken, described, written, self.timeout_s)
+
+    async def _writer(self) -> Producer | None:
+        """The newest producer that has committed a head."""
+        reading = Reading()
+        await self._topic.read(reading)
+        heads = [stored.head for stored in reading.partitions().values()]
+        newest = max(((head.producer_id, head.producer_epoch) for head in heads), default=None)
+        return None if newest is None else Producer(*newest)
+
+
+def _is_in_another_log(found: Begun | TargetError) -> bool:
+    return isinstance(found, Begun) and found.resumed.verdict in ("source_anew", "target_anew")

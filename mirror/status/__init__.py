@@ -1,0 +1,1 @@
+"""What a running mirror shows: metrics, health, and the `status` command."""

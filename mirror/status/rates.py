@@ -1,0 +1,106 @@
+"""How fast partitions go on, and since when they are behind: what a person asks, kept beside the lanes.
+
+| figure | is |
+|---|---|
+| records_s, bytes_s | acknowledged per second, before compression; an average in which RATE_S ago counts a third |
+| shrinks_s | by how many offsets per second the lag becomes less; below 0 it grows |
+| behind_since | since when there has been something to mirror, by the loop's clock; None: there is nothing |
+| bytes_per_offset | of the source's batches that were held last |
+
+A partition costs something while it moves, and nothing after that. No client and no decision may come in here.
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+from kafka_wire.partitions import TopicPartition
+from mirror.partition.stream import Lane
+
+RATE_S = 5.0
+STILL = 0.01  # per second, below which it stands
+
+
+class Pace:
+    """How one partition goes on; the fields are those of the table, and what came since the last tick."""
+
+    __slots__ = (
+        "behind_since",
+        "bytes",
+        "bytes_per_offset",
+        "bytes_s",
+        "lag",
+        "lag_before",
+        "records",
+        "records_s",
+        "shrinks_s",
+    )
+
+    def __init__(self) -> None:
+        self.records = self.bytes = self.lag = self.lag_before = 0
+        self.records_s = self.bytes_s = self.shrinks_s = 0.0
+        self.bytes_per_offset = 0.0
+        self.behind_since: float | None = None
+
+    def tick(self, seconds: float) -> bool:
+        """Take what came in so many seconds into the averages; return whether it moves."""
+        share = 1 - exp(-seconds / RATE_S)
+        self.records_s = _average(self.records_s, self.records / seconds, share)
+        self.bytes_s = _average(self.bytes_s, self.bytes / seconds, share)
+        self.shrinks_s = _average(self.shrinks_s, (self.lag_before - self.lag) / seconds, share)
+        self.records = self.bytes = 0
+        self.lag_before = self.lag
+        return bool(self.records_s or self.bytes_s or self.shrinks_s)
+
+
+def _average(before: float, now: float, share: float) -> float:
+    after = before + (now - before) * share if before else now
+    return after if abs(after) >= STILL else 0.0
+
+
+class Progress:
+    """The paces of all partitions."""
+
+    def __init__(self) -> None:
+        self._paces: dict[TopicPartition, Pace] = {}
+        self._moving: dict[TopicPartition, Lane] = {}
+        self._ticked_at: float | None = None
+
+    def of(self, partition: TopicPartition) -> Pace:
+        """That of one."""
+        return self._paces.get(partition) or self._paces.setdefault(partition, Pace())
+
+    def acked(self, lane: Lane, records: int, size: int) -> None:
+        """Note so many records as safe at the target, and their bytes."""
+        pace = self.of(lane.partition)
+        pace.records += records
+        pace.bytes += size
+        self._moving[lane.partition] = lane
+
+    def behind(self, lane: Lane, lag: int, now: float) -> None:
+        """Note how many offsets it is behind from now on."""
+        pace = self.of(lane.partition)
+        pace.lag = lag
+        if not lag:
+            pace.behind_since = None
+        elif pace.behind_since is None:
+            pace.behind_since = now
+        self._moving[lane.partition] = lane
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Note that it is mirrored no more."""
+        self._paces.pop(partition, None)
+        self._moving.pop(partition, None)
+
+    def tick(self, now: float) -> None:
+        """Bring the averages up to date; about each second."""
+        before, self._ticked_at = self._ticked_at, now
+        if before is None or now <= before:
+            return
+        for partition, lane in list(self._moving.items()):
+            pace = self.of(partition)
+            offsets = lane.read_offset - lane.offsets.acked
+            if lane.held_bytes and offsets > 0:
+                pace.bytes_per_offset = lane.held_bytes / offsets
+            if not pace.tick(now - before):
+                del self._moving[partition]

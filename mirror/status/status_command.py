@@ -1,0 +1,158 @@
+"""`edge-mirror status`: asks the mirror where it serves its metrics, else its group at the source; prints it.
+
+| exit status | means |
+|---|---|
+| 0 | well |
+| 1 | in trouble, further behind than `--max-lag` or `--max-age` says, or nothing can be told |
+| 2 | bad usage or configuration |
+| 3 | the mirror does not answer where it serves its metrics; what its group tells is printed |
+
+Lives here: whom to ask, when again, and the terminal. Must never come in: what the figures are (report.py), how they
+read (status_text.py). No client is imported where the mirror answers: it takes long on a Pi.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import shutil
+import sys
+import time
+from typing import NamedTuple
+
+from drupelet.addresses import host_and_port
+from drupelet.errors import CommandFailed, reason
+from mirror.config import Config
+from mirror.status.report import Report, beyond, read
+from mirror.status.status_text import text
+
+WELL, BEHIND, NOT_RUNNING = 0, 1, 3
+ANSWER_S = 10.0
+REPORT_BYTES_MAX = 64 << 20
+AGAIN_S = 2.0
+
+
+class Wanted(NamedTuple):
+    """What the options say: `lag_max` in records, `lag_s_max` in seconds; None: any."""
+
+    as_json: bool = False
+    watch: bool = False
+    lag_max: int | None = None
+    lag_s_max: int | None = None
+
+
+class Told(NamedTuple):
+    """What was told: `running` None where nobody was asked, `note` says why it is not the mirror's own word."""
+
+    report: Report | None
+    running: bool | None
+    note: str = ""
+
+
+def status(config: Config, wanted: Wanted) -> int:
+    """Print how the mirror stands, with `watch` again and again; return the exit status."""
+    screen = _Screen(again=wanted.watch)
+    while True:
+        try:
+            told = _told(config)
+        except CommandFailed as error:
+            if not wanted.watch:
+                raise
+            told = Told(None, None, str(error))
+        said = [] if told.report is None else beyond(told.report, wanted.lag_max, wanted.lag_s_max)
+        _show(told, said, screen, wanted)
+        if not wanted.watch:
+            return _status(told, said)
+        time.sleep(AGAIN_S)
+
+
+def _show(told: Told, said: list[str], screen: _Screen, wanted: Wanted) -> None:
+    notes = [*([told.note] if told.note else []), *said]
+    if told.report is None:
+        print(*notes, sep="\n", file=sys.stderr)
+    elif wanted.as_json:
+        print(told.report.as_json(running=told.running, note=told.note, beyond=said), flush=True)
+    else:
+        rows = None if screen.rows is None else screen.rows - len(notes)
+        screen.show("\n".join([text(told.report, rows), *([""] if notes else []), *notes]))
+
+
+def _status(told: Told, said: list[str]) -> int:
+    if told.running is False:
+        return NOT_RUNNING
+    report = told.report
+    troubled = report is None or report.troubles or any(one.trouble for one in report.partitions)
+    return BEHIND if said or troubled else WELL
+
+
+def _told(config: Config) -> Told:
+    if not config.metrics:
+        note = "Told by the source; the mirror itself is asked where --metrics or the file of --config names its port."
+        return Told(_by_source(config), None, note)
+    try:
+        return Told(_by_mirror(config), running=True)
+    except OSError as error:
+        running, why = False, f"Nobody answers at {config.metrics} ({reason(error)}): the mirror does not run"
+    except ValueError as error:
+        running, why = True, f"The mirror at {config.metrics} is of another version ({error})"
+    if not config.source:
+        return Told(None, running, f"{why}.")
+    return Told(_by_source(config), running, f"{why}; this is what its group at the source tells.")
+
+
+def _by_mirror(config: Config) -> Report:
+    """Ask the mirror itself; OSError where nobody answers, ValueError where it tells something else."""
+    host, port = host_and_port(config.metrics)
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
+    token = config.metrics_access.token().decode()
+    try:
+        connection.request("GET", "/status", headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        body = answer.read(REPORT_BYTES_MAX)
+    except http.client.HTTPException as error:
+        raise ValueError(f"its answer is no HTTP: {type(error).__name__}") from error
+    finally:
+        connection.close()
+    if answer.status == http.client.UNAUTHORIZED:
+        raise CommandFailed(f"the mirror at {config.metrics} wants a token: set metrics_token_file to a file with it")
+    if answer.status != http.client.OK:
+        raise ValueError(f"it has no /status: {answer.status} {answer.reason}")
+    return read(body)
+
+
+def _by_source(config: Config) -> Report:
+    from mirror.errors import SourceError  # noqa: PLC0415 - and below, the protocol
+    from mirror.status.group_report import standing  # noqa: PLC0415
+
+    try:
+        return asyncio.run(standing(config))
+    except SourceError as error:
+        raise CommandFailed(f"the source does not answer: {error}") from error
+
+
+class _Screen:
+    """Standard output; what is shown `again` is written over on a terminal, and elsewhere has the time before it."""
+
+    def __init__(self, *, again: bool) -> None:
+        self._lines = 0
+        self._again = again
+        self._is_terminal = sys.stdout.isatty()
+
+    @property
+    def rows(self) -> int | None:
+        """How many lines there is room for; None: any number."""
+        return shutil.get_terminal_size().lines - 1 if self._again and self._is_terminal else None
+
+    def show(self, said: str) -> None:
+        """Print it."""
+        if not self._again:
+            print(said)
+        elif self._is_terminal:
+            width = shutil.get_terminal_size().columns
+            up = f"\x1b[{self._lines}F" if self._lines else ""
+            lines = said.split("\n")[: self.rows]
+            sys.stdout.write(up + "".join(f"{line[:width]}\x1b[K\n" for line in lines) + "\x1b[J")
+            self._lines = len(lines)
+        else:
+            sys.stdout.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n{said}\n\n")
+        sys.stdout.flush()

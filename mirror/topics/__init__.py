@@ -1,0 +1,1 @@
+"""Which topics are mirrored, under which names and with which configs. Pure."""

@@ -1,0 +1,78 @@
+"""PURE. Which settings of a topic at the target follow what was changed at the source, and which are left alone.
+
+| at the target a key is | and at the source | then |
+|---|---|---|
+| as it was last seen equal, or as the mirror has made it | it has changed | it follows |
+| `max.message.bytes`, the same, or not set there | more than holds there | it follows: what was taken has to fit |
+| `max.message.bytes` | less | nothing: what it took before has to fit, too |
+| anything else that differs | | it is left alone: somebody has set it there, or has changed it |
+
+So what the mirror has set, and nobody has changed since, stays in step; a change while no mirror ran is told and left
+to a person, but for `max.message.bytes`. No client, no clock and no log line may come in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mirror.topics.selection import COPIED_SETTINGS
+
+MAX_MESSAGE = "max.message.bytes"
+
+
+class Setting(NamedTuple):
+    """A value at the target, and whether it is set for the topic itself."""
+
+    value: str
+    is_own: bool
+
+
+class Step(NamedTuple):
+    """What is to be altered (None: set for the topic no more), and what differs and is left alone: (here, there)."""
+
+    alter: Mapping[str, str | None]
+    left: Mapping[str, tuple[str | None, str | None]]
+
+
+class InStep:
+    """What was seen equal at both ends of each topic, key by key; None: set for the topic at neither."""
+
+    def __init__(self) -> None:
+        self._equal: dict[str, dict[str, str | None]] = {}
+
+    def made(self, topic: str, settings: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+        """Note that the mirror made a topic with these settings, of those that it wanted."""
+        refused = wanted.keys() - settings.keys()
+        self._equal[topic] = {key: settings.get(key) for key in COPIED_SETTINGS if key not in refused}
+
+    def judge(self, topic: str, source: Mapping[str, str], target: Mapping[str, Setting]) -> Step:
+        """Compare both ends of now."""
+        equal = self._equal.setdefault(topic, {})
+        alter: dict[str, str | None] = {}
+        left: dict[str, tuple[str | None, str | None]] = {}
+        for key in COPIED_SETTINGS:
+            here, there = source.get(key), target.get(key)
+            own = there.value if there is not None and there.is_own else None
+            if here == own:
+                if here is not None:
+                    equal[key] = here
+            elif key == MAX_MESSAGE and not _is_more(here, there):
+                continue
+            elif (key in equal and equal[key] == own) or (key == MAX_MESSAGE and own is None):
+                alter[key] = here
+            elif here is not None or (own is not None and key in equal):
+                left[key] = here, own
+        return Step(alter, left)
+
+    def followed(self, topic: str, alter: Mapping[str, str | None]) -> None:
+        """Note that the target has taken this."""
+        self._equal.setdefault(topic, {}).update(alter)
+
+    def forget(self, topic: str) -> None:
+        """Note that it is mirrored no more."""
+        self._equal.pop(topic, None)
+
+
+def _is_more(here: str | None, there: Setting | None) -> bool:
+    return here is not None and there is not None and int(here) > int(there.value)

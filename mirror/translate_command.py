@@ -1,0 +1,106 @@
+"""Where an offset of the source lies at the target, and back: `edge-mirror translate`.
+
+| of an offset | is printed |
+|---|---|
+| of a record that is mirrored | its offset at the other end |
+| not mirrored (a marker, compacted, in the ledger) | the offset of what follows there: where a consumer goes on |
+| of the end of what is mirrored | the end at the other end |
+| beyond it, or below the first step that is left | a sentence, and status 1 |
+
+The state topic tells it; what was mirrored behind the position that was stored last is found by a look at the target's
+log, as at a mirror's start. Nothing is changed at either end, and the source is not asked.
+
+Must never come in: the map's arithmetic (partition/offset_map.py), what a look means (partition/resume_rules.py).
+"""
+
+from __future__ import annotations
+
+import json
+
+from drupelet.errors import CommandFailed
+from kafka_wire.errors import WireError
+from kafka_wire.looking import Wanted
+from kafka_wire.partitions import TopicPartition
+from mirror.client.target_client import Target
+from mirror.config import Config
+from mirror.errors import TargetError
+from mirror.partition.offset_map import Found, OffsetMap
+from mirror.partition.resume_rules import Seen, floor_of
+from mirror.partition.state_records import Partition, Reading, StateError, topic_name
+from mirror.partition.target_state import PartitionState
+
+STEPS_MAX = 2000  # fetches of a look
+
+
+async def translate(config: Config, partition: Partition, offset: int, *, back: bool, as_json: bool) -> int:
+    """Print the offset at the other end; return the exit status. Raises CommandFailed."""
+    target = Target(config.target_client)
+    name = topic_name(config.group_id)
+    try:
+        state = await _state(target, name, partition)
+        known = await _known(target, state)
+    except (TargetError, WireError, StateError) as error:
+        raise CommandFailed(f"the target {config.target} cannot be asked: {error}") from error
+    finally:
+        await target.close()
+    found = known.to_source(offset) if back else known.to_target(offset)
+    if found is None:
+        raise CommandFailed(_nowhere(state, known, offset, back=back))
+    print(_as_json(state, offset, found, back=back) if as_json else found.offset)
+    return 0
+
+
+async def _state(target: Target, name: str, partition: Partition) -> PartitionState:
+    if name not in await target.topics([name]):
+        raise CommandFailed(
+            f"The target has no topic {name}: no mirror of this site has written there yet, or --site is another."
+        )
+    reading = Reading(None)
+    await target.state_topic(name).read(reading)
+    stored = reading.partitions().get(partition)
+    if stored is None:
+        raise CommandFailed(f"{partition[0]}-{partition[1]} is not mirrored by what the target's topic {name} tells.")
+    return PartitionState(partition, stored.head.topics, stored)
+
+
+async def _known(target: Target, state: PartitionState) -> OffsetMap:
+    """The map up to the last record that is mirrored now."""
+    if not state.map.steps:
+        return state.map
+    at = TopicPartition(state.topics.target, state.partition[1])
+    wanted = Wanted(await target.leader(at), frozenset({state.life.producer_id}), floor_of(state.map.end))
+    ((_, seen),) = (await target.look({(at.topic, at.partition): wanted}, STEPS_MAX)).items()
+    if isinstance(seen, str):
+        raise TargetError(seen)
+    now = state.topics._replace(target_id=target.topic_id(at.topic))
+    resumed = state.resume(Seen(seen.start_offset, seen.end_offset, seen.searched_from, seen.last), now)
+    if resumed.verdict == "target_anew":
+        raise TargetError(f"topic {at.topic} was deleted and made anew, and the mirror has not begun there yet")
+    if resumed.verdict == "found":
+        state.go_on(resumed, seen.end_offset)
+    return state.map
+
+
+def _nowhere(state: PartitionState, known: OffsetMap, offset: int, *, back: bool) -> str:
+    name = f"{state.partition[0]}-{state.partition[1]}"
+    end = known.end.target_offset if back else known.end.source_offset
+    side = "target" if back else "source"
+    if offset > end:
+        return f"Offset {offset} of the {side} is beyond what is mirrored of {name}, which ends at {end}."
+    return (
+        f"Offset {offset} of the {side} lies before all that the state tells of {name}: an older version mirrored it."
+    )
+
+
+def _as_json(state: PartitionState, offset: int, found: Found, *, back: bool) -> str:
+    ends = {"source": state.partition[0], "target": state.topics.target}
+    return json.dumps(
+        {
+            "source_topic": ends["source"],
+            "target_topic": ends["target"],
+            "partition": state.partition[1],
+            "source_offset": found.offset if back else offset,
+            "target_offset": offset if back else found.offset,
+            "is_record": found.is_record,
+        }
+    )
