@@ -76,10 +76,12 @@ class Bundle:
 @pytest.fixture(scope="module")
 def drupelet_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a wheel that needs what this checkout needs; of it, a bundle reads nothing else."""
-    path = tmp_path_factory.mktemp("wheel") / "drupelet-0.1.0-py3-none-any.whl"
-    folder = "drupelet-0.1.0.dist-info"
+    installed = distribution("drupelet")
+    name = f"drupelet-{installed.version}"  # pip refuses a wheel whose name and metadata differ
+    path = tmp_path_factory.mktemp("wheel") / f"{name}-py3-none-any.whl"
+    folder = f"{name}.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{folder}/METADATA", distribution("drupelet").read_text("METADATA") or "")
+        wheel.writestr(f"{folder}/METADATA", installed.read_text("METADATA") or "")
         wheel.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{folder}/RECORD", "")
         for pins in (Path(__file__).parents[2] / "drupelet/pins").glob("*.txt"):

@@ -227,7 +227,7 @@ NOBODY = "pi-1: its broker lets in everybody who reaches it"
         ({}, BOARD, True, False),
         ({"security_secret": SECRET}, BOARD, False, False),
         ({"broker_network_trusted": True, "central_security": "none"}, BOARD, False, False),
-        ({}, BOARD.replace("release", "release 0.1.0-0123abcd"), False, True),
+        ({}, BOARD.replace("release", "release 0.2.0-0123abcd"), False, True),
         ({}, f"{BOARD}listens *:9092 kafka.service java\n", False, True),
     ],
 )
@@ -245,7 +245,7 @@ def test_a_new_broker_that_would_know_nobody_is_told_and_one_of_before_is_noted(
 
 
 def test_a_provisioned_board_with_a_full_card_and_its_own_services_passes(tmp_path):
-    answer = BOARD.replace("release", "release 0.1.0-0123abcd").replace("free_mb 20000", "free_mb 3")
+    answer = BOARD.replace("release", "release 0.2.0-0123abcd").replace("free_mb 20000", "free_mb 3")
     answer += (
         "listens 127.0.0.1:9092 edge-broker.service edge-broker\nlistens 0.0.0.0:1883 mosquitto.service mosquitto\n"
     )
@@ -254,7 +254,7 @@ def test_a_provisioned_board_with_a_full_card_and_its_own_services_passes(tmp_pa
 
 @pytest.mark.parametrize(("groups", "free", "need"), [("broker", 120, 200), ("spark_jobs", 1499, 1500)])
 def test_a_provisioned_board_without_room_for_a_newer_release_is_noted(groups, free, need):
-    answer = BOARD.replace("release", "release 0.1.0-0123abcd").replace("free_mb 20000", f"free_mb {free}")
+    answer = BOARD.replace("release", "release 0.2.0-0123abcd").replace("free_mb 20000", f"free_mb {free}")
     host = preflight.Host(known, "pi-1", groups.split(), {}, answer)
     assert preflight.told(preflight.crowded(host), keys=False) == [
         f"pi-1: {free} MB are free for /opt/drupelet, and a newer release needs {need}: it would be refused there, so "

@@ -118,9 +118,9 @@ def test_a_host_that_gives_no_answer_as_root_says_why(site):
     ids=["old release", "another project", "broken"],
 )
 def test_a_wheel_whose_rules_cannot_be_asked_is_noted_and_nothing_stops(site, tmp_path, modules, why):
-    wheel = tmp_path / "drupelet-0.1.0-py3-none-any.whl"
+    wheel = tmp_path / "drupelet-0.2.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("drupelet-0.1.0.dist-info/METADATA", "")
+        archive.writestr("drupelet-0.2.0.dist-info/METADATA", "")
         for name, text in modules.items():
             archive.writestr(name, text)
     host = HERE | {

@@ -60,10 +60,10 @@ def test_the_release_in_use_and_free_space_are_told_where_the_folder_is_there_an
     root = tmp_path / "opt/drupelet"
     before = run(tmp_path, DRUPELET_ROOT=str(root))
     root.mkdir(parents=True)
-    (root / "current").symlink_to("0.1.0-0123abcd")
+    (root / "current").symlink_to("0.2.0-0123abcd")
     after = run(tmp_path, DRUPELET_ROOT=str(root))
     assert "release " in before
-    assert "release 0.1.0-0123abcd" in after
+    assert "release 0.2.0-0123abcd" in after
     for said in (before, after):
         (free,) = [line.split()[1] for line in said if line.startswith("free_mb ")]
         assert int(free) > 0
