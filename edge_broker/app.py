@@ -54,14 +54,14 @@ from edge_broker.protocol.unpacking import missing_codecs
 from edge_broker.runs_in import LOOP, enter, runs_in
 from edge_broker.security_keys import DENY_LIST
 from edge_broker.settings import LogSettings
-from edge_broker.storage import removal
-from edge_broker.storage.age import Now
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.full_disk import NOTHING_PASSED, Passed
-from edge_broker.storage.ledger import Ledger
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.state_files import out_of_space
-from edge_broker.storage.store import LogStore, served_anybody
+from edge_broker.storage.files.atomic_files import out_of_space
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore, served_anybody
+from edge_broker.storage.maintenance.disk_watch import NOTHING_PASSED, Passed
+from edge_broker.storage.metadata.loss_records import Ledger
+from edge_broker.storage.retention import segment_removal
 
 if TYPE_CHECKING:
     from edge_broker.network.cluster import ClusterShell
@@ -257,7 +257,7 @@ def _join_cluster(broker: Broker, dispatcher: Dispatcher, stop: asyncio.Event) -
 
 def _journal_of(store: LogStore, ledger: LoopLedger) -> Ledger:
     """What is lost goes to the journal of a board in a cluster, as long as that is not full."""
-    from edge_broker.storage.ledger_journal import JournalLedger  # noqa: PLC0415 - for a cluster alone
+    from edge_broker.storage.loss.ledger_journal import JournalLedger  # noqa: PLC0415 - for a cluster alone
 
     return JournalLedger(ledger, store.ledger_log)
 
@@ -529,7 +529,9 @@ class _Retention:
             for topic in list(broker.store.topics.values()):
                 for log in topic.partitions:
                     yield None
-                    if not broker.space.refusing and removal.active_expired(log, now, leads=led is None or log in led):
+                    if not broker.space.refusing and segment_removal.active_expired(
+                        log, now, leads=led is None or log in led
+                    ):
                         due.append(log)
             return self._close(due)
         except BaseException:  # a bug: the next one begins from the start
@@ -592,8 +594,8 @@ def _delete_expired(log: PartitionLog, now: Now, passed: Passed, *, leads: bool)
     if log.fault is not None:
         return False
     try:
-        offset = passed.get((log.topic, log.partition), 0) if log.settings.groups else removal.OFFSET_MAX
-        deleted = removal.delete_expired(log, now, offset, leads=leads)
+        offset = passed.get((log.topic, log.partition), 0) if log.settings.groups else segment_removal.OFFSET_MAX
+        deleted = segment_removal.delete_expired(log, now, offset, leads=leads)
     except StorageFault as fault:
         log_line("error", "retention-failed", topic=log.topic, partition=log.partition, fault=fault)
         return True

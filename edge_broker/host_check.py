@@ -74,8 +74,8 @@ def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
 
 def is_of_older_version(data_dir: str) -> bool:
     """Return whether an older version made the data directory, so that `serve` goes on serving every network."""
-    from edge_broker.storage.filesystem import Disk  # noqa: PLC0415 - no other check needs the storage
-    from edge_broker.storage.store import served_anybody  # noqa: PLC0415
+    from edge_broker.storage.files.filesystem import Disk  # noqa: PLC0415 - no other check needs the storage
+    from edge_broker.storage.log_store import served_anybody  # noqa: PLC0415
 
     return served_anybody(Disk(), data_dir)
 
@@ -102,8 +102,8 @@ def check_data_dir(path: str) -> None:
 
 def _check_broker_id(config: BrokerConfig, data_dir: str) -> None:
     from edge_broker.errors import StorageFault  # noqa: PLC0415 - no other check needs the storage
-    from edge_broker.storage.broker_id import check_broker_id  # noqa: PLC0415
-    from edge_broker.storage.filesystem import Disk  # noqa: PLC0415
+    from edge_broker.storage.files.filesystem import Disk  # noqa: PLC0415
+    from edge_broker.storage.metadata.broker_id import check_broker_id  # noqa: PLC0415
 
     in_cluster = bool(config.text("zookeeper.connect"))
     try:
@@ -115,8 +115,8 @@ def _check_broker_id(config: BrokerConfig, data_dir: str) -> None:
 def _check_rights(config: BrokerConfig, data_dir: str) -> None:
     from edge_broker.broker.security import check_rights  # noqa: PLC0415 - with an authorizer alone
     from edge_broker.clock import SystemClock  # noqa: PLC0415
-    from edge_broker.storage.filesystem import Disk  # noqa: PLC0415
-    from edge_broker.storage.security_store import SecurityStore  # noqa: PLC0415
+    from edge_broker.storage.files.filesystem import Disk  # noqa: PLC0415
+    from edge_broker.storage.metadata.security_store import SecurityStore  # noqa: PLC0415
 
     check_rights(config, SecurityStore.open(Disk(), data_dir, SystemClock().new_bytes).state, data_dir)
 

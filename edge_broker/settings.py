@@ -4,7 +4,7 @@
 |---|---|
 | what a log goes by | LogSettings, whose attributes are the declarations |
 | the broker keys that hold for topics which set nothing | config.py |
-| how a topic is checked and described | storage/topic_config.py |
+| how a topic is checked and described | storage/metadata/topic_config.py |
 | `edge-broker keys` and SETTINGS.md | cli.py, `python -m tests.support.settings` |
 
 Kafka's keys that mean nothing on one board are in the table too: tools set them, and must not fail. Lives here: names,

@@ -15,9 +15,9 @@ from drupelet.printable import name_text
 from edge_broker.clock import SystemClock
 from edge_broker.security.changes import COMMAND, Author
 from edge_broker.security.state import Wanted
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.security_log import FAILED_EVENT, SecurityLog
-from edge_broker.storage.security_store import SecurityStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.security_log import FAILED_EVENT, SecurityLog
+from edge_broker.storage.metadata.security_store import SecurityStore
 
 LOOKS_MAX = 200
 NO_LOGIN_UID = 2**32 - 1

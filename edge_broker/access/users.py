@@ -19,8 +19,8 @@ from edge_broker.errors import Refusal, StorageFault
 from edge_broker.output import time_text, write_json, write_table
 from edge_broker.security.scram import MECHANISMS, SALT_BYTES, ScramCredential, new_credential
 from edge_broker.security.state import SecurityState, check_new_user_name
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.log_in_times import LogInTimes, read_log_in_times, valid_times
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.log_in_times import LogInTimes, read_log_in_times, valid_times
 
 PASSWORD_BYTES_MAX = 1024
 PRINCIPAL = "User:"

@@ -26,16 +26,16 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.listeners import Listener
 from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch, read_header
 from edge_broker.protocol.records_check import check_records
-from edge_broker.storage import single_board
-from edge_broker.storage.appending import Appended, Busy, RollDue, WriteUnderWay
-from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.scrub import Scrubber
-from edge_broker.storage.security_log import SecurityLog
-from edge_broker.storage.security_store import SecurityStore
-from edge_broker.storage.segment import WouldBlockError
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.write_throttle import WriteThrottle
+from edge_broker.storage.files.write_throttle import WriteThrottle
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_writer import Appended, Busy, RollDue, WriteUnderWay
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.maintenance.log_cleaner import LogCleaner
+from edge_broker.storage.maintenance.scrubber import Scrubber
+from edge_broker.storage.metadata.security_log import SecurityLog
+from edge_broker.storage.metadata.security_store import SecurityStore
+from edge_broker.storage.segment.segment import WouldBlockError
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort
@@ -114,7 +114,7 @@ class Broker:
     def advance(self, log: PartitionLog) -> None:
         """Let a log show what it may, whenever one of its ends may have moved."""
         if self.cluster is None or not self.store.is_replicated(log.topic):
-            single_board.advance(log.state)
+            single_node_watermark.advance(log.state)
         else:
             self.cluster.log_moved(log)
 

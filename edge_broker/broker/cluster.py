@@ -45,12 +45,12 @@ from edge_broker.cluster.security_node import Standing as NodeStanding
 from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Topic
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.storage.topics import JOURNAL_TOPIC, id_of
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, id_of
 
 if TYPE_CHECKING:
     from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
-    from edge_broker.storage.log import PartitionLog
-    from edge_broker.storage.replica import Replica
+    from edge_broker.storage.log.partition_log import PartitionLog
+    from edge_broker.storage.replica.replica_log import Replica
 
 NOT_YET = {
     Standing.APART: "not a member of the cluster yet: it is about to register",

@@ -26,8 +26,8 @@ from edge_broker.cluster.messages import EntriesTaken, ForwardEntries
 from edge_broker.cluster.state import ONE_LEDGER_SINCE
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.ledger_journal import Forwarded, forget, read_entries
-from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.loss.ledger_journal import Forwarded, forget, read_entries
+from edge_broker.storage.segment.segment import DamageFound
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from edge_broker.cluster.state import PartitionId, PartitionState, Topic
     from edge_broker.config import Endpoint
     from edge_broker.errors import Refusal
-    from edge_broker.storage.log import PartitionLog
-    from edge_broker.storage.replica import Replica
+    from edge_broker.storage.log.partition_log import PartitionLog
+    from edge_broker.storage.replica.replica_log import Replica
 
 NOBODY = -1
 

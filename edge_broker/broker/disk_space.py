@@ -7,8 +7,8 @@
 | a look closed segments, so that they can go | a look once they are closed |
 | an event while a look is under way | one more look behind it |
 
-Lives here: when, and who may write. Must never come in: what goes (storage/eviction.py), statvfs
-(storage/full_disk.py).
+Lives here: when, and who may write. Must never come in: what goes (storage/retention/eviction_plan.py), statvfs
+(storage/maintenance/disk_watch.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from edge_broker.broker.effects import Effects
 from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.storage.age import Now
-from edge_broker.storage.full_disk import DiskStatus, DiskWatch, Passed
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import OFFSET_MAX
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.maintenance.disk_watch import DiskStatus, DiskWatch, Passed
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
+from edge_broker.storage.retention.segment_removal import OFFSET_MAX
 
 ROLL_MS_MAX = 60_000
 ALWAYS_WRITTEN = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})

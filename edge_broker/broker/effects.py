@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.checking import Checking
     from edge_broker.broker.outcome import Outcome, Steps
     from edge_broker.protocol.message import Message
-    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.log.partition_log import PartitionLog
 
 
 class Effect(IntEnum):

@@ -22,7 +22,7 @@ from edge_broker.cluster.state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 from edge_broker.security.acls import Operation, ResourceType
-from edge_broker.storage.topics import id_text
+from edge_broker.storage.metadata.topic_record import id_text
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
     from edge_broker.broker.context import RequestContext
     from edge_broker.broker.follower_fetches import FetchSession
-    from edge_broker.storage.store import Topic
+    from edge_broker.storage.log_store import Topic
 
 SINCE = 17
 BEGINS = 0  # the epoch of a session's first request

@@ -43,14 +43,14 @@ from edge_broker.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.segment.segment import DamageFound
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from edge_broker.broker.effects import Effects
     from edge_broker.cluster.partition import Partition
-    from edge_broker.storage.replica import Replica
+    from edge_broker.storage.replica.replica_log import Replica
 
 ANSWER_BYTES_MAX = 4 << 20
 

@@ -28,14 +28,14 @@ from edge_broker.coordinator.offset_records import AGE_HEADER
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import Record, read_header, records_of
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.age import Now
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
+from edge_broker.storage.segment.segment import DamageFound
 
 if TYPE_CHECKING:
-    from edge_broker.storage.replica import Replica
+    from edge_broker.storage.replica.replica_log import Replica
 
 LOAD_BYTES = 1 << 20
 
@@ -98,7 +98,7 @@ def lead_offsets(broker: Broker, partition: int) -> Outcome:
     if log is None:
         groups.fail(partition, f"{OFFSETS_TOPIC}-{partition} is led here and has no log here")
         return Reply(None)
-    from edge_broker.storage.replica import Replica  # noqa: PLC0415 - for a cluster alone
+    from edge_broker.storage.replica.replica_log import Replica  # noqa: PLC0415 - for a cluster alone
 
     loading = Loading(groups.settings, broker.clock, broker.time.now(), log, Replica(log), epoch)
 

@@ -36,9 +36,9 @@ from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort

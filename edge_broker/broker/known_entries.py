@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from edge_broker.protocol.record_batch import Record, read_header, records_of
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.ledger_journal import ENTRIES_MAX, EntryId, id_of_entry
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.loss.ledger_journal import ENTRIES_MAX, EntryId, id_of_entry
+from edge_broker.storage.replica.replica_log import Replica
 
 if TYPE_CHECKING:
-    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.log.partition_log import PartitionLog
 
 READ_BYTES = 1 << 20
 REMEMBERED = 2 * ENTRIES_MAX  # of each journal

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.state import PartitionId
-from edge_broker.storage.appending import Busy
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.log_writer import Busy
+from edge_broker.storage.log.partition_log import PartitionLog
 
 
 class LeaseUnproved(Busy):

@@ -9,7 +9,7 @@
 
 | a batch | answered with |
 |---|---|
-| every record is a ledger record (storage/ledger.py) | as any other, but after the sync, whatever acks it asks for |
+| every record is a ledger record (loss_records.py) | as any other, but after the sync, whatever acks it asks for |
 | one of them is not | INVALID_RECORD, which names it; nothing is written |
 
 Must never come in: what is lost (losses.py writes the broker's own losses). Without an authorizer an address is all
@@ -26,7 +26,7 @@ from edge_broker.config import Network
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.record_batch import check_batch, records_of
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.ledger import fault_of_record
+from edge_broker.storage.metadata.loss_records import fault_of_record
 
 Networks: TypeAlias = Sequence[Network]
 

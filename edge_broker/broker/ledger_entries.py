@@ -34,14 +34,14 @@ from edge_broker.broker.write import Write, write_all
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.appending import Appended
-from edge_broker.storage.ledger_journal import id_of_entry
-from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.log.log_writer import Appended
+from edge_broker.storage.loss.ledger_journal import id_of_entry
+from edge_broker.storage.segment.segment import DamageFound
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
     from edge_broker.broker.cluster_port import ClusterPort
-    from edge_broker.storage.log import PartitionLog
+    from edge_broker.storage.log.partition_log import PartitionLog
 
 WAIT_MS_MAX = 15_000  # then nobody can tell, and it is forwarded again
 Told = Callable[[ErrorCode], Outcome]

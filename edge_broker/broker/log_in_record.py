@@ -14,7 +14,7 @@ files back is not locked out by the end of the rotation. Their times rise, also 
 One write is in flight at most; log-ins that come meanwhile share the next one. After a failed write the next log-in
 tries again. A crash before the write only delays the end of a rotation.
 
-Does not contain: the file (storage/log_in_times.py), who may log in (log_ins.py).
+Does not contain: the file (storage/metadata/log_in_times.py), who may log in (log_ins.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import StorageFault
 from edge_broker.security.generations import generation_of
 from edge_broker.security.state import SecurityState, credential_tag
-from edge_broker.storage.log_in_times import (
+from edge_broker.storage.metadata.log_in_times import (
     DAY_MS,
     LogInTimes,
     read_log_in_times,
@@ -37,7 +37,7 @@ from edge_broker.storage.log_in_times import (
 if TYPE_CHECKING:
     from edge_broker.broker.effects import Effects
     from edge_broker.clock import Clock
-    from edge_broker.storage.filesystem import FileSystem
+    from edge_broker.storage.files.filesystem import FileSystem
 
 RETURNS_MAX, RETURNS_MS = 10, 600_000  # two clients that use two generations in turn cost two writes a minute
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from edge_broker.listeners import Listener
     from edge_broker.security.certificates import CertificateId
     from edge_broker.security.deny_list import DenyList
-    from edge_broker.storage.security_log import SecurityLog
+    from edge_broker.storage.metadata.security_log import SecurityLog
 
 NAME_CHARACTERS_LOGGED = 256
 OTHER = "other"

@@ -13,9 +13,9 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Outcome, Reply
 from edge_broker.broker.write import Write, write_all
 from edge_broker.errors import StorageFault
-from edge_broker.storage.direct_ledger import ledger_batches
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.loss.startup_ledger import ledger_batches
+from edge_broker.storage.metadata.loss_records import Loss
 
 WRITE_MS_MAX = 60_000  # cards hang for seconds; a removal is tried again later
 

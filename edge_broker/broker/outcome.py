@@ -19,7 +19,7 @@ from functools import wraps
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from edge_broker.protocol.message import Message
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
 
 WorkerName: TypeAlias = Literal["disk", "files", "reader", "writer", "checker", "logins"]
 

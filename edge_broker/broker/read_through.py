@@ -6,7 +6,7 @@
 | quarantine: ledger, corrupt ranges | files | read on from there; what cannot be quarantined is refused |
 
 Lives here: those turns, for every handler that reads. Must never come in: what is read, how damage is quarantined
-(storage/damage.py).
+(storage/loss/quarantine.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from edge_broker.broker.effects import Effects
 from edge_broker.broker.outcome import Do, Outcome
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.segment.segment import DamageFound
 
 DamageMet = tuple[PartitionLog, DamageFound]
 

@@ -7,7 +7,7 @@
 | in a cluster whose znodes are the brokers' alone | both go by way of the cluster (shared_security.py) |
 | a user is gone, or another one of his name has come meanwhile | his sessions end |
 
-Lives here: the state that holds now. Must never come in: files (storage/security_store.py), what a log-in is
+Lives here: the state that holds now. Must never come in: files (storage/metadata/security_store.py), what a log-in is
 (security/sasl.py), what ACLs mean (security/authorizer.py).
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.effects import Effects
     from edge_broker.broker.shared_security import SharedSecurity
     from edge_broker.security.authorizer import Authorizer
-    from edge_broker.storage.security_store import SecurityStore
+    from edge_broker.storage.metadata.security_store import SecurityStore
 
 NO_TOKEN = -1
 Edit = Callable[[SecurityState], SecurityState]

@@ -24,8 +24,8 @@ from edge_broker.coordinator.storage_errors import group_error
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.record_batch import build_batch
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.topic_config import topic_settings
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.topic_config import topic_settings
 
 REQUIRED_GROUPS = "edge.required.groups"
 SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs

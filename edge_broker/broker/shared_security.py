@@ -39,7 +39,7 @@ from edge_broker.security.state import NOT_READ_YET, OWN, SecurityState, Wanted,
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort
     from edge_broker.broker.effects import Effects
-    from edge_broker.storage.security_store import SecurityStore
+    from edge_broker.storage.metadata.security_store import SecurityStore
 
 TRIES_MAX = 5
 WAIT_MS = 15_000

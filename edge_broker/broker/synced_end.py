@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Outcome, Wait
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
 
 SYNC_MS_MAX = 5_000
 

@@ -2,7 +2,7 @@
 
 | who | asks for | which is |
 |---|---|---|
-| logs, retention, the ledger | `now()` | wall clock, age of the data directory, trust (storage/age.py) |
+| logs, retention, the ledger | `now()` | wall clock, age of the data directory, trust (storage/files/data_age.py) |
 | appends | `at()` | the same, read once for all that comes within some milliseconds |
 | groups | `ahead()` | how far wall clock and age are ahead of the steady clock |
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from edge_broker.clock import Clock
 from edge_broker.coordinator.calls import Ahead
-from edge_broker.storage.age import OFF_MS_MAX, Now
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.data_age import OFF_MS_MAX, Now
+from edge_broker.storage.log_store import LogStore
 
 APPENDS_S = 0.01
 STAMPS_S = 0.001

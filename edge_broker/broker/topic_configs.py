@@ -15,7 +15,7 @@ replicas never gets lost by not being named (topic_creation.py: replicated_confi
 
 A topic's configuration changes as a whole or not at all; the neighbour's refusal does not matter to it.
 
-Lives here: those steps. Must never come in: what a request may say of a key, what keys mean (storage/topic_config.py).
+Lives here: those steps. Must never come in: what a request may say of a key, what keys mean (topic_config.py).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from edge_broker.protocol.messages.incremental_alter_configs import (
 )
 from edge_broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import Topic
-from edge_broker.storage.topic_config import check_new_config, topic_settings
-from edge_broker.storage.topics import check_topic_name, id_text
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import Topic
+from edge_broker.storage.metadata.topic_config import check_new_config, topic_settings
+from edge_broker.storage.metadata.topic_record import check_topic_name, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic, Told
@@ -317,7 +317,7 @@ def _use(broker: Broker, altered: _Altered) -> list[PartitionLog]:
     if not settings.left_to_kernel:
         return [log for log in online if log.synced.offset < log.high_watermark]
     for log in online:  # what is not synced may be shown at once
-        single_board.advance(log.state)
+        single_node_watermark.advance(log.state)
         broker.effects.appended(log)
     return []
 

@@ -16,9 +16,9 @@ from edge_broker.broker.changing import change
 from edge_broker.broker.outcome import Behind, Outcome
 from edge_broker.broker.topics import metric_name
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.storage.store import Topic
-from edge_broker.storage.topic_config import check_new_config
-from edge_broker.storage.topics import OFFSETS_TOPIC, check_topic_name, id_text
+from edge_broker.storage.log_store import Topic
+from edge_broker.storage.metadata.topic_config import check_new_config
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, check_topic_name, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, Told

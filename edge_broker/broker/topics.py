@@ -29,9 +29,9 @@ from edge_broker.broker.ledger_access import Networks, check_writer
 from edge_broker.broker.rights import Rights
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.security.acls import Operation, ResourceType
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import LogStore, Topic
-from edge_broker.storage.topics import JOURNAL_TOPIC, OFFSETS_TOPIC
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore, Topic
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic

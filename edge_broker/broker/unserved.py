@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from edge_broker.broker.cluster_port import ClusterPort
 from edge_broker.cluster.state import PartitionId
-from edge_broker.storage.store import LogStore, Topic
-from edge_broker.storage.topics import id_text
+from edge_broker.storage.log_store import LogStore, Topic
+from edge_broker.storage.metadata.topic_record import id_text
 
 NAMED_MAX = 10
 REMEDY = "nothing of it is deleted; put a newer copy of the ensemble's data back, then it is served again"

@@ -9,7 +9,7 @@
 | needs | is there when |
 |---|---|
 | WRITTEN | the batch is written |
-| MARKED | the partition's in-use mark is on the disk (storage/in_use.py), or the sync |
+| MARKED | the partition's in-use mark is on the disk (storage/recovery/dirty_markers.py), or the sync |
 | SYNCED | the high watermark covers the batch, in a cluster while this broker leads in the epoch of the append |
 
 Who writes calls `write_all`, or `advance`, `all_settled` and `wait_for` where its answers are its own.
@@ -28,8 +28,8 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.checking import Checking, CheckUnderWay
 from edge_broker.broker.outcome import Outcome, Wait
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.storage.appending import Appended, Busy, Writing
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.log_writer import Appended, Busy, Writing
+from edge_broker.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort

@@ -29,7 +29,7 @@ from edge_broker.cluster.lines import (
 )
 from edge_broker.cluster.state import NO_LEADER, Identity, Objection, PartitionState, Registration
 from edge_broker.cluster.state_keeper import StateKeeper
-from edge_broker.storage.kept_states import KeptState, LogId
+from edge_broker.storage.metadata.kept_states import KeptState, LogId
 
 
 class Lines:

@@ -14,7 +14,7 @@
 
 The copy has an entry for each topic and none for a record, so its size does not depend on what is written.
 
-Contains: that comparison. Does not contain: the file (storage/cluster_copy.py), the rebuild.
+Contains: that comparison. Does not contain: the file (storage/metadata/cluster_copy.py), the rebuild.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from edge_broker.cluster.image import Image
 from edge_broker.cluster.layout import deleted_path
 from edge_broker.cluster.state_write import AskThen
 from edge_broker.cluster.zookeeper import Answer, Exists, Failure, Stat
-from edge_broker.storage.cluster_copy import DELETIONS_KEPT, ClusterCopy, CopiedDeletion, CopiedTopic, newest_of
+from edge_broker.storage.metadata.cluster_copy import (
+    DELETIONS_KEPT,
+    ClusterCopy,
+    CopiedDeletion,
+    CopiedTopic,
+    newest_of,
+)
 
 KEEP_MS = 1000.0  # between two writes of a copy
 RETRY_MS = 10_000.0  # after a write that failed

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
-from edge_broker.storage.topics import is_topic_name
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
+from edge_broker.storage.metadata.topic_record import is_topic_name
 
 VERSION = 1
 KIND = "cluster-disk"

@@ -35,8 +35,8 @@ from edge_broker.cluster.lines import Relation
 from edge_broker.cluster.messages import Message
 from edge_broker.cluster.state import PartitionId
 from edge_broker.cluster.zookeeper import Request
-from edge_broker.storage.cluster_copy import ClusterCopy
-from edge_broker.storage.kept_states import KeptStates
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy
+from edge_broker.storage.metadata.kept_states import KeptStates
 
 
 class Ask(NamedTuple):

@@ -32,7 +32,7 @@ from edge_broker.cluster.log import ReplicaLog
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch
 from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionState, Topic
 from edge_broker.errors import ErrorCode
-from edge_broker.storage.epochs import NONE
+from edge_broker.storage.log.leader_epochs import NONE
 
 UNDER_WAY_MS = 500.0  # for which what a broker said before it died may still come
 

@@ -36,7 +36,7 @@ from collections.abc import Collection, Iterator, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from edge_broker.storage.kept_states import KeptState
+from edge_broker.storage.metadata.kept_states import KeptState
 
 RECENT = 32
 AT_LEAVING = 16

@@ -1,4 +1,4 @@
-"""What the cluster reads of a partition's log; a Replica (storage/replica.py) has it all, a simulation's log no more.
+"""What the cluster reads of a partition's log; a Replica (replica_log.py) has it all, a simulation's log no more.
 
 Must never come in: writing. Changes are effects (effects.py).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from edge_broker.storage.epochs import NONE, LeaderEpochs
+from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs
 
 NEWEST_EPOCH = (1 << 31) - 1
 """In place of an epoch: the newest of a log."""

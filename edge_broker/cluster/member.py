@@ -118,8 +118,8 @@ from edge_broker.cluster.zookeeper import (
     Sync,
 )
 from edge_broker.errors import ErrorCode
-from edge_broker.storage.cluster_copy import ClusterCopy
-from edge_broker.storage.kept_states import KeptStates, LogId
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy
+from edge_broker.storage.metadata.kept_states import KeptStates, LogId
 
 FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
 PROTECT_AGAIN_MS = 1000.0

@@ -80,8 +80,8 @@ from edge_broker.cluster.state import (
 )
 from edge_broker.cluster.state_write import AskThen, StateWrite
 from edge_broker.errors import ErrorCode
-from edge_broker.storage.epochs import NONE
-from edge_broker.storage.kept_states import LogId
+from edge_broker.storage.log.leader_epochs import NONE
+from edge_broker.storage.metadata.kept_states import LogId
 
 
 class Settings(NamedTuple):

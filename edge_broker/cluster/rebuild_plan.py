@@ -29,7 +29,7 @@ from edge_broker.cluster.disks import NEVER_REGISTERED, NO_BROKER, NO_GENERATION
 from edge_broker.cluster.layout import Format
 from edge_broker.cluster.producer_ids import BLOCK_IDS, IDS_END
 from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionId, PartitionState, Topic
-from edge_broker.storage.cluster_copy import NEVER, CopiedTopic, newest_of
+from edge_broker.storage.metadata.cluster_copy import NEVER, CopiedTopic, newest_of
 
 EPOCHS_AHEAD = 1 << 20  # elections that a board that was written off may have seen beyond those of the others
 LEADER_EPOCH_MAX = (1 << 31) - 1

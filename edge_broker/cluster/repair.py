@@ -13,7 +13,7 @@ as it was, and may still be on its way, counts for nothing there. So whoever is 
 While it keeps out, each fetch says so (messages.py); it is no candidate. A leader that is gone is waited for: nothing
 is cut before somebody leads who has it.
 
-Lives here: what the state should say. Must never come in: how damage is found (storage/damage.py, storage/owed.py).
+Lives here: what the state should say. Must never come in: how damage is found (storage/loss/quarantine.py, storage/replica/missing_ranges.py).
 """  # noqa: E501
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ A follower that has not fetched in this leader epoch has room until it counts as
 removes what its leader removed, whole segments of its own, and so gets room. How much it lacks is not known: a step is
 a part of what it holds. Nothing is evicted by one fetch alone: it may be late, or come twice.
 
-Does not contain: free bytes and marks (storage/eviction.py), writes of the state.
+Does not contain: free bytes and marks (storage/retention/eviction_plan.py), writes of the state.
 """  # noqa: E501
 
 from __future__ import annotations

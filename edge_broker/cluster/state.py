@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from edge_broker.cluster.lines import UNMARKED_LINE, Line
-from edge_broker.storage.registrations import EPOCHS_KEPT
+from edge_broker.storage.metadata.broker_registrations import EPOCHS_KEPT
 
 NO_LEADER = -1
 PROTOCOLS = (1, 3)

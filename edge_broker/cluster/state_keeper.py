@@ -8,14 +8,14 @@
 | `register` | Keep: the whole file, under the new registration |
 | `failed` | nothing counts as kept; Keep again at the next `retry` |
 
-Contains: what is kept, what waits. Does not contain: the file (storage/kept_states.py), decisions (lines.py).
+Contains: what is kept, what waits. Does not contain: the file (storage/metadata/kept_states.py), decisions (lines.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from edge_broker.storage.kept_states import KeptState, KeptStates, LogId
+from edge_broker.storage.metadata.kept_states import KeptState, KeptStates, LogId
 
 Write = Callable[[KeptStates, int], None]
 NEVER_REGISTERED = -1

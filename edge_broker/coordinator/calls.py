@@ -250,7 +250,7 @@ class GroupEffects:
 
     @property
     def age_ms(self) -> int:
-        """The age of the data directory, by which offsets go (storage/age.py)."""
+        """The age of the data directory, by which offsets go (storage/files/data_age.py)."""
         return self.now_ms + self.ahead.age_ms
 
     def synced(self, now_ms: int) -> "GroupEffects":

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from edge_broker.storage.removal_account import FORWARDED
+from edge_broker.storage.log.removed_offsets import FORWARDED
 
 DAMAGED = "damaged"
 DELETED, BY_REQUEST = ("deleted", FORWARDED), "deleted_by_request"

@@ -14,11 +14,11 @@ from edge_broker.doctor.findings import Finding, Findings, check_other
 from edge_broker.doctor.partition import PartitionCheck
 from edge_broker.errors import StorageFault
 from edge_broker.output import Progress, write_json
-from edge_broker.storage.broker_id import has_replicas
-from edge_broker.storage.in_use import FILES as MARKS
-from edge_broker.storage.positions import FILES
-from edge_broker.storage.state_files import NEW_SUFFIX
-from edge_broker.storage.topics import split_partition_directory
+from edge_broker.storage.files.atomic_files import NEW_SUFFIX
+from edge_broker.storage.metadata.broker_id import has_replicas
+from edge_broker.storage.metadata.topic_record import split_partition_directory
+from edge_broker.storage.recovery.dirty_markers import FILES as MARKS
+from edge_broker.storage.recovery.recovery_checkpoint import FILES
 
 STORE_FILES = ("store", "leader-epoch", "producer-ids")  # without one of them no start opens the directory
 _COPY = "restore it from a copy of the data directory"

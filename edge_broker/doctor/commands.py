@@ -13,8 +13,8 @@ from edge_broker.cluster.disks import Disk, DiskFault, decode
 from edge_broker.cluster.layout import is_number
 from edge_broker.cluster.state import PartitionId
 from edge_broker.doctor.directory import DataDirectory
-from edge_broker.storage.filesystem import ReadOnlyDisk, lock_holder
-from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.files.atomic_files import fault_of
+from edge_broker.storage.files.filesystem import ReadOnlyDisk, lock_holder
 
 
 def run(options: argparse.Namespace) -> int:

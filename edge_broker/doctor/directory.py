@@ -17,20 +17,25 @@ from drupelet.errors import ConfigurationError, reason
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import BatchHeader
 from edge_broker.settings import LogSettings
-from edge_broker.storage.batches import Bounds, BrokenBatchError, CorruptRange, batches_in
-from edge_broker.storage.damage import SUFFIX, damage_from, read_corrupt_ranges
-from edge_broker.storage.epochs import KIND, Start
-from edge_broker.storage.filesystem import FileSystem
-from edge_broker.storage.in_use import InUse, Marks
-from edge_broker.storage.open_files import OpenFiles
-from edge_broker.storage.positions import PartitionKey, Position, read_positions
-from edge_broker.storage.producers import Producer, SnapshotPosition, decode_snapshot
-from edge_broker.storage.removal import OFFSET_MAX
-from edge_broker.storage.removal_account import FILE, Removed, oldest_that_stays, read_removed, removed_end
-from edge_broker.storage.segment import Segment
-from edge_broker.storage.state_files import fault_of, read_state, read_whole
-from edge_broker.storage.topic_config import topic_settings
-from edge_broker.storage.topics import TopicRecord, decode_partition_metadata, decode_topic, split_partition_directory
+from edge_broker.storage.files.atomic_files import fault_of, read_state, read_whole
+from edge_broker.storage.files.filesystem import FileSystem
+from edge_broker.storage.log.leader_epochs import KIND, Start
+from edge_broker.storage.log.producer_state import Producer, SnapshotPosition, decode_snapshot
+from edge_broker.storage.log.removed_offsets import FILE, Removed, oldest_that_stays, read_removed, removed_end
+from edge_broker.storage.loss.quarantine import SUFFIX, damage_from, read_corrupt_ranges
+from edge_broker.storage.metadata.topic_config import topic_settings
+from edge_broker.storage.metadata.topic_record import (
+    TopicRecord,
+    decode_partition_metadata,
+    decode_topic,
+    split_partition_directory,
+)
+from edge_broker.storage.recovery.dirty_markers import InUse, Marks
+from edge_broker.storage.recovery.recovery_checkpoint import PartitionKey, Position, read_positions
+from edge_broker.storage.retention.segment_removal import OFFSET_MAX
+from edge_broker.storage.segment.batch_scan import Bounds, BrokenBatchError, CorruptRange, batches_in
+from edge_broker.storage.segment.open_file_cache import OpenFiles
+from edge_broker.storage.segment.segment import Segment
 
 LOOKS = 100
 T = TypeVar("T")

@@ -27,16 +27,16 @@ from edge_broker.doctor.directory import DataDirectory, PartitionFiles, numbers,
 from edge_broker.errors import StorageFault
 from edge_broker.output import write_json, write_table
 from edge_broker.security import state as security_state
-from edge_broker.storage import security_store
-from edge_broker.storage.broker_id import read_broker_id
-from edge_broker.storage.cluster_copy import read_cluster_copy
-from edge_broker.storage.epochs import LeaderEpochs
-from edge_broker.storage.filesystem import FileSystem
-from edge_broker.storage.registrations import Registrations, read_registrations
-from edge_broker.storage.segment import Segment
-from edge_broker.storage.state_files import checked_body, fault_of, read_whole
-from edge_broker.storage.topics import JOURNAL_TOPIC, id_text
-from edge_broker.storage.truncation import KIND as TRUNCATION
+from edge_broker.storage.files.atomic_files import checked_body, fault_of, read_whole
+from edge_broker.storage.files.filesystem import FileSystem
+from edge_broker.storage.log.leader_epochs import LeaderEpochs
+from edge_broker.storage.metadata import security_store
+from edge_broker.storage.metadata.broker_id import read_broker_id
+from edge_broker.storage.metadata.broker_registrations import Registrations, read_registrations
+from edge_broker.storage.metadata.cluster_copy import read_cluster_copy
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, id_text
+from edge_broker.storage.recovery.truncation_file import KIND as TRUNCATION
+from edge_broker.storage.segment.segment import Segment
 
 State = TypeVar("State")
 

@@ -14,8 +14,8 @@ from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.output import time_text, write_json
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CODEC_NAMES, BatchHeader, records_of
-from edge_broker.storage.segment import Segment
-from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.files.atomic_files import fault_of
+from edge_broker.storage.segment.segment import Segment
 
 TEXT_BYTES_MAX = 200
 

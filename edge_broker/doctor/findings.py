@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage.filesystem import FileSystem
-from edge_broker.storage.security_store import NAME, VERSION_OF_COPY
-from edge_broker.storage.state_files import decode_state, read_whole
+from edge_broker.storage.files.atomic_files import decode_state, read_whole
+from edge_broker.storage.files.filesystem import FileSystem
+from edge_broker.storage.metadata.security_store import NAME, VERSION_OF_COPY
 
 REPAIR = "stop the broker and run `edge-broker log repair`"
 REFETCH = (

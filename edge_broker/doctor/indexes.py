@@ -13,7 +13,7 @@ from __future__ import annotations
 from struct import Struct
 
 from edge_broker.protocol.record_batch import BatchHeader
-from edge_broker.storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from edge_broker.storage.segment.segment_index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 
 _OFFSET_ENTRY = Struct(">II")
 _TIME_ENTRY = Struct(">qI")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.record_batch import BatchHeader, records_of
 from edge_broker.protocol.records_check import RecordsCheck
-from edge_broker.storage.segment import Segment
+from edge_broker.storage.segment.segment import Segment
 
 _UNKNOWN = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.MESSAGE_TOO_LARGE)
 

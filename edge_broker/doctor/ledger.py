@@ -26,12 +26,12 @@ from edge_broker.doctor.inside import lie_in
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.output import time_text, write_json, write_table
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.ledger import CAUSES, fault_of_record
-from edge_broker.storage.ledger_journal import fields_of
-from edge_broker.storage.removal_account import Removed, removed_end
-from edge_broker.storage.state_files import fault_of
-from edge_broker.storage.store import REGISTRATIONS
-from edge_broker.storage.topics import JOURNAL_TOPIC, id_text
+from edge_broker.storage.files.atomic_files import fault_of
+from edge_broker.storage.log.removed_offsets import Removed, removed_end
+from edge_broker.storage.log_store import REGISTRATIONS
+from edge_broker.storage.loss.ledger_journal import fields_of
+from edge_broker.storage.metadata.loss_records import CAUSES, fault_of_record
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, id_text
 
 APART = ("unsynced_cut", "sync_failed", "truncated", "unclean_election")
 REASON = "reason"

@@ -10,10 +10,10 @@ from typing import Any
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, facts_of, pieces
 from edge_broker.errors import StorageFault
 from edge_broker.output import time_text, write_json, write_table
-from edge_broker.storage.batches import CorruptRange
-from edge_broker.storage.card import describe, read_card
-from edge_broker.storage.segment import Segment
-from edge_broker.storage.state_files import fault_of
+from edge_broker.storage.files.atomic_files import fault_of
+from edge_broker.storage.files.sync_cost import describe, read_card
+from edge_broker.storage.segment.batch_scan import CorruptRange
+from edge_broker.storage.segment.segment import Segment
 
 _PARTITION = ("partition", "segments", "bytes", "log start", "synced", "end", "epoch", "corrupt", "removed", "remark")
 _STOPS = {"clean": "a clean stop", "unclean": "no clean stop"}

@@ -14,15 +14,15 @@ from edge_broker.doctor.findings import REPAIR, Findings, check_other
 from edge_broker.doctor.indexes import OffsetEntries, TimeEntries
 from edge_broker.doctor.inside import lie_in
 from edge_broker.errors import StorageFault
-from edge_broker.storage import truncation
-from edge_broker.storage.age import Now
-from edge_broker.storage.batches import Bounds, CorruptRange
-from edge_broker.storage.epochs import LeaderEpochs, Start
-from edge_broker.storage.producers import SnapshotPosition
-from edge_broker.storage.segment import Segment
-from edge_broker.storage.state_files import NEW_SUFFIX, fault_of
-from edge_broker.storage.summary import KIND as SUMMARY
-from edge_broker.storage.summary import Tally, summary_of
+from edge_broker.storage.files.atomic_files import NEW_SUFFIX, fault_of
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.log.leader_epochs import LeaderEpochs, Start
+from edge_broker.storage.log.producer_state import SnapshotPosition
+from edge_broker.storage.recovery import truncation_file
+from edge_broker.storage.segment.batch_scan import Bounds, CorruptRange
+from edge_broker.storage.segment.segment import Segment
+from edge_broker.storage.segment.segment_summary import KIND as SUMMARY
+from edge_broker.storage.segment.segment_summary import Tally, summary_of
 
 _NAMES = re.compile(
     r"\d{20}\.(log|index|timeindex|snapshot|holes|summary|cleaned|cut-\d+)"
@@ -62,7 +62,7 @@ class PartitionCheck:
             )
             return
         self._metadata()
-        if truncation.FILE in names and self._truncation():
+        if truncation_file.FILE in names and self._truncation():
             return
         segments = partition.segments()
         self._bases = {segment.base_offset for segment in segments}
@@ -96,9 +96,9 @@ class PartitionCheck:
 
     def _truncation(self) -> bool:
         """Whether the log is amid a truncation: nothing of it fits together until a start has carried it out."""
-        path = f"{self._partition.path}/{truncation.FILE}"
+        path = f"{self._partition.path}/{truncation_file.FILE}"
         try:
-            end_offset = truncation.read_truncation(self._partition.fs, self._partition.path).end_offset
+            end_offset = truncation_file.read_truncation(self._partition.fs, self._partition.path).end_offset
         except FileNotFoundError:
             return False  # it was done meanwhile
         except StorageFault as fault:

@@ -26,14 +26,14 @@ from edge_broker.doctor.findings import Finding, Findings
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.output import write_json
 from edge_broker.settings import LogSettings
-from edge_broker.storage.batches import CorruptRange
-from edge_broker.storage.broker_id import has_replicas
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.filesystem import Disk, FileSystem, ReadOnlyDisk, lock_holder
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.state_files import fault_of
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.atomic_files import fault_of
+from edge_broker.storage.files.filesystem import Disk, FileSystem, ReadOnlyDisk, lock_holder
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.metadata.broker_id import has_replicas
+from edge_broker.storage.segment.batch_scan import CorruptRange
+from edge_broker.storage.segment.segment import DamageFound
 
 _MADE_AGAIN = (".index", ".timeindex", ".summary", ".snapshot", ".holes")
 _STATE_MADE_AGAIN = (

@@ -10,7 +10,7 @@ The ledger is synced before the file changes, so a run that was killed is run ag
 Offsets that a log and each given description of another board have in common are not lost. Without descriptions the
 whole log may be. Nothing is truncated here: the board follows ZooKeeper's leader, and ledgers what it truncates then.
 
-Contains: which offsets, the order. Does not contain: the file (storage/kept_states.py), comparing logs
+Contains: which offsets, the order. Does not contain: the file (storage/metadata/kept_states.py), comparing logs
 (cluster/rebuild_plan.py).
 """  # noqa: E501
 
@@ -29,9 +29,11 @@ from edge_broker.doctor.disk import describe
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.output import write_json, write_table
 from edge_broker.settings import LogSettings
-from edge_broker.storage.filesystem import Disk as FileSystemDisk
-from edge_broker.storage.filesystem import ReadOnlyDisk, lock_holder
-from edge_broker.storage.kept_states import (
+from edge_broker.storage.files.filesystem import Disk as FileSystemDisk
+from edge_broker.storage.files.filesystem import ReadOnlyDisk, lock_holder
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.broker_registrations import read_registrations
+from edge_broker.storage.metadata.kept_states import (
     FILE,
     KeptState,
     LogId,
@@ -39,9 +41,7 @@ from edge_broker.storage.kept_states import (
     remove_kept_states,
     write_kept_states,
 )
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.registrations import read_registrations
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.metadata.loss_records import Loss
 
 DONE, REFUSED = 0, 1
 _COLUMNS = ("partition", "log start", "end", "may be lost", "remark")

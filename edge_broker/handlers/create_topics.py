@@ -39,7 +39,7 @@ from edge_broker.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from edge_broker.security.acls import Operation, ResourceType
-from edge_broker.storage.topic_config import describe_topic_config
+from edge_broker.storage.metadata.topic_config import describe_topic_config
 
 DEFAULT = -1
 

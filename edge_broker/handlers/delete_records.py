@@ -33,8 +33,8 @@ from edge_broker.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import delete_records as remove_before
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.retention.segment_removal import delete_records as remove_before
 
 HIGH_WATERMARK = -1
 

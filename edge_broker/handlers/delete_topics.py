@@ -12,7 +12,7 @@ In a cluster it is answered when this broker knows that the topic is gone; each 
 Without the first step a new topic of the name would inherit the old one's committed offsets, and groups would skip its
 first records. The steps go on whether or not the client is still there.
 
-Must never come in: the order of the file changes (storage/deletion.py). Source: Kafka protocol, DeleteTopics 0 to 6.
+Must never come in: the order of the file changes (topic_deletion.py). Source: Kafka protocol, DeleteTopics 0 to 6.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from edge_broker.runs_in import runs_in
 from edge_broker.security.acls import Operation, ResourceType
-from edge_broker.storage.store import Topic
-from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
+from edge_broker.storage.log_store import Topic
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, Told

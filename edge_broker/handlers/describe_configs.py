@@ -25,8 +25,8 @@ from edge_broker.protocol.messages.describe_configs import (
 )
 from edge_broker.security.acls import Operation
 from edge_broker.settings import INT_MAX, SHOWN_BROKER_KEYS, Key, Kind, Value, as_text
-from edge_broker.storage.topic_config import TopicConfigEntry, describe_topic_config
-from edge_broker.storage.topics import check_topic_name
+from edge_broker.storage.metadata.topic_config import TopicConfigEntry, describe_topic_config
+from edge_broker.storage.metadata.topic_record import check_topic_name
 
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 ADDRESSES = frozenset({"listeners", "advertised.listeners"})

@@ -33,7 +33,7 @@ from edge_broker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
 
 PROBLEMS_MAX = 100
 """Named in one answer; one more says how many there are."""

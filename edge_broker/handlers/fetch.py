@@ -41,9 +41,9 @@ from edge_broker.protocol.messages.fetch import (
     PartitionData,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import AT_ONCE_BYTES_MAX
-from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.log.log_reader import AT_ONCE_BYTES_MAX
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.segment.segment import DamageFound
 
 if TYPE_CHECKING:
     from uuid import UUID

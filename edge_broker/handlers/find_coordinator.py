@@ -22,7 +22,7 @@ from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import FIND_COORDINATOR
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from edge_broker.security.acls import Operation, ResourceType
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort

@@ -28,7 +28,7 @@ from edge_broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from edge_broker.storage.topic_config import list_of
+from edge_broker.storage.metadata.topic_config import list_of
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

@@ -37,9 +37,9 @@ from edge_broker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from edge_broker.security.acls import Operation, ResourceType
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import Topic
-from edge_broker.storage.topics import check_topic_name
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import Topic
+from edge_broker.storage.metadata.topic_record import check_topic_name
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic

@@ -23,7 +23,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
 
 
 @Served(

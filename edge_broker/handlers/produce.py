@@ -3,7 +3,7 @@
 | acks | answered |
 |---|---|
 | -1 (all) | after the sync that covers them (left-to-kernel topics: after the write) |
-| 1 | after the write, once the partition's mark is on the disk (storage/in_use.py) |
+| 1 | after the write, once the partition's mark is on the disk (storage/recovery/dirty_markers.py) |
 | 0 | never; an error closes the connection, as Kafka does; the mark is asked for all the same |
 
 Each batch's records are checked before anything else looks at it (broker/checking.py), so that a refused one uses no
@@ -37,7 +37,7 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
 
 PARTITIONS_AT_ONCE = 64
 PARTITIONS_MAX = 10_000  # in one request

@@ -12,7 +12,7 @@ sums are written by a timer, or at a stop, so that no count waits for another li
 WINDOW_S are missing.
 
 Does not contain: changes of rights and users, and log-ins of super users, which have no bound
-(storage/security_log.py).
+(storage/metadata/security_log.py).
 """
 
 from __future__ import annotations

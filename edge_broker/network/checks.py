@@ -20,7 +20,7 @@ from edge_broker.broker.checking import Checking
 from edge_broker.errors import Refusal
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
 
 OPEN_MAX = 4
 

@@ -67,11 +67,11 @@ from edge_broker.network.replica_link import Bounds, ReplicaLink
 from edge_broker.network.replicas import Replicas
 from edge_broker.network.zookeeper import Credentials, KazooSession
 from edge_broker.protocol.crc import crc32c
-from edge_broker.storage.cluster_copy import FILE as COPY
-from edge_broker.storage.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
-from edge_broker.storage.kept_states import FILE as KEPT
-from edge_broker.storage.kept_states import read_kept_states, write_kept_states
-from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
+from edge_broker.storage.metadata.cluster_copy import FILE as COPY
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
+from edge_broker.storage.metadata.kept_states import FILE as KEPT
+from edge_broker.storage.metadata.kept_states import read_kept_states, write_kept_states
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker

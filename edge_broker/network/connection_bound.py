@@ -2,7 +2,7 @@
 
 | descriptors of the limit | for |
 |---|---|
-| a half, `FILES_MAX` at most | segments' files (storage/open_files.py) |
+| a half, `FILES_MAX` at most | segments' files (storage/segment/open_file_cache.py) |
 | `OTHERS_MAX` | handshakes under way, clients of /metrics, links to other brokers and ZooKeeper, files of its own |
 | the rest, `CONNECTIONS_MIN` at least | clients |
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge_broker.storage.open_files import FILES_MAX, files_share
+from edge_broker.storage.segment.open_file_cache import FILES_MAX, files_share
 
 OTHERS_MAX = 192
 CONNECTIONS_MIN = 16

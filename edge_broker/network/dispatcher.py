@@ -43,7 +43,7 @@ from edge_broker.protocol.api import (
 from edge_broker.protocol.codec import TooLargeAtOnce, decode_small
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
 
 NO_TOKEN = -1
 URGENT_BYTES = 4 << 20

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.errors import StorageFault
 from edge_broker.network.log_lines import log_line
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.state_files import encode_state, read_state, replace
+from edge_broker.storage.files.atomic_files import encode_state, read_state, replace
 
 if TYPE_CHECKING:
-    from edge_broker.storage.filesystem import FileSystem
+    from edge_broker.storage.files.filesystem import FileSystem
 
 FILE = KIND = "zookeeper-session"
 TRY_S = 5.0

@@ -22,8 +22,8 @@ from edge_broker.errors import StorageFault
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.worker import Answer
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.loss_records import Loss
 
 WAIT_S = WRITE_MS_MAX / 1000 + 5
 

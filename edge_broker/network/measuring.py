@@ -1,6 +1,6 @@
 """Measures the card at the first start, one sample at a time between the other jobs of the worker `files`.
 
-Lives here: when. Must never come in: what is measured and how it is kept (storage/card.py).
+Lives here: when. Must never come in: what is measured and how it is kept (storage/files/sync_cost.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import StorageFault
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line
-from edge_broker.storage.card import Card, describe, measure
-from edge_broker.storage.state_files import fault_of
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.atomic_files import fault_of
+from edge_broker.storage.files.sync_cost import Card, describe, measure
+from edge_broker.storage.log_store import LogStore
 
 DELAY_S = 5.0  # a board that boots has other things to do
 

@@ -15,9 +15,9 @@ from edge_broker.network.disk_writes import device_bytes, process_bytes
 from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.server import Server
 from edge_broker.protocol.unpacking import CODEC_NAMES, MODULES, missing_codecs
-from edge_broker.storage.card import Card
-from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.sync_cost import Card
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.maintenance.log_cleaner import LogCleaner
 
 Sample = tuple[dict[str, str], float]
 Family = tuple[str, str, str, Sequence[Sample]]  # name, type, help, samples

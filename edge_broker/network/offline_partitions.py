@@ -7,7 +7,7 @@
 | was never opened (recovery set it offline), or its topic is deleted | none |
 | is a replica, whose epoch elections alone raise: others lead | as its member wants it (cluster/partition.py) |
 
-Lives here: when. Must never come in: how (storage/bring_online.py).
+Lives here: when. Must never come in: how (storage/replica/resume_failed_log.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Callable
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Do, Outcome, Reply, WorkerName
 from edge_broker.network.log_lines import log_line
-from edge_broker.storage.bring_online import BroughtOnline, bring_online
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.replica.resume_failed_log import BroughtOnline, bring_online
 
 PAUSE_S = 1.0
 PAUSE_S_MAX = 60.0

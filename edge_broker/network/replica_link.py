@@ -37,7 +37,7 @@ from edge_broker.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from edge_broker.storage.topics import id_of, id_text
+from edge_broker.storage.metadata.topic_record import id_of, id_text
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -53,17 +53,26 @@ from edge_broker.handlers.delete_topics import erase_here
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.network.offline_partitions import behind
 from edge_broker.runs_in import runs_in
-from edge_broker.storage.appending import RollDue, WriteUnderWay
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.owed import own_up
-from edge_broker.storage.passing_over import pass_over
-from edge_broker.storage.removal import follow_start
-from edge_broker.storage.reopening import Reopened, reopen
-from edge_broker.storage.replica import Replica, as_fault, begins_before, keep_epochs
-from edge_broker.storage.segment import DamageFound, WouldBlockError
-from edge_broker.storage.starting_anew import begin_amid, start_anew
-from edge_broker.storage.topics import TOPIC_SUFFIX, id_of, id_text
-from edge_broker.storage.truncating import Entered, cut_damage, enter, enter_unknown, go_on, hold, let_go, truncate
+from edge_broker.storage.log.log_writer import RollDue, WriteUnderWay
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.metadata.topic_record import TOPIC_SUFFIX, id_of, id_text
+from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.reopen_replica import Reopened, reopen
+from edge_broker.storage.replica.replica_log import Replica, as_fault, begins_before, keep_epochs
+from edge_broker.storage.replica.replica_truncation import (
+    Entered,
+    cut_damage,
+    enter,
+    enter_unknown,
+    go_on,
+    hold,
+    let_go,
+    truncate,
+)
+from edge_broker.storage.replica.reset_to_leader_start import begin_amid, start_anew
+from edge_broker.storage.replica.skip_lost_range import pass_over
+from edge_broker.storage.retention.segment_removal import follow_start
+from edge_broker.storage.segment.segment import DamageFound, WouldBlockError
 
 if TYPE_CHECKING:
     import asyncio
@@ -71,8 +80,8 @@ if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
     from edge_broker.cluster.member import ClusterMember
     from edge_broker.network.dispatcher import Dispatcher
-    from edge_broker.storage.log import PartitionLog
-    from edge_broker.storage.store import Topic
+    from edge_broker.storage.log.partition_log import PartitionLog
+    from edge_broker.storage.log_store import Topic
 
 RETRY_S = 0.5
 FREE_SPACE = "free space on this disk; another board leads this partition if one has room"

@@ -8,7 +8,7 @@
 | any | an answer needs the mark of a log (in_use.py) | it is written in the round that begins now, or in the next |
 | any | a sync fails | the partition goes offline, the sync is never retried |
 
-Lives here: when to sync what. Must never come in: how (storage/group_commit.py), who waits (dispatcher).
+Lives here: when to sync what. Must never come in: how (storage/log/group_commit.py), who waits (dispatcher).
 Source: PostgreSQL's group commit; broker-side figures in README, section Benchmarks.
 """
 
@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from edge_broker.errors import StorageFault
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
-from edge_broker.storage.group_commit import Flush, GroupCommit, Way
-from edge_broker.storage.in_use import InUse, Marking
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.write_throttle import WriteThrottle
+from edge_broker.storage.files.write_throttle import WriteThrottle
+from edge_broker.storage.log.group_commit import Flush, GroupCommit, Way
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.recovery.dirty_markers import InUse, Marking
 
 Round = list[tuple[PartitionLog, Flush]]
 Outcome = tuple[float, float, list[StorageFault | None]]  # seconds of the marks, seconds of the syncs

@@ -7,7 +7,7 @@
 | `credential-set`, `credential-removed` | `user`, `mechanism` |
 
 Each event begins with the fields that say who made the change: `principal` and `host`, or `by` and what is known of the
-caller. Does not contain: files (storage/security_log.py), secrets.
+caller. Does not contain: files (storage/metadata/security_log.py), secrets.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 from edge_broker.doctor.check import find
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.findings import Finding
-from edge_broker.storage.filesystem import FileSystem
+from edge_broker.storage.files.filesystem import FileSystem
 
 
 def findings(fs: FileSystem, data_dir: str = "/data", *, running: bool = False) -> list[Finding]:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from edge_broker.protocol.crc import crc32c
-from edge_broker.storage.filesystem import Bytes, Space
+from edge_broker.storage.files.filesystem import Bytes, Space
 from edge_broker.testing.names import Directory, NameChange, Names, Node
 from edge_broker.testing.pages import PAGE_BYTES, Pages
 

@@ -28,8 +28,8 @@ from edge_broker.network.server import Server
 from edge_broker.protocol.message import Message
 from edge_broker.security_keys import PLAINTEXT
 from edge_broker.settings import Value
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import LogStore, Topic
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore, Topic
 from edge_broker.testing.client import Client
 from edge_broker.testing.clock import NOW_MS, HandClock
 from edge_broker.testing.disk import SimulatedDisk

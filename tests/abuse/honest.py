@@ -24,7 +24,7 @@ from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, Lis
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, records_of
-from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.log.log_reader import whole_batches
 from tests.abuse.frames import COMPACTED, HIDDEN, TOPIC
 
 MINE = "honest"

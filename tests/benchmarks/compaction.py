@@ -30,13 +30,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from edge_broker.clock import SystemClock
 from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.compaction import SLOT_BYTES, OffsetMap
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.maintenance.compaction_rules import SLOT_BYTES, OffsetMap
+from edge_broker.storage.maintenance.log_cleaner import LogCleaner
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import EdgeBroker, wait_until
 from tests.support.runtimes import kcat
@@ -266,7 +266,7 @@ def _append(log: PartitionLog, batch: bytes, store: LogStore, clock: SystemClock
     except RollDue:
         log.roller.roll()
         log.writer.end_roll()
-        single_board.advance(log.state)
+        single_node_watermark.advance(log.state)
         log.writer.append(records, header, store.age.now(clock.reading()))
 
 

@@ -14,12 +14,12 @@ import tempfile
 import time
 from typing import get_args
 
-from edge_broker.storage import single_board
-from edge_broker.storage.card import describe, measure
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.group_commit import Way
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.files.sync_cost import describe, measure
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.group_commit import Way
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
 from edge_broker.testing.site import make_topic
 from tests.support.storage import append, batch, open_store
 
@@ -73,7 +73,7 @@ def one_round(store: LogStore, logs: list[PartitionLog], way: Way) -> float:
         raise RuntimeError(f"a sync failed: {faults}")
     for log, flush in flushes:
         log.writer.finish_flush(flush)
-        single_board.advance(log.state)
+        single_node_watermark.advance(log.state)
     return seconds
 
 

@@ -30,10 +30,10 @@ from pathlib import Path
 from edge_broker.clock import Reading, SystemClock
 from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
 from tests.support.processes import EdgeBroker
 from tests.support.storage import sync
 
@@ -67,7 +67,7 @@ def fill(data_dir: Path, partitions: int) -> None:
             log.writer.rolling = True
             log.roller.roll()
             log.writer.end_roll()
-            single_board.advance(log.state)
+            single_node_watermark.advance(log.state)
         written = 0
         while written < OPEN_BYTES:
             written += append(log, clock.reading(), store)

@@ -42,9 +42,9 @@ import paho.mqtt.client as mqtt
 from confluent_kafka import Producer
 
 from edge_broker import libc
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.in_use import FILES, KIND
-from edge_broker.storage.twin_files import TwinFiles
+from edge_broker.storage.files.double_buffered_file import TwinFiles
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.recovery.dirty_markers import FILES, KIND
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import ApacheKafka, EdgeBroker, Mosquitto, Process, wait_until
 

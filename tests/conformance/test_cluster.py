@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from edge_broker.storage.cluster_copy import read_cluster_copy
-from edge_broker.storage.filesystem import ReadOnlyDisk
+from edge_broker.storage.files.filesystem import ReadOnlyDisk
+from edge_broker.storage.metadata.cluster_copy import read_cluster_copy
 from tests.conformance.test_java import PRODUCER, QUICK_START, QUIET
 from tests.support import runtimes
 from tests.support.board_cluster import BoardCluster

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from edge_broker.app import CANNOT_BE_MEMBER
-from edge_broker.storage.cluster_copy import FILE, read_cluster_copy
-from edge_broker.storage.filesystem import ReadOnlyDisk
+from edge_broker.storage.files.filesystem import ReadOnlyDisk
+from edge_broker.storage.metadata.cluster_copy import FILE, read_cluster_copy
 from tests.conformance.test_cluster import Written, assert_each_once
 from tests.conformance.test_cluster_secured import OPS, SecuredCluster
 from tests.support import runtimes

@@ -1,6 +1,6 @@
 """Where leader epochs ended, asked over the wire after several unclean ends, of both brokers by the same rules.
 
-Each broker has a history of its own: what its batches say. From it the rules of `edge_broker/storage/epochs.py` say
+Each broker has a history of its own: what its batches say. From it the rules of `leader_epochs.py` say
 what must be answered; Apache Kafka 4.3.1 is held against them, too, so that they are Kafka's rules and not ours.
 """
 
@@ -23,8 +23,8 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, read_header
-from edge_broker.storage.epochs import LeaderEpochs
-from edge_broker.storage.reading import whole_batches
+from edge_broker.storage.log.leader_epochs import LeaderEpochs
+from edge_broker.storage.log.log_reader import whole_batches
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import ApacheKafka, EdgeBroker
 from tests.support.waiting import wait_until

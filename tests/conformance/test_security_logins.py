@@ -24,8 +24,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
 from edge_broker.security.false_users import KAFKA_SALT, salt_kind
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.security_store import SecurityStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.security_store import SecurityStore
 from tests.conformance.conftest import COMMON
 from tests.conformance.test_java import CONFIGS, CONSUMER, PRODUCER, QUICK_START, QUIET, TOPICS
 from tests.support import runtimes

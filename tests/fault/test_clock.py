@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from edge_broker.storage.age import KIND, age_of
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.state_files import read_state
+from edge_broker.storage.files.atomic_files import read_state
+from edge_broker.storage.files.data_age import KIND, age_of
+from edge_broker.storage.files.filesystem import Disk
 from tests.support import runtimes
 from tests.support.processes import EdgeBroker, wait_until
 from tests.support.waiting import CALL_S, Deadline

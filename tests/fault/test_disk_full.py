@@ -27,8 +27,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.removal_account import POLICY_CAUSES, Removed, read_removed
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log.removed_offsets import POLICY_CAUSES, Removed, read_removed
 from tests.fault.full_disk import (
     MIB,
     VALUE_BYTES,

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.storage.filesystem import mount_of
+from edge_broker.storage.files.filesystem import mount_of
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.processes import EdgeBroker, wait_until
 
@@ -53,7 +53,7 @@ def card(tmp_path: Path):
 
 def test_the_word_is_another_after_each_mount_and_the_same_in_every_namespace(card) -> None:
     mountpoint, again = card
-    code = "import sys; from edge_broker.storage.filesystem import mount_of; print(mount_of(sys.argv[1]))"
+    code = "import sys; from edge_broker.storage.files.filesystem import mount_of; print(mount_of(sys.argv[1]))"
     words = []
     for _ in range(4):
         words.append(mount_of(str(mountpoint)))

@@ -27,8 +27,8 @@ from edge_broker.protocol.messages.offset_fetch import (
 )
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.zookeeper import Ensemble, Put
 from tests.support.golden import GOLDEN, expected, unpacked

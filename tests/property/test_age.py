@@ -10,11 +10,11 @@ import pytest
 from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.age import KEPT_MS, STEP_MS, Age
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.removal import delete_expired
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.data_age import KEPT_MS, STEP_MS, Age
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.retention.segment_removal import delete_expired
 from edge_broker.testing.disk import SimulatedDisk
 
 YEAR = 365 * 86_400_000
@@ -163,13 +163,13 @@ class Site(Board):
         except RollDue:
             log.roller.roll()
             log.writer.end_roll()
-            single_board.advance(log.state)
+            single_node_watermark.advance(log.state)
             log.writer.append(records, header, now)
         flush = log.writer.begin_flush()
         assert flush is not None
         flush.run()
         log.writer.finish_flush(flush)
-        single_board.advance(log.state)
+        single_node_watermark.advance(log.state)
         self.written_true_ms.append(self.true_ms)
         if now.trusted:
             self.sure_true_ms.append(self.true_ms)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_broker.storage.age import Now
+from edge_broker.storage.files.data_age import Now
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from edge_broker.testing.site import make_topic

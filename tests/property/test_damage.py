@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.log_store import LogStore
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import append, batch, ledgered, open_store, read_through_damage, sync

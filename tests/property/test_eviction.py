@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_broker.storage.eviction import (
+from edge_broker.storage.retention.eviction_plan import (
     EVICTED,
     EXPIRED,
     PASSED,

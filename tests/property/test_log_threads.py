@@ -16,12 +16,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.record_batch import check_batch, read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.removal import delete_expired
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.retention.segment_removal import delete_expired
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, batch, open_store, sync
 
@@ -78,13 +78,13 @@ def test_threads_see_one_log(tmp_path):
                 except RollDue:
                     disk.submit(log.roller.roll).result()
                     log.writer.end_roll()
-                    single_board.advance(log.state)
+                    single_node_watermark.advance(log.state)
                     log.writer.append(records, header, NOW)
                     disk.submit(delete_expired, log, NOW).result()
                 if syncing is not None and syncing[0].done():
                     syncing[0].result()
                     log.writer.finish_flush(syncing[1])
-                    single_board.advance(log.state)
+                    single_node_watermark.advance(log.state)
                     syncing = None
                 if syncing is None and (flush := log.writer.begin_flush()) is not None:
                     syncing = (disk.submit(flush.run), flush)

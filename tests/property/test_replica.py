@@ -14,10 +14,10 @@ import pytest
 
 from edge_broker.protocol.record_batch import assign_offsets, build_batch, read_header, records_of
 from edge_broker.settings import LogSettings
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import enter, go_on, hold, truncate
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.replica.replica_log import Replica
+from edge_broker.storage.replica.replica_truncation import enter, go_on, hold, truncate
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, READING, read_all

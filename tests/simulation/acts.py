@@ -24,14 +24,14 @@ from edge_broker.protocol.record_batch import (
     read_header,
     records_of,
 )
-from edge_broker.storage import single_board
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.filesystem import Space
-from edge_broker.storage.group_commit import Flush, Way
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import OFFSET_MAX, delete_expired, delete_records
-from edge_broker.storage.scrub import Scrubber
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.files.filesystem import Space
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.group_commit import Flush, Way
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.maintenance.scrubber import Scrubber
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
+from edge_broker.storage.retention.segment_removal import OFFSET_MAX, delete_expired, delete_records
 from tests.simulation.model import Batch, Partition, TopicModel
 from tests.simulation.site import CONFIGS, PARTITIONS, ROOMY, Deviation, Picked, Site, T, WorkerName
 
@@ -138,7 +138,7 @@ class Acts(Site):
         model.attempt = buffer
         try:
             appended = log.writer.append(buffer, read_header(buffer), self.now)
-            single_board.advance(log.state)
+            single_node_watermark.advance(log.state)
         except Refusal:
             model.refused.append(buffer)
             raise
@@ -172,7 +172,7 @@ class Acts(Site):
         self.note(f"roll {log!r}")
         self.worker("disk", log.roller.roll)
         log.writer.end_roll()
-        single_board.advance(log.state)
+        single_node_watermark.advance(log.state)
         assert log.fault is None, f"{log!r} is offline after a roll: {log.fault}"
         model.confirm(model.end)
         self.settle()
@@ -193,7 +193,7 @@ class Acts(Site):
             )
             buffer = memoryview(bytearray(again))
             appended = log.writer.append(buffer, read_header(buffer), self.now)
-            single_board.advance(log.state)
+            single_node_watermark.advance(log.state)
             assert appended == (offset, last_offset + 1, -1, True)
 
     def out_of_order(self, log: PartitionLog, model: Partition) -> None:
@@ -223,7 +223,7 @@ class Acts(Site):
         buffer = memoryview(bytearray(batch))
         try:
             log.writer.append(buffer, read_header(buffer), self.now)
-            single_board.advance(log.state)
+            single_node_watermark.advance(log.state)
         except Refusal as refused:
             return refused.code
         return ErrorCode.NONE
@@ -292,7 +292,7 @@ class Acts(Site):
         """Show what a round confirmed."""
         for log, model, flush, covered in round_:
             log.writer.finish_flush(flush)
-            single_board.advance(log.state)
+            single_node_watermark.advance(log.state)
             if not log.writer.rolling and log.fault is None:
                 model.confirm(covered)
                 # of a topic left to the kernel the start may lie behind: its removal synced what it took away

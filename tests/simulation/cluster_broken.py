@@ -47,14 +47,14 @@ from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, Part
 from edge_broker.cluster.state_write import Stage, StateWrite
 from edge_broker.cluster.zookeeper import ANY_VERSION, Done, Failure, Node, Stat
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage import truncating
-from edge_broker.storage.deletion import Deletions
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.positions import PositionsFiles
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import TopicRecord
-from edge_broker.storage.truncation import forget_truncation
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.topic_record import TopicRecord
+from edge_broker.storage.recovery.recovery_checkpoint import PositionsFiles
+from edge_broker.storage.recovery.truncation_file import forget_truncation
+from edge_broker.storage.replica import replica_truncation
+from edge_broker.storage.replica.replica_log import Replica
+from edge_broker.storage.retention.topic_deletion import Deletions
 from edge_broker.testing.disk import SimulatedFile
 from tests.simulation import cluster_storage
 
@@ -337,7 +337,7 @@ def register_in_memory(self: LogStore, epoch: int, cluster: str) -> Any:
     return self.registrations
 
 
-_datasync, _write_positions, _reopened = SimulatedFile.datasync, PositionsFiles.write, truncating.reopened
+_datasync, _write_positions, _reopened = SimulatedFile.datasync, PositionsFiles.write, replica_truncation.reopened
 
 Place = tuple[Any, str, Any]
 ALWAYS, NEVER = property(lambda self: True), property(lambda self: False)
@@ -452,7 +452,7 @@ BROKEN_STORAGE: dict[str, list[Place]] = {
     "a replica shows what is written": [(Replica, "show", show_all)],
     "a cut is not synced": [(SimulatedFile, "datasync", sync_no_cut)],
     "positions are not told of a cut": [(PositionsFiles, "write", write_no_less)],
-    "a truncation is forgotten before it is done": [(truncating, "reopened", forget_first)],
+    "a truncation is forgotten before it is done": [(replica_truncation, "reopened", forget_first)],
     "an epoch that begins is not kept": [(Replica, "begin_epoch", begin_in_memory)],
     "a registration is not kept": [(LogStore, "register", register_in_memory)],
     "a log takes no batch that begins before it": [(cluster_storage, "begins_before", take_no_batch_from_before)],

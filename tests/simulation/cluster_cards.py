@@ -7,7 +7,7 @@
 | the followers' cards are full, the leader has room | it evicts in small steps, until one of them is in sync again |
 | cards of the leader and of one follower are full | the leader evicts for itself |
 
-A card holds so many records (`limits`); each board looks as `storage/full_disk.py` does. An eviction while
+A card holds so many records (`limits`); each board looks as `storage/maintenance/disk_watch.py` does. An eviction while
 `min.insync.replicas` boards have had room for HEARD_MS is a violation.
 
 Does not contain: the schedule's other faults (cluster_runs.py), bytes and marks (tests/unit/storage).
@@ -25,7 +25,7 @@ from edge_broker.cluster.member import Standing
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.partition import LEADS
 from edge_broker.cluster.state import PartitionId
-from edge_broker.storage.store import WRITTEN_ON
+from edge_broker.storage.log_store import WRITTEN_ON
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_world import SESSION_MS, SETTINGS, Board, Process, World
 

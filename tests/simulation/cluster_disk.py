@@ -16,8 +16,8 @@ from typing import NamedTuple
 from edge_broker.broker.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import Lost
 from edge_broker.cluster.state import PartitionId
-from edge_broker.storage.epochs import NONE, LeaderEpochs, Start
-from edge_broker.storage.kept_states import KeptState, KeptStates, LogId, were_kept_before
+from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs, Start
+from edge_broker.storage.metadata.kept_states import KeptState, KeptStates, LogId, were_kept_before
 
 
 class Record(NamedTuple):

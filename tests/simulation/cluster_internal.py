@@ -20,7 +20,7 @@ from collections.abc import Callable
 from random import Random
 
 from edge_broker.cluster.state import PartitionId
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from tests.simulation.cluster_cards import LOOK_MS, NEEDED, WAY_MS, Ending, SmallCards
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_world import SESSION_MS, Board

@@ -21,8 +21,8 @@ from edge_broker.cluster.state import PartitionId
 from edge_broker.network.replicas import Replicas
 
 if TYPE_CHECKING:
-    from edge_broker.storage.log import PartitionLog
-    from edge_broker.storage.replica import Replica
+    from edge_broker.storage.log.partition_log import PartitionLog
+    from edge_broker.storage.replica.replica_log import Replica
     from tests.simulation.cluster_world import Board
 
 PLENTY_BYTES = 1 << 30

@@ -24,26 +24,26 @@ from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import HEADER_SIZE, BatchHeader, build_batch, read_header, records_of
 from edge_broker.runs_in import within as at
 from edge_broker.settings import LogSettings
-from edge_broker.storage import truncating
-from edge_broker.storage.age import Now
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.appending import Writing as FileWriting
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.epochs import LeaderEpochs
-from edge_broker.storage.group_commit import Flush
-from edge_broker.storage.kept_states import KeptStates, read_kept_states, write_kept_states
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.owed import own_up
-from edge_broker.storage.passing_over import pass_over
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.removal import delete_records, follow_start
-from edge_broker.storage.reopening import reopen
-from edge_broker.storage.replica import Replica, begins_before
-from edge_broker.storage.segment import DamageFound, WouldBlockError
-from edge_broker.storage.starting_anew import begin_amid, start_anew
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import id_of, id_text, split_partition_directory
-from edge_broker.storage.truncating import Entered, cut_damage, enter, enter_unknown, go_on, truncate
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.log.group_commit import Flush
+from edge_broker.storage.log.leader_epochs import LeaderEpochs
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log.log_writer import Writing as FileWriting
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.metadata.kept_states import KeptStates, read_kept_states, write_kept_states
+from edge_broker.storage.metadata.topic_record import id_of, id_text, split_partition_directory
+from edge_broker.storage.replica import replica_truncation
+from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.reopen_replica import reopen
+from edge_broker.storage.replica.replica_log import Replica, begins_before
+from edge_broker.storage.replica.replica_truncation import Entered, cut_damage, enter, enter_unknown, go_on, truncate
+from edge_broker.storage.replica.reset_to_leader_start import begin_amid, start_anew
+from edge_broker.storage.replica.skip_lost_range import pass_over
+from edge_broker.storage.retention.segment_removal import delete_records, follow_start
+from edge_broker.storage.segment.segment import DamageFound, WouldBlockError
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
 from tests.simulation.cluster_disk import GONE, Entry, Record
@@ -371,7 +371,7 @@ class RealLog:
     def _begin_amid(self, batch: memoryview) -> bool:
         """Whether it has the batch now, amid which it starts."""
         log = self.replica.log
-        if not truncating.hold(log):
+        if not replica_truncation.hold(log):
             return False
         with at("files"):
             fresh = begin_amid(self.disk.store, log, batch, self.disk.now)
@@ -495,7 +495,7 @@ class RealLog:
 
     def hold(self) -> bool:
         """Whether it may be truncated now."""
-        return not self.online or truncating.hold(self.replica.log)
+        return not self.online or replica_truncation.hold(self.replica.log)
 
     def truncated(self, end_offset: int) -> None:
         if not self.online:

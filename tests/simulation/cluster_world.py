@@ -23,7 +23,7 @@ from edge_broker.cluster.partition import LEADS, Partition, Settings
 from edge_broker.cluster.state import Identity, PartitionId, PartitionState
 from edge_broker.cluster.zookeeper import Answer, Event, Multi, Node, Request, SetData, ZooKeeper
 from edge_broker.errors import ErrorCode, StorageFault
-from edge_broker.storage.topics import OFFSETS_TOPIC, id_text
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 from edge_broker.testing.disk import Crashed
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.zookeeper import Client, Ensemble, Put, Step, name_of

@@ -45,9 +45,9 @@ from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, Fe
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from edge_broker.testing.checked import findings
 from edge_broker.testing.client import Client
 from edge_broker.testing.disk import Crashed, SimulatedDisk

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import BatchHeader, read_header, records_of
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal_account import POLICY_CAUSES, Removed
-from edge_broker.storage.topics import id_text
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log.removed_offsets import POLICY_CAUSES, Removed
+from edge_broker.storage.metadata.topic_record import id_text
 from tests.simulation import compacted
 
 Batches = tuple[

@@ -19,12 +19,12 @@ import pytest
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, read_header
-from edge_broker.storage import single_board
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.bring_online import bring_online
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
+from edge_broker.storage.replica.resume_failed_log import bring_online
+from edge_broker.storage.segment.segment import DamageFound
 from tests.simulation.acts import Acts
 from tests.simulation.model import Partition, covers
 from tests.simulation.site import ROOMY, Deviation
@@ -117,7 +117,7 @@ class Program(Acts):
             if log.writer.rolling:
                 log.roller.roll()
                 log.writer.end_roll()
-                single_board.advance(log.state)
+                single_node_watermark.advance(log.state)
                 model.confirm(model.end)
                 self.expect_refusal(log, model, memoryview(bytearray(batch)))
         finally:

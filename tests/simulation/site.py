@@ -25,17 +25,17 @@ from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage.age import Now
-from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.filesystem import Space
-from edge_broker.storage.full_disk import DiskWatch
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.state_files import out_of_space
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.files.atomic_files import out_of_space
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.files.filesystem import Space
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.maintenance.disk_watch import DiskWatch
+from edge_broker.storage.maintenance.log_cleaner import LogCleaner
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
+from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from tests.simulation.model import Entry, OffsetsKey, Partition, World, ledger_entries
 

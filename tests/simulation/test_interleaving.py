@@ -14,7 +14,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.handlers import delete_topics
 from edge_broker.network.call import Call
 from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from tests.simulation.interleaving import Interleaving
 from tests.simulation.site import Deviation
 

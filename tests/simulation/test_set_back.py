@@ -16,7 +16,7 @@ from edge_broker.cluster.effects import Objects
 from edge_broker.cluster.lines import Relation
 from edge_broker.cluster.partition import Partition
 from edge_broker.cluster.state import PartitionId
-from edge_broker.storage.kept_states import KeptStates
+from edge_broker.storage.metadata.kept_states import KeptStates
 from tests.simulation import cluster_runs
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_disk import Disk, Record

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_broker.protocol.record_batch import check_batch
-from edge_broker.storage import single_board
-from edge_broker.storage.appending import Appended, RollDue
-from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_writer import Appended, RollDue
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.maintenance.log_cleaner import LogCleaner
 from edge_broker.testing.clock import NOW_MS
 from tests.support.record_batches import NO_PRODUCER, make_batch, records_in
 from tests.support.storage import NOW, read_all, sync
 
 if TYPE_CHECKING:
-    from edge_broker.storage.age import Now
-    from edge_broker.storage.store import LogStore
+    from edge_broker.storage.files.data_age import Now
+    from edge_broker.storage.log_store import LogStore
 
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": "4096", "min.cleanable.dirty.ratio": "0"}
 BUFFER_BYTES = 64 << 10
@@ -56,7 +56,7 @@ def roll(log: PartitionLog) -> None:
     log.writer.rolling = True
     log.roller.roll()
     log.writer.end_roll()
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
 
 
 def fill_keys(log: PartitionLog, rounds: int, keys: int = 8, size: int = 40) -> Latest:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from edge_broker.storage.filesystem import FileSystem, ReadOnlyDisk
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import FileSystem, ReadOnlyDisk
+from edge_broker.storage.log_store import LogStore
 from edge_broker.testing.checked import findings
 from edge_broker.testing.disk import SimulatedDisk
 

@@ -31,14 +31,14 @@ from edge_broker.cluster.zookeeper import Answer, Event
 from edge_broker.protocol.message import Message as Request
 from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import Value
-from edge_broker.storage.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import follow_start
-from edge_broker.storage.reopening import reopen
-from edge_broker.storage.replica import Replica, begins_before
-from edge_broker.storage.starting_anew import begin_amid, start_anew
-from edge_broker.storage.topics import OFFSETS_TOPIC, id_of, id_text
-from edge_broker.storage.truncating import Entered, enter, enter_unknown, go_on, hold, truncate
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_of, id_text
+from edge_broker.storage.replica.reopen_replica import reopen
+from edge_broker.storage.replica.replica_log import Replica, begins_before
+from edge_broker.storage.replica.replica_truncation import Entered, enter, enter_unknown, go_on, hold, truncate
+from edge_broker.storage.replica.reset_to_leader_start import begin_amid, start_anew
+from edge_broker.storage.retention.segment_removal import follow_start
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.site import Site

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.age import Now
-from edge_broker.storage.appending import Appended, RollDue
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log.log_writer import Appended, RollDue
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.metadata.loss_records import Loss
+from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import Crashed
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from edge_broker.errors import StorageFault
-    from edge_broker.storage.filesystem import FileSystem
+    from edge_broker.storage.files.filesystem import FileSystem
     from edge_broker.testing.disk import Fault, SimulatedDisk
 
 
@@ -99,7 +99,7 @@ def append(log: PartitionLog, records: memoryview, now_ms: int = NOW_MS) -> Appe
         log.roller.roll()
         log.writer.end_roll()
         appended = log.writer.append(records, header, time_at(now_ms))
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
     return appended
 
 
@@ -109,7 +109,7 @@ def sync(log: PartitionLog) -> None:
     if flush is not None:
         flush.run()
         log.writer.finish_flush(flush)
-        single_board.advance(log.state)
+        single_node_watermark.advance(log.state)
 
 
 def fill(log: PartitionLog, batches: int, size: int = 100) -> list[bytes]:

@@ -12,7 +12,7 @@ from edge_broker.network.former_session import FILE, Session, end_session, read_
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.protocol.record_batch import build_batch
-from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.files.filesystem import Disk
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import EdgeBroker
 from tests.support.raw_client import connected

@@ -12,8 +12,8 @@ from edge_broker.cli import main
 from edge_broker.clock import SystemClock
 from edge_broker.runs_in import within
 from edge_broker.security.state import SecurityState, Wanted
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.security_store import SecurityStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.security_store import SecurityStore
 
 
 def opened(data_dir: Path) -> SecurityStore:

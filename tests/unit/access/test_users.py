@@ -12,8 +12,8 @@ import pytest
 from edge_broker.access.user_arguments import ITERATIONS
 from edge_broker.cli import main
 from edge_broker.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS, is_password
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.security_store import SecurityStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.security_store import SecurityStore
 
 PASSWORD = "päss word"
 

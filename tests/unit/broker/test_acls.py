@@ -24,7 +24,7 @@ from edge_broker.security.acls import (
     ResourceType,
 )
 from edge_broker.security.state import SecurityState
-from edge_broker.storage.security_store import NAME, SecurityStore
+from edge_broker.storage.metadata.security_store import NAME, SecurityStore
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.acls import ANY_AT_ALL, creation, described

@@ -68,15 +68,15 @@ def test_pure_code_touches_no_file_and_no_terminal(path: Path) -> None:
 def test_one_file_of_storage_knows_the_operating_system() -> None:
     storage = sorted((ROOT / "storage").rglob("*.py"))
     for module in ("os", "fcntl", "pathlib", "shutil", "io", "mmap", "tempfile"):
-        assert importing(module, storage) <= {"storage/filesystem.py"}, module
-    assert importing("os", storage) == {"storage/filesystem.py"}
+        assert importing(module, storage) <= {"storage/files/filesystem.py"}, module
+    assert importing("os", storage) == {"storage/files/filesystem.py"}
 
 
 def test_one_file_makes_threads() -> None:
     assert importing("queue") == {"network/worker.py", "rebuild/session.py"}  # of a command: kazoo's threads answer it
     assert importing("threading") == {
         "network/worker.py",
-        "storage/log_state.py",
+        "storage/log/log_state.py",
         "runs_in.py",
     }  # a lock, and where a thread is
     for module in ("_thread", "concurrent", "multiprocessing", "subprocess"):

@@ -17,9 +17,9 @@ from edge_broker.protocol.messages.alter_user_scram_credentials import (
 )
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
-from edge_broker.storage.security_log import ADMINS_NAME, CHANGES_NAME, SecurityLog
-from edge_broker.storage.security_store import NAME as SECURITY
-from edge_broker.storage.security_store import SecurityStore
+from edge_broker.storage.metadata.security_log import ADMINS_NAME, CHANGES_NAME, SecurityLog
+from edge_broker.storage.metadata.security_store import NAME as SECURITY
+from edge_broker.storage.metadata.security_store import SecurityStore
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.storage import batch

@@ -13,7 +13,7 @@ from edge_broker.protocol.api import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TO
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from edge_broker.storage.topics import JOURNAL_TOPIC
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC
 from edge_broker.testing.client import Client
 from tests.support.in_cluster import InCluster
 from tests.unit.broker.test_alter_configs import SET, of_topic

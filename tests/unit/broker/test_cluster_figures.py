@@ -9,7 +9,7 @@ from edge_broker.broker.health import cluster_problems, health_notes, health_pro
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.state import Objection, PartitionId
 from edge_broker.network.metrics import metrics_text
-from edge_broker.storage.ledger import Loss
+from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.testing.site import Site
 from tests.support.in_cluster import InCluster
 from tests.unit.broker.test_cluster_offsets import write
@@ -155,7 +155,7 @@ def test_losses_that_wait_are_counted_and_told(three: InCluster) -> None:
 
 
 def test_a_full_journal_is_a_problem(three: InCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_broker.storage.ledger_journal.JOURNAL_BYTES_MAX", 0)
+    monkeypatch.setattr("edge_broker.storage.loss.ledger_journal.JOURNAL_BYTES_MAX", 0)
     assert "the ledger's journal is full" in (health_problem(three.boards[1].broker) or "")
 
 

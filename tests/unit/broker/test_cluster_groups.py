@@ -48,10 +48,10 @@ from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from edge_broker.protocol.record_batch import build_batch
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.registrations import Registrations
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.broker_registrations import Registrations
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
+from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.groups import group_in

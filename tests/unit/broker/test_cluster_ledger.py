@@ -18,10 +18,10 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import build_batch, records_of
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.ledger_journal import EntryId, waiting
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.loss.ledger_journal import EntryId, waiting
+from edge_broker.storage.metadata.loss_records import Loss
+from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.in_cluster import Board, InCluster

@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.topics import LEDGERS
+from edge_broker.storage.metadata.topic_record import LEDGERS
 from tests.support.in_cluster import InCluster
 from tests.support.storage import failing, read_all
 from tests.unit.broker.test_cluster_offsets import write

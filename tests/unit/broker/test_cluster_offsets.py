@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from edge_broker.storage.topics import JOURNAL_TOPIC
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC
 from edge_broker.testing.clock import NOW_MS
 from tests.support.in_cluster import InCluster
 from tests.support.storage import batch, read_all

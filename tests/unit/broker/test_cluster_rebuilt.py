@@ -22,8 +22,8 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.replica import Replica
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.zookeeper import Ensemble, GoodLinks
 from tests.support.in_cluster import InCluster

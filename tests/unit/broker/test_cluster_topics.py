@@ -56,7 +56,7 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceData,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.topics import JOURNAL_TOPIC, OFFSETS_TOPIC, id_text
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, OFFSETS_TOPIC, id_text
 from edge_broker.testing.steps import carried_out
 from tests.support.in_cluster import SESSION_MS, InCluster
 from tests.support.storage import batch

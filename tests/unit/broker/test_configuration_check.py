@@ -13,8 +13,8 @@ import pytest
 
 from edge_broker.cli import main
 from edge_broker.configuration_check import Serve, check_configuration
-from edge_broker.storage.broker_id import FILE, write_broker_id
-from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.broker_id import FILE, write_broker_id
 from tests.support.certificates import Authority
 
 ROOT = Path(__file__).parents[3]

@@ -12,8 +12,8 @@ import pytest
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
-from edge_broker.storage.deletion import Deletions
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.retention.topic_deletion import Deletions
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.storage import batch, ledgered, names_of

@@ -20,10 +20,10 @@ from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from edge_broker.storage.ledger import NoLedger
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import LogReader, whole_batches
-from edge_broker.storage.removal import delete_expired
+from edge_broker.storage.log.log_reader import LogReader, whole_batches
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.loss_records import NoLedger
+from edge_broker.storage.retention.segment_removal import delete_expired
 from edge_broker.testing.site import Site
 from tests.support.storage import append, batch, failing, fill, ledgered, sync, time_at
 
@@ -432,7 +432,7 @@ def test_cold_data_is_read_in_the_reader_and_the_neighbour_is_served_meanwhile()
 @pytest.mark.parametrize("spread", [(1, 1, 1, 1), (3, 0, 0, 0)], ids=["many partitions", "one partition"])
 def test_much_data_is_left_to_the_reader_also_where_memory_holds_it(monkeypatch, spread) -> None:
     monkeypatch.setattr("edge_broker.handlers.fetch.AT_ONCE_BYTES_MAX", 1500)
-    monkeypatch.setattr("edge_broker.storage.reading.AT_ONCE_BYTES_MAX", 1500)
+    monkeypatch.setattr("edge_broker.storage.log.log_reader.AT_ONCE_BYTES_MAX", 1500)
     site = Site()
     written = [fill(log, batches, 1000) for batches, log in zip(spread, site.topic(partitions=4), strict=True)]
     client = site.client()

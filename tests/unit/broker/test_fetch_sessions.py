@@ -28,7 +28,7 @@ from edge_broker.protocol.api import DELETE_TOPICS, FETCH
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
-from edge_broker.storage.removal import delete_records
+from edge_broker.storage.retention.segment_removal import delete_records
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.storage import append, batch, fill, sync

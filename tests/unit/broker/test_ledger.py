@@ -25,9 +25,9 @@ from edge_broker.network.dispatcher import Dispatcher
 from edge_broker.network.ledger import LoopLedger
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.loss_records import Loss
 from tests.support.storage import read_all
 
 DEADLINE_S = 80

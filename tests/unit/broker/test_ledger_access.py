@@ -17,7 +17,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, build_batch
-from edge_broker.storage.ledger import CAUSES, Loss, Noticed, encode_loss, fault_of_record
+from edge_broker.storage.metadata.loss_records import CAUSES, Loss, Noticed, encode_loss, fault_of_record
 from edge_broker.testing.client import Client
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site

@@ -16,8 +16,8 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from edge_broker.storage.ledger import NoLedger
-from edge_broker.storage.removal import delete_expired
+from edge_broker.storage.metadata.loss_records import NoLedger
+from edge_broker.storage.retention.segment_removal import delete_expired
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
 from tests.support.storage import append, batch, failing, fill, ledgered, sync, time_at

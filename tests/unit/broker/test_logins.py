@@ -21,7 +21,7 @@ from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from edge_broker.security import scram
 from edge_broker.security.false_users import KAFKA_SALT, FalseUsers, salt_kind
 from edge_broker.security.scram import MECHANISMS, new_credential
-from edge_broker.storage.security_store import SecurityStore
+from edge_broker.storage.metadata.security_store import SecurityStore
 from edge_broker.testing.site import Site
 from tests.support.scram import ScramClient, plain
 

@@ -21,9 +21,9 @@ from edge_broker.network.measuring import measure_card
 from edge_broker.network.metrics import metrics_text
 from edge_broker.network.server import Server
 from edge_broker.network.worker import Worker
-from edge_broker.storage.card import read_card
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.files.sync_cost import read_card
+from edge_broker.storage.log_store import LogStore
 from tests.support.waiting import CALL_S
 
 

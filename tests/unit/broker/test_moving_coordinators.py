@@ -29,7 +29,7 @@ from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from edge_broker.testing.client import Client
 from tests.support.groups import group_in
 from tests.support.in_cluster import SESSION_MS, InCluster

@@ -13,7 +13,7 @@ import pytest
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.losses import write_losses
 from edge_broker.protocol.api import FETCH, OFFSET_COMMIT, PRODUCE
-from edge_broker.storage.ledger import Loss
+from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.testing.site import Site
 from tests.support.scram import plain
 from tests.support.storage import batch

@@ -13,7 +13,7 @@ from edge_broker.coordinator.offset_records import AGE_HEADER
 from edge_broker.protocol.api import OFFSET_COMMIT
 from edge_broker.protocol.messages.offset_commit import OffsetCommitRequest
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.topics import OFFSETS_TOPIC
+from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from edge_broker.testing.client import Client
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site

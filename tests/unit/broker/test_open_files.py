@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.protocol.api import FETCH, PRODUCE
-from edge_broker.storage.open_files import FILES_MAX, FILES_MIN, OpenFiles
+from edge_broker.storage.segment.open_file_cache import FILES_MAX, FILES_MIN, OpenFiles
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site
 from edge_broker.testing.worker import HandWorker

@@ -14,8 +14,8 @@ from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.in_use import FILES
-from edge_broker.storage.state_files import temporary_name
+from edge_broker.storage.files.atomic_files import temporary_name
+from edge_broker.storage.recovery.dirty_markers import FILES
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
 from tests.support.record_batches import make_batch

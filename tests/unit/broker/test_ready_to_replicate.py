@@ -16,9 +16,9 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.topics import encode_partition_metadata
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.metadata.topic_record import encode_partition_metadata
 from edge_broker.testing.site import Site
 from tests.support.storage import append, batch, fill, read_all, sync
 from tests.unit.broker.test_fetch import BY_NAME, fetch, parts

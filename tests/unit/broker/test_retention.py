@@ -12,7 +12,7 @@ from edge_broker.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
 from tests.support.storage import append, batch, failing, fill, ledgered

@@ -8,7 +8,7 @@ from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import StorageFault
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import ScramCredential
-from edge_broker.storage.security_store import NAME, SecurityStore
+from edge_broker.storage.metadata.security_store import NAME, SecurityStore
 from edge_broker.testing.site import Site
 
 CREDENTIAL = ScramCredential(b"salt", 4096, b"s" * 32, b"k" * 32)

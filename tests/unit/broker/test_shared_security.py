@@ -22,7 +22,7 @@ from edge_broker.runs_in import within
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import ScramCredential
 from edge_broker.security.state import OWN, Wanted, decode_znode, encode_znode
-from edge_broker.storage.security_store import NAME, SecurityStore
+from edge_broker.storage.metadata.security_store import NAME, SecurityStore
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.acls import ANY_AT_ALL, creation, described
 from tests.support.in_cluster import InCluster

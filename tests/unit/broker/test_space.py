@@ -24,7 +24,7 @@ from edge_broker.protocol.api import (
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.describe_log_dirs import BrokerProblem, DescribeLogDirsRequest
-from edge_broker.storage.filesystem import Space
+from edge_broker.storage.files.filesystem import Space
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site
 from tests.support.storage import batch, failing, fill

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.network.syncer import Syncer
-from edge_broker.storage.in_use import FILES, InUse
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.state_files import temporary_name
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.write_throttle import WriteThrottle
+from edge_broker.storage.files.atomic_files import temporary_name
+from edge_broker.storage.files.write_throttle import WriteThrottle
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.recovery.dirty_markers import FILES, InUse
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.site import make_topic

@@ -14,7 +14,7 @@ from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import StorageFault
 from edge_broker.network.worker import AHEAD_MAX, Worker
 from edge_broker.protocol.api import METADATA
-from edge_broker.storage import removal
+from edge_broker.storage.retention import segment_removal
 from edge_broker.testing.site import Site
 from tests.support.storage import batch, fill
 from tests.unit.broker.test_topics import metadata
@@ -138,7 +138,7 @@ def test_retention_that_fails_is_begun_anew(error: Exception, monkeypatch: pytes
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(removal, "delete_expired", fail)
+        patched.setattr(segment_removal, "delete_expired", fail)
         site.dispatcher.start(retention.start)
         site.settle()
     site.dispatcher.start(retention.start)

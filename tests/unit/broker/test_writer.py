@@ -15,9 +15,9 @@ from edge_broker.protocol.api import API_VERSIONS, DELETE_TOPICS, FETCH, OFFSET_
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage import write_throttle as throttle
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.write_throttle import WriteThrottle
+from edge_broker.storage.files import write_throttle as throttle
+from edge_broker.storage.files.write_throttle import WriteThrottle
+from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.testing.site import Site
 from edge_broker.testing.worker import HandWorker
 from tests.support.storage import batch, failing, fill, read_all

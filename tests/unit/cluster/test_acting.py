@@ -27,7 +27,7 @@ from edge_broker.cluster.state import (
 )
 from edge_broker.cluster.state_keeper import NEVER_REGISTERED, StateKeeper
 from edge_broker.cluster.zookeeper import Connected, Create, Exists, Get, Multi, Node, SetData, Stat
-from edge_broker.storage.kept_states import KeptState, LogId
+from edge_broker.storage.metadata.kept_states import KeptState, LogId
 from tests.simulation.cluster_disk import Record as Taken
 from tests.simulation.cluster_disk import SimLog
 

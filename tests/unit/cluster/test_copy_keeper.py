@@ -11,7 +11,7 @@ from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.partition import Settings
 from edge_broker.cluster.state import Identity, Topic
 from edge_broker.cluster.zookeeper import Answer, Connected, Exists, Failure, Get, Node, Request, Stat
-from edge_broker.storage.cluster_copy import DELETIONS_KEPT, ClusterCopy, CopiedDeletion, CopiedTopic
+from edge_broker.storage.metadata.cluster_copy import DELETIONS_KEPT, ClusterCopy, CopiedDeletion, CopiedTopic
 
 OWN = 50
 NOTHING = ClusterCopy()

@@ -19,7 +19,7 @@ from edge_broker.cluster.lines import (
     successor,
     with_accepted,
 )
-from edge_broker.storage.kept_states import KeptState
+from edge_broker.storage.metadata.kept_states import KeptState
 
 ALL = (1, 2, 3)
 

@@ -19,7 +19,7 @@ from edge_broker.cluster.rebuild_plan import (
     plan_rebuild,
 )
 from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionId, Topic
-from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
 
 P = PartitionId("t", 0)
 T = CopiedTopic("t", "id-t", 20, ((1, 2, 3),), {"min.insync.replicas": "2"})

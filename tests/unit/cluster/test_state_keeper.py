@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.state_keeper import StateKeeper
-from edge_broker.storage.kept_states import KeptState, LogId
+from edge_broker.storage.metadata.kept_states import KeptState, LogId
 
 A, B = LogId("a", 0), LogId("b", 3)
 ONE, TWO, THREE = (KeptState(f"s{height}", height, named=True) for height in (1, 2, 3))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log_store import LogStore
 from edge_broker.testing.site import make_topic
 from tests.support.command import Ran, edge_broker_run
 from tests.support.storage import append, batch, fill, open_store, sync

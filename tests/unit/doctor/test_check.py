@@ -15,10 +15,10 @@ from edge_broker.doctor.check import _store
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.findings import Findings
 from edge_broker.output import Progress
-from edge_broker.storage.epochs import KIND
-from edge_broker.storage.filesystem import Disk, File, ReadOnlyDisk
-from edge_broker.storage.positions import FILES, Position, PositionsFiles
-from edge_broker.storage.state_files import encode_state
+from edge_broker.storage.files.atomic_files import encode_state
+from edge_broker.storage.files.filesystem import Disk, File, ReadOnlyDisk
+from edge_broker.storage.log.leader_epochs import KIND
+from edge_broker.storage.recovery.recovery_checkpoint import FILES, Position, PositionsFiles
 from tests.support.storage import fill, open_store
 from tests.unit.doctor.conftest import fill_directory, flip, names
 

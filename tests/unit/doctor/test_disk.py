@@ -21,11 +21,11 @@ from edge_broker.cluster.disks import (
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.output import json
-from edge_broker.storage.broker_id import write_broker_id
-from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic, write_cluster_copy
-from edge_broker.storage.filesystem import Disk as RealDisk
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk as RealDisk
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.broker_id import write_broker_id
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic, write_cluster_copy
+from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import append, batch, cut_off, sync
@@ -105,7 +105,7 @@ def test_what_a_start_would_cut_off_does_not_count() -> None:
 
 
 def test_an_interrupted_truncation_ends_the_log() -> None:
-    from edge_broker.storage.truncation import Truncation, encode_truncation
+    from edge_broker.storage.recovery.truncation_file import Truncation, encode_truncation
 
     disk = SimulatedDisk(1)
     store = member(disk)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.maintenance.log_cleaner import LogCleaner
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
 from tests.support.lying_batches import (

@@ -14,13 +14,13 @@ from edge_broker.doctor import ledger
 from edge_broker.doctor.accounts import Account, Known, Span, minus, overlaps, union
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles
 from edge_broker.protocol.record_batch import build_batch
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.ledger import CAUSES, Loss
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import RemovalRange, SegmentRemoval, delete_expired, remove_front
-from edge_broker.storage.state_files import encode_state
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import id_text
+from edge_broker.storage.files.atomic_files import encode_state
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.loss_records import CAUSES, Loss
+from edge_broker.storage.metadata.topic_record import id_text
+from edge_broker.storage.retention.segment_removal import RemovalRange, SegmentRemoval, delete_expired, remove_front
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
 from gateway import records as gateway_records

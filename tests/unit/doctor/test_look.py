@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from edge_broker.storage.filesystem import Disk, ReadOnlyDisk, lock_holder
+from edge_broker.storage.files.filesystem import Disk, ReadOnlyDisk, lock_holder
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
 from tests.support.storage import append, batch, open_store, sync

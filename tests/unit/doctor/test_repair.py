@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.registrations import Registrations, write_registrations
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.broker_registrations import Registrations, write_registrations
 from edge_broker.testing.site import make_topic
 from tests.support.storage import fill, open_store, read_all
 from tests.unit.doctor.conftest import content_of, flip, let_go, names, tree_of

@@ -15,12 +15,12 @@ from edge_broker.cluster.disks import Disk, DiskEpoch, DiskLog, encode
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.settings import LogSettings
-from edge_broker.storage.broker_id import write_broker_id
-from edge_broker.storage.filesystem import Disk as FileSystemDisk
-from edge_broker.storage.filesystem import ReadOnlyDisk
-from edge_broker.storage.kept_states import FILE, KeptState, LogId, read_kept_states, write_kept_states
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import id_text
+from edge_broker.storage.files.filesystem import Disk as FileSystemDisk
+from edge_broker.storage.files.filesystem import ReadOnlyDisk
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.broker_id import write_broker_id
+from edge_broker.storage.metadata.kept_states import FILE, KeptState, LogId, read_kept_states, write_kept_states
+from edge_broker.storage.metadata.topic_record import id_text
 from edge_broker.testing.site import make_topic
 from tests.support.command import Ran, edge_broker_run
 from tests.unit.doctor.test_disk import lead

@@ -24,8 +24,8 @@ from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.network import cluster
 from edge_broker.network.cluster import NEVER_MS, ClusterShell, asked_session_ms, leave_ms_max, member_settings
 from edge_broker.network.log_lines import LINES_MAX, LimitedLog
-from edge_broker.storage.cluster_copy import ClusterCopy
-from edge_broker.storage.kept_states import KeptState, LogId, read_kept_states
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy
+from edge_broker.storage.metadata.kept_states import KeptState, LogId, read_kept_states
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
 from tests.support.storage import failing

@@ -6,7 +6,7 @@ import pytest
 
 from drupelet.descriptors import NO_LIMIT
 from edge_broker.network.connection_bound import CONNECTIONS_MIN, OTHERS_MAX, connection_bound, needed
-from edge_broker.storage.open_files import files_share
+from edge_broker.storage.segment.open_file_cache import files_share
 
 
 @pytest.mark.parametrize("limit", [65536, NO_LIMIT])

@@ -20,7 +20,7 @@ from edge_broker.network.former_session import (
     read_session,
     write_session,
 )
-from edge_broker.storage.filesystem import Disk
+from edge_broker.storage.files.filesystem import Disk
 from tests.support.ports import free_port
 
 SESSION = Session("0b49cbf5-7d0e-4d8a-8d2b-2a7a4f7c1e55/b302/7", -(1 << 62) + 7, bytes(range(16)))

@@ -32,7 +32,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from edge_broker.storage.topics import id_text
+from edge_broker.storage.metadata.topic_record import id_text
 from edge_broker.testing.loop import Loop
 from kafka_wire.errors import ConnectionLost, NobodyListens, VersionUnknown
 

@@ -27,15 +27,15 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.network import replicas
 from edge_broker.network.replicas import INTERNAL_ROOM_BYTES, RETRY_S, Replicas
 from edge_broker.protocol.record_batch import build_batch, read_header
-from edge_broker.storage import write_throttle
-from edge_broker.storage.appending import Writing
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.eviction import Marks
-from edge_broker.storage.full_disk import DiskStatus
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.topics import id_text
-from edge_broker.storage.truncating import hold, let_go
+from edge_broker.storage.files import write_throttle
+from edge_broker.storage.log.log_writer import Writing
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.maintenance.disk_watch import DiskStatus
+from edge_broker.storage.metadata.topic_record import id_text
+from edge_broker.storage.replica.replica_log import Replica
+from edge_broker.storage.replica.replica_truncation import hold, let_go
+from edge_broker.storage.retention.eviction_plan import Marks
+from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.site import Site, make_topic
 from tests.support.storage import ListLedger, failing, ledgered
 from tests.unit.storage.test_replica import of_leader

@@ -25,8 +25,8 @@ from drupelet.printable import shell_word
 from drupelet.secret_files import changeable, check_private, check_unchangeable, first_line
 from edge_broker.security.scram import ScramCredential
 from edge_broker.security.state import SecurityState
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.security_store import NAME, SecurityStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.security_store import NAME, SecurityStore
 from gateway import notices
 from gateway.config import GatewayConfig, MosquittoConfig, parse_config
 from gateway.metrics import Metrics

@@ -12,7 +12,7 @@ import pytest
 from edge_broker.cluster.disks import Disk, encode
 from edge_broker.cluster.rebuild import RebuildRefused
 from edge_broker.rebuild import session
-from edge_broker.storage.cluster_copy import ClusterCopy, CopiedDeletion
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion
 from tests.support.command import Ran, edge_broker_run
 from tests.unit.cluster.test_rebuild_plan import T, disk, log
 

@@ -1,4 +1,4 @@
-"""Elapsed time on boards whose clock cannot be believed: the table in age.py's head, line by line."""
+"""Elapsed time on boards whose clock cannot be believed: the table in files/data_age.py's head, line by line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from edge_broker.clock import Reading, SystemClock
 from edge_broker.config import read_config
 from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.age import (
+from edge_broker.storage.files.data_age import (
     DRIFT_MS,
     GRACE_MS,
     JUMPS_MAX,
@@ -27,12 +26,13 @@ from edge_broker.storage.age import (
     age_of,
     age_written,
 )
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.cleaner import youngest
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import delete_expired
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.summary import LastWrite, Summary
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.maintenance.log_cleaner import youngest
+from edge_broker.storage.retention.segment_removal import delete_expired
+from edge_broker.storage.segment.segment_summary import LastWrite, Summary
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -435,7 +435,7 @@ def sealed(log: PartitionLog, now: Now, timestamp_ms: int) -> None:
     assert flush is not None
     flush.run()
     log.writer.finish_flush(flush)
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
 
 
 def test_a_clock_chip_that_was_wrong_until_a_step_back_costs_no_record() -> None:

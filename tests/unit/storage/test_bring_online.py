@@ -16,9 +16,9 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import check_batch, read_header, records_of
 from edge_broker.settings import LEFT_TO_KERNEL_MS
-from edge_broker.storage.bring_online import BroughtOnline, bring_online
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.replica.resume_failed_log import BroughtOnline, bring_online
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, append, batch, cut_off, failing, fill, open_store, read_all, sync

@@ -12,11 +12,11 @@ import pytest
 from drupelet.errors import ConfigurationError
 from edge_broker.errors import StorageFault
 from edge_broker.settings import LogSettings
-from edge_broker.storage.broker_id import FILE, read_broker_id, write_broker_id
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.registrations import FILE as REGISTRATIONS
-from edge_broker.storage.state_files import read_whole, temporary_name, with_head
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.atomic_files import read_whole, temporary_name, with_head
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.broker_id import FILE, read_broker_id, write_broker_id
+from edge_broker.storage.metadata.broker_registrations import FILE as REGISTRATIONS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import READING, cut_off, failing, open_store

@@ -8,12 +8,12 @@ import pytest
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, read_header
-from edge_broker.storage.age import Now
-from edge_broker.storage.batches import batches_in
-from edge_broker.storage.cleaner import FILE, READ_AT_ONCE, LogCleaner, cleanable, groups_of
-from edge_broker.storage.filesystem import Space
-from edge_broker.storage.removal import delete_expired
-from edge_broker.storage.scrub import Scrubber
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.files.filesystem import Space
+from edge_broker.storage.maintenance.log_cleaner import FILE, READ_AT_ONCE, LogCleaner, cleanable, groups_of
+from edge_broker.storage.maintenance.scrubber import Scrubber
+from edge_broker.storage.retention.segment_removal import delete_expired
+from edge_broker.storage.segment.batch_scan import batches_in
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from edge_broker.testing.site import make_topic

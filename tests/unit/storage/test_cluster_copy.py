@@ -7,7 +7,8 @@ import random
 import pytest
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage.cluster_copy import (
+from edge_broker.storage.files.atomic_files import with_head
+from edge_broker.storage.metadata.cluster_copy import (
     FILE,
     ClusterCopy,
     CopiedDeletion,
@@ -15,7 +16,6 @@ from edge_broker.storage.cluster_copy import (
     read_cluster_copy,
     write_cluster_copy,
 )
-from edge_broker.storage.state_files import with_head
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.storage import cut_off, failing
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from edge_broker.protocol.record_batch import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, check_batch, read_header
-from edge_broker.storage.compaction import Compaction, OffsetMap, Transactions, empty_batch, marker_of
+from edge_broker.storage.maintenance.compaction_rules import Compaction, OffsetMap, Transactions, empty_batch, marker_of
 from tests.support.record_batches import ABORT, COMMIT, make_batch, marker, records_in
 
 NOW_MS = 1_700_000_000_000

@@ -7,9 +7,9 @@ import pytest
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage.batches import CorruptRange
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.segment.batch_scan import CorruptRange
+from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic

@@ -11,12 +11,12 @@ from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.ledger import account_of, read_ledger
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
-from edge_broker.storage.batches import CorruptRange
-from edge_broker.storage.damage import add_corrupt_range
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import delete_expired, delete_records, follow_start
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import hold
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss.quarantine import add_corrupt_range
+from edge_broker.storage.replica.replica_truncation import hold
+from edge_broker.storage.retention.segment_removal import delete_expired, delete_records, follow_start
+from edge_broker.storage.segment.batch_scan import CorruptRange
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -166,7 +166,7 @@ def test_damage_in_what_is_deleted_counts_once() -> None:
     segment = log.segments[0]
     headers = [read_header(found) for found in read_all(log)[:4]]
     corrupt_range = CorruptRange(headers[1].base_offset, headers[2].next_offset, headers[0].size, headers[0].size * 3)
-    from edge_broker.storage.ledger import Loss
+    from edge_broker.storage.metadata.loss_records import Loss
 
     loss = Loss("damaged", "t", log.topic_id, 0, corrupt_range.first_offset, corrupt_range.end_offset, None, None)
     store.ledger.write([loss])

@@ -10,8 +10,8 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage import single_board
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log_store import LogStore
 from edge_broker.testing.disk import Fault, SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import append, batch, fill, open_store, read_all, sync
@@ -119,7 +119,7 @@ def test_an_empty_segment_behind_a_roll_is_known_to_a_clean_start(disk: Simulate
     assert log.writer.begin_roll()
     log.roller.roll()
     log.writer.end_roll()
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
     for how in ("stop", "kill", "stop"):
         store = again(disk, store, how)
         log = store.topics["t"].partitions[0]

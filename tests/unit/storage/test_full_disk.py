@@ -8,10 +8,10 @@ import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage import single_board
-from edge_broker.storage.eviction import Marks
-from edge_broker.storage.filesystem import Space
-from edge_broker.storage.full_disk import DiskWatch
+from edge_broker.storage.files.filesystem import Space
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.maintenance.disk_watch import DiskWatch
+from edge_broker.storage.retention.eviction_plan import Marks
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -66,7 +66,7 @@ class Card:
                 assert log.writer.begin_roll()
                 log.roller.roll()
                 log.writer.end_roll()
-                single_board.advance(log.state)
+                single_node_watermark.advance(log.state)
             found = self.look(passed)
         return found
 

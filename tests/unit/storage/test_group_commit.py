@@ -10,11 +10,11 @@ import pytest
 
 from edge_broker import libc
 from edge_broker.errors import StorageFault
-from edge_broker.storage import single_board
-from edge_broker.storage.card import BYTES_MAX, Card, Cost, describe, measure, read_card, write_card
-from edge_broker.storage.filesystem import SYNCFS_HOLDS, Disk
-from edge_broker.storage.group_commit import EACH_ROUNDS, Flush, GroupCommit
-from edge_broker.storage.log import PartitionLog
+from edge_broker.storage.files.filesystem import SYNCFS_HOLDS, Disk
+from edge_broker.storage.files.sync_cost import BYTES_MAX, Card, Cost, describe, measure, read_card, write_card
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.group_commit import EACH_ROUNDS, Flush, GroupCommit
+from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import append, batch, open_store, read_all
@@ -72,7 +72,7 @@ class Bench:
         for log, flush, fault in zip(self.logs, flushes, faults, strict=True):
             if fault is None:
                 log.writer.finish_flush(flush)
-                single_board.advance(log.state)
+                single_node_watermark.advance(log.state)
             else:
                 log.fail(fault)
         return [log for log in self.logs if log.fault is not None]

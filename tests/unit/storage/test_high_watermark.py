@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.protocol.record_batch import check_batch
-from edge_broker.storage import single_board
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.cleaner import cleanable
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.log_state import LogEnd
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.removal import delete_expired
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log.log_state import LogEnd
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.maintenance.log_cleaner import cleanable
+from edge_broker.storage.retention.segment_removal import delete_expired
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -52,7 +52,7 @@ def test_a_sync_alone_shows_nothing() -> None:
     assert (log.synced.offset, log.high_watermark, log.shown_bytes) == (BATCHES, 0, 0)
     assert log.reader.read(0, 1000, blocking=True) == b""
     assert log.reader.max_timestamp() == (-1, -1)
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
     assert log.high_watermark == log.state.last_stable_offset == BATCHES
     assert len(read_all(log)) == BATCHES
 

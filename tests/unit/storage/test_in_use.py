@@ -8,8 +8,8 @@ import pytest
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import assign_offsets
 from edge_broker.settings import LogSettings
-from edge_broker.storage.in_use import FILES, InUse
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.recovery.dirty_markers import FILES, InUse
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic, mark
 from tests.support.storage import READING, append, batch, failing, fill, ledgered, open_store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage.kept_states import FILE, KIND, KeptState, LogId, read_kept_states, write_kept_states
-from edge_broker.storage.state_files import encode_state
+from edge_broker.storage.files.atomic_files import encode_state
+from edge_broker.storage.metadata.kept_states import FILE, KIND, KeptState, LogId, read_kept_states, write_kept_states
 from edge_broker.testing.disk import SimulatedDisk
 
 PATH = f"/data/{FILE}"

@@ -15,9 +15,9 @@ from edge_broker.doctor.ledger import account_of, read_ledger
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import build_batch, records_of
 from edge_broker.settings import LogSettings
-from edge_broker.storage import ledger_journal
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.ledger_journal import (
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss import ledger_journal
+from edge_broker.storage.loss.ledger_journal import (
     EntryId,
     JournalLedger,
     forget,
@@ -26,8 +26,8 @@ from edge_broker.storage.ledger_journal import (
     read_entries,
     waiting,
 )
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import JOURNAL_TOPIC
+from edge_broker.storage.metadata.loss_records import Loss
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.storage import NOW, READING, append, cut_off, open_store, sync
 

@@ -10,11 +10,11 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, check_batch, read_header, records_of
 from edge_broker.settings import LEFT_TO_KERNEL_MS, LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.appending import RollDue
-from edge_broker.storage.filesystem import Disk, DiskFile
-from edge_broker.storage.removal import active_expired, delete_expired
-from edge_broker.storage.segment import DamageFound
+from edge_broker.storage.files.filesystem import Disk, DiskFile
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.log_writer import RollDue
+from edge_broker.storage.retention.segment_removal import active_expired, delete_expired
+from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -50,7 +50,7 @@ def test_nothing_is_shown_before_it_is_synced(disk):
     flush.run()
     assert log.high_watermark == 0
     log.writer.finish_flush(flush)
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
     assert (log.log_end_offset, log.high_watermark) == (3, 2)
     assert len(read_all(log)) == 1
     assert log.reader.max_timestamp() == (1, NOW_MS)
@@ -138,7 +138,7 @@ def test_full_segment_is_closed_and_synced_before_the_next_takes_data(disk):
     with pytest.raises(RollDue):
         log.writer.append(late, check_batch(late, 1 << 20), NOW_MS)
     log.writer.end_roll()
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
     assert log.high_watermark == log.log_end_offset == 1
     assert append(log, late).base_offset == 1
     sync(log)
@@ -173,7 +173,7 @@ def test_a_sync_that_began_before_a_roll_changes_nothing_afterwards(disk):
     append(log, batch(b"x" * 1000))
     assert (len(log.segments), log.synced.offset) == (2, 2)
     log.writer.finish_flush(flush)
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
     assert log.synced.offset == 2
 
 
@@ -189,7 +189,7 @@ def test_failed_sync_takes_the_partition_offline_and_is_never_retried(disk):
         flush.run()
     log.fail(failed.value)
     log.writer.finish_flush(flush)
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
     assert log.high_watermark == 0
     assert log.writer.begin_flush() is None
     for call in (lambda: append(log, batch()), lambda: log.reader.read(0, 9, blocking=True), log.reader.max_timestamp):
@@ -343,7 +343,7 @@ def test_greatest_timestamp_goes_with_the_segment_that_had_it(disk):
     log.writer.rolling = True
     log.roller.roll()
     log.writer.end_roll()
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
     assert log.reader.max_timestamp() == (0, NOW_MS)
     assert delete_expired(log, time_at(NOW_MS + 1001)) == 1
     assert log.reader.max_timestamp() == (-1, -1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge_broker import libc
-from edge_broker.storage.filesystem import Disk, mount_of
+from edge_broker.storage.files.filesystem import Disk, mount_of
 
 EXT4 = 0xEF53
 
@@ -27,7 +27,7 @@ def sysfs(directory: Path, of: Path) -> Path:
 
 
 def test_it_is_the_same_for_every_process(tmp_path: Path) -> None:
-    code = "import sys; from edge_broker.storage.filesystem import mount_of; print(mount_of(sys.argv[1]))"
+    code = "import sys; from edge_broker.storage.files.filesystem import mount_of; print(mount_of(sys.argv[1]))"
     told = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True).stdout
     assert told.strip() == Disk().mount(str(tmp_path))
     assert " " not in told

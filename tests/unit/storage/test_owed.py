@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.owed import own_up
-from edge_broker.storage.removal import delete_records
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.segment import DamageFound
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import cut_damage, go_on, hold
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.replica_log import Replica
+from edge_broker.storage.replica.replica_truncation import cut_damage, go_on, hold
+from edge_broker.storage.retention.segment_removal import delete_records
+from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.storage import NOW, ListLedger, ledgered
 from tests.unit.storage.test_replica import synced, take

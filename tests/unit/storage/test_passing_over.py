@@ -9,13 +9,13 @@ import pytest
 from edge_broker.cluster.log import last_epoch
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.damage import quarantine
-from edge_broker.storage.owed import own_up
-from edge_broker.storage.passing_over import pass_over
-from edge_broker.storage.reading import whole_batches
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import enter, go_on, hold, truncate
+from edge_broker.storage.log.log_reader import whole_batches
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.replica_log import Replica
+from edge_broker.storage.replica.replica_truncation import enter, go_on, hold, truncate
+from edge_broker.storage.replica.skip_lost_range import pass_over
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.storage import NOW, cut_off, failing, ledgered
 from tests.unit.storage.test_owed import damaged

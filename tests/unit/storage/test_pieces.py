@@ -7,8 +7,16 @@ import pytest
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.settings import LEFT_TO_KERNEL_MS, TOPIC_KEYS, LogSettings
-from edge_broker.storage import epochs, index, producers, state_files, topics
-from edge_broker.storage.topic_config import check_new_config, check_topic_config, describe_topic_config, topic_settings
+from edge_broker.storage.files import atomic_files
+from edge_broker.storage.log import leader_epochs, producer_state
+from edge_broker.storage.metadata import topic_record
+from edge_broker.storage.metadata.topic_config import (
+    check_new_config,
+    check_topic_config,
+    describe_topic_config,
+    topic_settings,
+)
+from edge_broker.storage.segment import segment_index
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.storage import NOW, batch
@@ -18,27 +26,27 @@ TOPIC_ID = uuid.UUID("0123456789abcdef0123456789abcdef")
 
 @pytest.mark.parametrize("name", ["a", "a.b_c-D9", "...", "x" * 249, "__consumer_offsets"])
 def test_names_that_kafka_takes(name):
-    topics.check_topic_name(name)
+    topic_record.check_topic_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a/b", "a b", "ä", "a\n", "a\0", "a,b", "../x"])
 def test_names_that_kafka_refuses(name):
     with pytest.raises(Refusal) as refused:
-        topics.check_topic_name(name)
+        topic_record.check_topic_name(name)
     assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_partition_directories_are_told_from_other_names():
-    assert topics.split_partition_directory("a-b-12") == ("a-b", 12)
+    assert topic_record.split_partition_directory("a-b-12") == ("a-b", 12)
     for name in ("topics", "a-", "-1", "a-1x", "leader-epoch", "store"):
-        assert topics.split_partition_directory(name) is None
+        assert topic_record.split_partition_directory(name) is None
 
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_topic_file_comes_back(compacted):
-    record = topics.TopicRecord("t", TOPIC_ID, 3, {"retention.ms": "5"}, compacted=compacted)
-    data = topics.encode_topic(record)
-    assert topics.decode_topic("p", data) == record
+    record = topic_record.TopicRecord("t", TOPIC_ID, 3, {"retention.ms": "5"}, compacted=compacted)
+    data = topic_record.encode_topic(record)
+    assert topic_record.decode_topic("p", data) == record
     assert (b"compacted" in data) is compacted, "an older broker's file has no such field"
 
 
@@ -54,15 +62,17 @@ def test_topic_file_comes_back(compacted):
 )
 def test_damaged_topic_file_is_told(change, complaint):
     with pytest.raises(StorageFault, match=complaint):
-        topics.decode_topic("t.json", change(topics.encode_topic(topics.TopicRecord("t", TOPIC_ID, 3, {}))))
+        topic_record.decode_topic(
+            "t.json", change(topic_record.encode_topic(topic_record.TopicRecord("t", TOPIC_ID, 3, {})))
+        )
 
 
 def test_partition_metadata_is_kafkas():
-    data = topics.encode_partition_metadata(TOPIC_ID)
+    data = topic_record.encode_partition_metadata(TOPIC_ID)
     assert data == b"version: 0\ntopic_id: ASNFZ4mrze8BI0VniavN7w\n"
-    assert topics.decode_partition_metadata(data) == TOPIC_ID
-    assert topics.decode_partition_metadata(b"topic_id: x\n") is None
-    assert topics.decode_partition_metadata(b"nothing") is None
+    assert topic_record.decode_partition_metadata(data) == TOPIC_ID
+    assert topic_record.decode_partition_metadata(b"topic_id: x\n") is None
+    assert topic_record.decode_partition_metadata(b"nothing") is None
 
 
 def test_topic_settings_lie_over_the_defaults():
@@ -233,7 +243,7 @@ def test_a_setting_that_is_not_declared_is_a_bug():
 
 
 def test_index_files_are_kafkas_bytes_and_come_back():
-    tail = index.TailIndex()
+    tail = segment_index.TailIndex()
     tail.add(0, 9, 0)
     tail.add(10, 19, 4096)
     tail.add_time(1000, 9)
@@ -241,25 +251,25 @@ def test_index_files_are_kafkas_bytes_and_come_back():
     tail.add_time(2000, 19)
     assert tail.offset_entries().hex() == "0000000900000000" + "0000001300001000"
     assert tail.time_entries().hex() == "00000000000003e8" + "00000009" + "00000000000007d0" + "00000013"
-    loaded = index.load_offsets(tail.offset_entries(), 8192)
+    loaded = segment_index.load_offsets(tail.offset_entries(), 8192)
     assert loaded is not None
-    assert [index.position_before(loaded, offset) for offset in (0, 9, 18, 19, 99)] == [0, 0, 0, 4096, 4096]
+    assert [segment_index.position_before(loaded, offset) for offset in (0, 9, 18, 19, 99)] == [0, 0, 0, 4096, 4096]
     assert [tail.position_before(offset) for offset in (0, 9, 10, 99)] == [0, 0, 4096, 4096]
     assert [tail.offset_before_time(time) for time in (1000, 1001, 2001)] == [-1, 9, 19]
-    assert [index.offset_before_time(tail.time_entries(), time) for time in (1000, 1001, 2001)] == [-1, 9, 19]
-    assert index.last_time(tail.time_entries()) == (2000, 19)
+    assert [segment_index.offset_before_time(tail.time_entries(), time) for time in (1000, 1001, 2001)] == [-1, 9, 19]
+    assert segment_index.last_time(tail.time_entries()) == (2000, 19)
 
 
 def test_index_files_that_cannot_be_right_are_not_believed():
-    assert index.load_offsets(b"\0" * 7, 100) is None
-    assert index.load_offsets(bytes(16), 100) is None
-    loaded = index.load_offsets(bytes.fromhex("00000009000000000000001300001000"), 4096)
+    assert segment_index.load_offsets(b"\0" * 7, 100) is None
+    assert segment_index.load_offsets(bytes(16), 100) is None
+    loaded = segment_index.load_offsets(bytes.fromhex("00000009000000000000001300001000"), 4096)
     assert loaded is not None
     assert len(loaded) == 1
     times = bytes.fromhex("00000000000003e80000000900000000000007d000000013")
-    assert index.trim_times(times, 19) == times[:12]
-    assert index.trim_times(times[:13], 99) == b""
-    assert index.trim_times(bytes(12), 99) == b""
+    assert segment_index.trim_times(times, 19) == times[:12]
+    assert segment_index.trim_times(times[:13], 99) == b""
+    assert segment_index.trim_times(bytes(12), 99) == b""
 
 
 def header(producer, count=1):
@@ -274,7 +284,7 @@ def admit(known, producer, count=1, offset=100, first_epoch=False):
 
 
 def test_last_five_batches_are_known_again_and_older_ones_are_out_of_order():
-    known = producers.Producers()
+    known = producer_state.Producers()
     for sequence in range(7):
         assert admit(known, (1, 0, sequence), offset=sequence) is None
     for sequence in range(2, 7):
@@ -294,7 +304,7 @@ def test_last_five_batches_are_known_again_and_older_ones_are_out_of_order():
     ],
 )
 def test_wrong_epochs_and_sequences_are_refused_and_change_nothing(producer, code):
-    known = producers.Producers()
+    known = producer_state.Producers()
     admit(known, (1, 5, 10))
     before = known.known()
     with pytest.raises(Refusal) as refused:
@@ -304,24 +314,24 @@ def test_wrong_epochs_and_sequences_are_refused_and_change_nothing(producer, cod
 
 
 def test_new_epoch_starts_at_zero_and_forgets_the_old_batches():
-    known = producers.Producers()
+    known = producer_state.Producers()
     admit(known, (1, 5, 10))
     assert admit(known, (1, 6, 0), offset=7) is None
     assert known.known()[1].batches == ((0, 0, 7, 7),)
 
 
 def test_sequences_go_on_at_zero_after_the_greatest():
-    known = producers.Producers()
+    known = producer_state.Producers()
     admit(known, (1, 0, 2**31 - 2), count=4)
     assert known.known()[1].batches[0].last_sequence == 1
     assert admit(known, (1, 0, 2)) is None
-    other = producers.Producers()
+    other = producer_state.Producers()
     admit(other, (1, 0, 2**31 - 1))
     assert admit(other, (1, 0, 0)) is None
 
 
 def test_batches_follow_one_another():
-    known = producers.Producers()
+    known = producer_state.Producers()
     assert admit(known, (1, 0, 0), 2, offset=10) is None
     assert admit(known, (1, 0, 2), offset=12) is None
     assert known.known()[1].batches == ((0, 1, 10, 11), (2, 2, 12, 12))
@@ -332,7 +342,7 @@ def test_batches_follow_one_another():
 )
 def test_who_never_wrote_begins_at_zero_and_who_may_have_been_forgotten_anywhere(first_epoch, code):
     """Else librdkafka takes the answer for sequence 1 for one that speaks of sequence 0, too."""
-    known = producers.Producers(forgotten_max=producers.NOBODY)
+    known = producer_state.Producers(forgotten_max=producer_state.NOBODY)
     with pytest.raises(Refusal) as refused:
         admit(known, (7, 0, 1), first_epoch=first_epoch)
     assert refused.value.code == code
@@ -347,7 +357,7 @@ def test_who_never_wrote_begins_at_zero_and_who_may_have_been_forgotten_anywhere
 
 
 def test_idle_producers_are_forgotten():
-    known = producers.Producers(forgotten_max=producers.NOBODY)
+    known = producer_state.Producers(forgotten_max=producer_state.NOBODY)
     known.replay(header((1, 0, 0)), NOW_MS)
     known.expire(NOW._replace(age_ms=NOW_MS + 1000), 1000)
     assert len(known) == 1
@@ -357,35 +367,35 @@ def test_idle_producers_are_forgotten():
 
 
 def test_snapshot_comes_back_and_damage_is_noticed():
-    known = producers.Producers()
+    known = producer_state.Producers()
     admit(known, (7, 2, 5), count=3)
     admit(known, (8, 0, 0))
-    place = producers.SnapshotPosition(103, 100, 700, NOW_MS, 102, 5, forgotten_max=6)
-    data = producers.encode_snapshot(place, known.known())
-    found = producers.decode_snapshot(data)
+    place = producer_state.SnapshotPosition(103, 100, 700, NOW_MS, 102, 5, forgotten_max=6)
+    data = producer_state.encode_snapshot(place, known.known())
+    found = producer_state.decode_snapshot(data)
     assert (found[0], dict(found[1])) == (place, known.known())
     for at in range(len(data)):
-        assert producers.decode_snapshot(data[:at]) is None
+        assert producer_state.decode_snapshot(data[:at]) is None
         flipped = bytearray(data)
         flipped[at] ^= 4
-        assert producers.decode_snapshot(bytes(flipped)) is None
+        assert producer_state.decode_snapshot(bytes(flipped)) is None
 
 
 def test_epoch_ends_follow_kip_101():
-    cache = epochs.LeaderEpochs([(2, 10), (4, 30)])
+    cache = leader_epochs.LeaderEpochs([(2, 10), (4, 30)])
     ask = [cache.end(epoch, 6, 50) for epoch in (-1, 1, 2, 3, 4, 5, 6, 7)]
     assert ask == [(-1, -1), (1, 10), (2, 30), (2, 30), (4, 50), (4, 50), (6, 50), (-1, -1)]
     assert cache.end(2, 6, 20) == (2, 20)
-    assert epochs.LeaderEpochs().end(0, 0, 0) == (0, 0)
+    assert leader_epochs.LeaderEpochs().end(0, 0, 0) == (0, 0)
 
 
 def test_the_epoch_of_an_offset():
-    cache = epochs.LeaderEpochs([(2, 10), (4, 30)])
+    cache = leader_epochs.LeaderEpochs([(2, 10), (4, 30)])
     assert [cache.at(offset) for offset in (9, 10, 29, 30, 99)] == [-1, 2, 2, 4, 4]
 
 
 def test_epochs_of_what_is_gone_are_dropped():
-    cache = epochs.LeaderEpochs([(1, 0), (2, 10), (4, 30)])
+    cache = leader_epochs.LeaderEpochs([(1, 0), (2, 10), (4, 30)])
     cache.note(4, 40)
     cache.note(3, 40)
     assert cache.latest == 4
@@ -394,26 +404,26 @@ def test_epochs_of_what_is_gone_are_dropped():
 
 
 def test_the_first_batch_of_a_log_drops_greater_epochs():
-    cache = epochs.LeaderEpochs([(1, 0), (3, 57), (5, 63)])
+    cache = leader_epochs.LeaderEpochs([(1, 0), (3, 57), (5, 63)])
     cache.note(2, 63, first=True)
     assert cache.starts == ((1, 0), (2, 63))
-    cache = epochs.LeaderEpochs([(1, 0), (3, 57)])
+    cache = leader_epochs.LeaderEpochs([(1, 0), (3, 57)])
     cache.note(2, 63)
     assert cache.starts == ((1, 0), (3, 57)), "a lower epoch amid a log is damage, and changes nothing"
 
 
 def test_state_files_notice_damage_kind_and_version():
-    data = state_files.encode_state("things", 1, ["a 1", "b 2"])
-    assert state_files.decode_state("p", data, "things", 1) == [["a", "1"], ["b", "2"]]
+    data = atomic_files.encode_state("things", 1, ["a 1", "b 2"])
+    assert atomic_files.decode_state("p", data, "things", 1) == [["a", "1"], ["b", "2"]]
     for wrong, complaint in (
         (data.replace(b"b 2", b"b 3"), "CRC"),
         (data[:-1], "CRC"),
         (b"", "is no things file"),
         (data.replace(b"things", b"others"), "holds others"),
-        (state_files.encode_state("things", 2, []), "use the newer broker"),
+        (atomic_files.encode_state("things", 2, []), "use the newer broker"),
     ):
         with pytest.raises(StorageFault, match=complaint):
-            state_files.decode_state("p", wrong, "things", 1)
+            atomic_files.decode_state("p", wrong, "things", 1)
 
 
 def test_a_replaced_file_is_the_old_or_the_new_one_after_a_crash_at_any_step():
@@ -423,7 +433,7 @@ def test_a_replaced_file_is_the_old_or_the_new_one_after_a_crash_at_any_step():
             disk.put("/f", b"old")
             disk.crash_at = step
             try:
-                state_files.replace(disk, "", "f", b"new content")
+                atomic_files.replace(disk, "", "f", b"new content")
                 done = True
             except BaseException:  # noqa: BLE001 - the simulated power cut
                 done = False

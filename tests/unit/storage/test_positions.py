@@ -7,9 +7,9 @@ import uuid
 import pytest
 
 from edge_broker.errors import StorageFault
-from edge_broker.storage.positions import FILES, Position, PositionsFiles, read_positions
-from edge_broker.storage.state_files import encode_state
-from edge_broker.storage.twin_files import PAGE_BYTES
+from edge_broker.storage.files.atomic_files import encode_state
+from edge_broker.storage.files.double_buffered_file import PAGE_BYTES
+from edge_broker.storage.recovery.recovery_checkpoint import FILES, Position, PositionsFiles, read_positions
 from edge_broker.testing.disk import SimulatedDisk
 
 KEY = (uuid.UUID(int=7), 3)

@@ -3,8 +3,15 @@
 import pytest
 
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.storage import producers, single_board
-from edge_broker.storage.producers import BYTES_MAX, PRODUCER_BYTES, WRITTEN_BYTES, Producer, SnapshotPosition, Written
+from edge_broker.storage.log import producer_state, single_node_watermark
+from edge_broker.storage.log.producer_state import (
+    BYTES_MAX,
+    PRODUCER_BYTES,
+    WRITTEN_BYTES,
+    Producer,
+    SnapshotPosition,
+    Written,
+)
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -16,7 +23,7 @@ FEW = 100
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(producers, "BYTES_MAX", FEW * ONE)
+    monkeypatch.setattr(producer_state, "BYTES_MAX", FEW * ONE)
 
 
 @pytest.fixture
@@ -87,7 +94,7 @@ def test_snapshots_of_many_partitions_do_not_add_up_at_a_start(disk, few, end):
         log.writer.rolling = True
         log.roller.roll()
         log.writer.end_roll()
-        single_board.advance(log.state)
+        single_node_watermark.advance(log.state)
     if end == "clean":
         store.close()
     disk.crash()
@@ -113,10 +120,10 @@ def test_a_walk_through_the_log_keeps_to_the_bound(disk, few):
 def test_a_snapshot_of_an_older_version_with_any_number_of_producers_is_bounded_while_it_is_read(few):
     first = {0: Producer(0, NOW_MS + 9999, (Written(0, 0, 0, 0),))}  # it writes ever since
     others = {number: Producer(0, NOW_MS + number, (Written(0, 0, number, number),)) for number in range(1, 5000)}
-    place, stored = producers.decode_snapshot(
-        producers.encode_snapshot(SnapshotPosition(5000, 0, 9, -1, -1, 0), first | others)
+    place, stored = producer_state.decode_snapshot(
+        producer_state.encode_snapshot(SnapshotPosition(5000, 0, 9, -1, -1, 0), first | others)
     )
-    found = producers.bounded(stored, place.forgotten_max)
+    found = producer_state.bounded(stored, place.forgotten_max)
     assert place.offset == 5000
     assert found.held <= FEW * ONE
     assert list(found.known())[-1] == 0

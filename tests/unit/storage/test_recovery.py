@@ -10,13 +10,13 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header, records_of
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.batches import CorruptRange
-from edge_broker.storage.damage import add_corrupt_range
-from edge_broker.storage.removal import delete_records
-from edge_broker.storage.state_files import read_state
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncated import CUT_FILES_KEPT
+from edge_broker.storage.files.atomic_files import read_state
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.loss.quarantine import add_corrupt_range
+from edge_broker.storage.retention.segment_removal import delete_records
+from edge_broker.storage.segment.batch_scan import CorruptRange
+from edge_broker.storage.segment.truncated_tails import CUT_FILES_KEPT
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import Crashed, SimulatedDisk, SimulatedFile
 from edge_broker.testing.site import make_topic
@@ -411,7 +411,7 @@ def close_segment(store, log):
     log.writer.rolling = True
     log.roller.roll()
     log.writer.end_roll()
-    single_board.advance(log.state)
+    single_node_watermark.advance(log.state)
 
 
 @pytest.mark.parametrize("close", [close_segment, lambda store, _: store.close()], ids=["roll", "stop"])

@@ -10,7 +10,8 @@ import pytest
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.settings import LogSettings
-from edge_broker.storage.registrations import (
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.metadata.broker_registrations import (
     EPOCHS_KEPT,
     FILE,
     NO_CUT,
@@ -18,9 +19,8 @@ from edge_broker.storage.registrations import (
     read_registrations,
     write_registrations,
 )
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.topics import JOURNAL_TOPIC
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC
+from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import READING, cut_off, failing, open_store
@@ -93,7 +93,7 @@ def test_the_newest_epochs_are_kept() -> None:
 @pytest.mark.leaves("newer than the 1")
 @pytest.mark.parametrize("line", ["", "directory", "disk a\n", "directory a\nepoch x\n", "directory a\nzxid 3\n"])
 def test_a_damaged_file_stops_the_start_and_says_what_to_do(line: str) -> None:
-    from edge_broker.storage.state_files import with_head
+    from edge_broker.storage.files.atomic_files import with_head
 
     disk = SimulatedDisk(1)
     member(disk)

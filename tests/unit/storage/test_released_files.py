@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.storage.cleaner import LogCleaner
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import delete_expired
-from edge_broker.storage.scrub import Scrubber
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.maintenance.log_cleaner import LogCleaner
+from edge_broker.storage.maintenance.scrubber import Scrubber
+from edge_broker.storage.retention.segment_removal import delete_expired
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
 from tests.support.compaction import BUFFER_BYTES, CONFIG, clean, fill_keys, latest_of, write

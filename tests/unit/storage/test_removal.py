@@ -13,12 +13,14 @@ import pytest
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import records_of
-from edge_broker.storage.batches import CorruptRange
-from edge_broker.storage.damage import add_corrupt_range
-from edge_broker.storage.filesystem import Space
-from edge_broker.storage.ledger import Loss
-from edge_broker.storage.positions import FILES as POSITIONS
-from edge_broker.storage.removal import (
+from edge_broker.storage.files.atomic_files import temporary_name
+from edge_broker.storage.files.filesystem import Space
+from edge_broker.storage.log.removed_offsets import Removed, read_removed, removed_end, with_removed
+from edge_broker.storage.loss.quarantine import add_corrupt_range
+from edge_broker.storage.maintenance.preallocation import Reserve
+from edge_broker.storage.metadata.loss_records import Loss
+from edge_broker.storage.recovery.recovery_checkpoint import FILES as POSITIONS
+from edge_broker.storage.retention.segment_removal import (
     RemovalRange,
     SegmentRemoval,
     active_expired,
@@ -29,9 +31,7 @@ from edge_broker.storage.removal import (
     remove_front,
     split_at,
 )
-from edge_broker.storage.removal_account import Removed, read_removed, removed_end, with_removed
-from edge_broker.storage.reserve import Reserve
-from edge_broker.storage.state_files import temporary_name
+from edge_broker.storage.segment.batch_scan import CorruptRange
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 from edge_broker.testing.site import make_topic

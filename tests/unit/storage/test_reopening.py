@@ -9,14 +9,14 @@ import pytest
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.epochs import NONE
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.owed import own_up
-from edge_broker.storage.recovery import LogMissing
-from edge_broker.storage.reopening import reopen
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import cut_damage, enter, go_on, hold, truncate
+from edge_broker.storage.log.leader_epochs import NONE
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.recovery.open_partition import LogMissing
+from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.reopen_replica import reopen
+from edge_broker.storage.replica.replica_log import Replica
+from edge_broker.storage.replica.replica_truncation import cut_damage, enter, go_on, hold, truncate
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, ListLedger, batch, cut_off, failing, ledgered

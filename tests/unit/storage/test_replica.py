@@ -13,12 +13,12 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header
 from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import LogSettings
-from edge_broker.storage.appending import RollDue, WriteUnderWay
-from edge_broker.storage.batched_files import BatchedFiles
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import follow_start
-from edge_broker.storage.replica import Replica, keep_epochs
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.batched_replace import BatchedFiles
+from edge_broker.storage.log.log_writer import RollDue, WriteUnderWay
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.replica.replica_log import Replica, keep_epochs
+from edge_broker.storage.retention.segment_removal import follow_start
 from edge_broker.testing.checked import findings
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
@@ -384,7 +384,7 @@ def test_a_follower_reads_what_is_written_and_nobody_else_does() -> None:
 
 
 def test_a_worker_opens_the_file_of_a_replica_that_was_idle() -> None:
-    from edge_broker.storage.segment import WouldBlockError
+    from edge_broker.storage.segment.segment import WouldBlockError
 
     disk = SimulatedDisk(1)
     opened(disk)

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from edge_broker.settings import LogSettings
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.ledger import NoLedger
-from edge_broker.storage.scrub import PIECE_BYTES, Scrubber
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.maintenance.scrubber import PIECE_BYTES, Scrubber
+from edge_broker.storage.metadata.loss_records import NoLedger
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import append, batch, fill, ledgered, open_store, read_through_damage, sync

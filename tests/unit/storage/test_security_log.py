@@ -11,9 +11,9 @@ import pytest
 
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.changes import acl_text
-from edge_broker.storage import security_log
-from edge_broker.storage.filesystem import Disk, ReadOnlyDisk
-from edge_broker.storage.security_log import (
+from edge_broker.storage.files.filesystem import Disk, ReadOnlyDisk
+from edge_broker.storage.metadata import security_log
+from edge_broker.storage.metadata.security_log import (
     ADMINS_NAME,
     CHANGES_NAME,
     CHANGES_OLDER,

@@ -11,9 +11,9 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import ScramCredential
 from edge_broker.security.state import SecurityState, decode, encode
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.security_store import LOCK_NAME, NAME, SecurityStore
-from edge_broker.storage.state_files import with_head
+from edge_broker.storage.files.atomic_files import with_head
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.metadata.security_store import LOCK_NAME, NAME, SecurityStore
 from edge_broker.testing.disk import Crashed, SimulatedDisk
 
 CREDENTIAL = ScramCredential(b"salt", 4096, b"s" * 32, b"k" * 32)

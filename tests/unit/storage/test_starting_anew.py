@@ -9,12 +9,12 @@ import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.storage.removal import delete_records, follow_start
-from edge_broker.storage.reopening import reopen
-from edge_broker.storage.replica import Replica, begins_before
-from edge_broker.storage.starting_anew import begin_amid, start_anew
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import go_on, hold, let_go
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.replica.reopen_replica import reopen
+from edge_broker.storage.replica.replica_log import Replica, begins_before
+from edge_broker.storage.replica.replica_truncation import go_on, hold, let_go
+from edge_broker.storage.replica.reset_to_leader_start import begin_amid, start_anew
+from edge_broker.storage.retention.segment_removal import delete_records, follow_start
 from edge_broker.testing.checked import findings
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic

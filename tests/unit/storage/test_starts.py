@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edge_broker.storage.filesystem import Bytes
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.filesystem import Bytes
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import append, batch, open_store, read_all, sync

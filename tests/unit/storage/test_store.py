@@ -8,9 +8,9 @@ import pytest
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.settings import LogSettings
-from edge_broker.storage.filesystem import Disk
-from edge_broker.storage.state_files import encode_state
-from edge_broker.storage.store import LogStore
+from edge_broker.storage.files.atomic_files import encode_state
+from edge_broker.storage.files.filesystem import Disk
+from edge_broker.storage.log_store import LogStore
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic

@@ -9,13 +9,13 @@ import pytest
 
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.settings import LogSettings
-from edge_broker.storage import single_board
-from edge_broker.storage.age import Now
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import delete_expired
-from edge_broker.storage.segment import Segment
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.summary import Summary, encode_summary
+from edge_broker.storage.files.data_age import Now
+from edge_broker.storage.log import single_node_watermark
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.retention.segment_removal import delete_expired
+from edge_broker.storage.segment.segment import Segment
+from edge_broker.storage.segment.segment_summary import Summary, encode_summary
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
@@ -182,7 +182,7 @@ def test_untrusted_records_expire_by_age_whatever_they_say(timestamp: int) -> No
             log.writer.rolling = True
             log.roller.roll()
             log.writer.end_roll()
-            single_board.advance(log.state)
+            single_node_watermark.advance(log.state)
         log.writer.append(records, read_header(records), at(age_ms))
     for jump in (YEAR, -YEAR):
         assert delete_expired(log, at(10_000, NOW_MS + jump)) == 0

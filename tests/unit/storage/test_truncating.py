@@ -15,15 +15,15 @@ import pytest
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
-from edge_broker.storage.bring_online import bring_online
-from edge_broker.storage.cleaner import cleanable
-from edge_broker.storage.full_disk import DiskWatch
-from edge_broker.storage.log import PartitionLog
-from edge_broker.storage.removal import delete_expired, delete_records
-from edge_broker.storage.replica import Replica
-from edge_broker.storage.store import LogStore
-from edge_broker.storage.truncating import enter, enter_unknown, go_on, hold, let_go, truncate
-from edge_broker.storage.truncation import FILE
+from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.maintenance.disk_watch import DiskWatch
+from edge_broker.storage.maintenance.log_cleaner import cleanable
+from edge_broker.storage.recovery.truncation_file import FILE
+from edge_broker.storage.replica.replica_log import Replica
+from edge_broker.storage.replica.replica_truncation import enter, enter_unknown, go_on, hold, let_go, truncate
+from edge_broker.storage.replica.resume_failed_log import bring_online
+from edge_broker.storage.retention.segment_removal import delete_expired, delete_records
 from edge_broker.testing.checked import findings
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk

@@ -1,0 +1,1 @@
+"""The only folder of storage that touches the operating system; small state files."""

@@ -1,0 +1,1 @@
+"""Records a loss, then quarantines the range."""

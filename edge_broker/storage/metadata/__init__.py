@@ -1,0 +1,1 @@
+"""Formats of topics, configs, registrations, users and losses on disk."""

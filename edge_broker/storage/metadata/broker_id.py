@@ -1,0 +1,75 @@
+"""Keeps under which `broker.id` a data directory is served: the file `broker-id`.
+
+| the file has | the directory | start with another `broker.id` |
+|---|---|---|
+| no such file: new, or of an earlier release | any | the file gets the present id |
+| the present id | any | nothing to do |
+| another id | has no replicas of a cluster, and joins one for the first time | the file gets the present id |
+| another id | any other | refused: the ids of the disk's replicas, and of its ledger's entries, are of another broker |
+
+A directory has replicas of a cluster if it has `registrations` or the journal of the ledger.
+
+Contains: that file and the refusal. Does not contain: where the id is used. Source: Kafka's `broker.id` in
+`meta.properties`, InconsistentBrokerIdException.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drupelet.errors import ConfigurationError
+from edge_broker.errors import StorageFault
+from edge_broker.runs_in import runs_in
+from edge_broker.storage.files.atomic_files import encode_state, read_state, replace
+from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, TOPIC_SUFFIX
+
+if TYPE_CHECKING:
+    from edge_broker.storage.files.filesystem import FileSystem
+
+KIND = FILE = "broker-id"
+_OF_MEMBERS = ("registrations", f"topics/{JOURNAL_TOPIC}{TOPIC_SUFFIX}")  # files of a directory that was in a cluster
+
+
+def read_broker_id(fs: FileSystem, data_dir: str) -> int:
+    """Return the id that the file has; FileNotFoundError, StorageFault when it is damaged."""
+    path = f"{data_dir}/{FILE}"
+    remedy = "or remove it: the next start writes the broker.id of its configuration"
+    try:
+        lines = read_state(fs, path, KIND)
+    except StorageFault as fault:
+        raise StorageFault(path, fault.position, f"{fault.reason}; {remedy}") from fault
+    if len(lines) != 1 or len(lines[0]) != 1 or not (lines[0][0].isascii() and lines[0][0].isdigit()):
+        raise StorageFault(path, 0, f"has no broker id; restore it from a copy of the data directory, {remedy}")
+    return int(lines[0][0])
+
+
+@runs_in("files")
+def write_broker_id(fs: FileSystem, data_dir: str, broker_id: int) -> None:
+    """Replace the file, synced. OSError."""
+    replace(fs, data_dir, FILE, encode_state(KIND, 1, [str(broker_id)]))
+
+
+def has_replicas(fs: FileSystem, data_dir: str) -> bool:
+    """Return whether a directory has replicas of a cluster, or had them when it lost its file `registrations`."""
+    return any(fs.exists(f"{data_dir}/{name}") for name in _OF_MEMBERS)
+
+
+def check_broker_id(fs: FileSystem, data_dir: str, broker_id: int, *, in_cluster: bool) -> int | None:
+    """Return the id that a directory has, None if it has none.
+
+    ConfigurationError if it is not to be served as `broker_id`; OSError, StorageFault.
+    """
+    if not fs.exists(f"{data_dir}/{FILE}"):
+        return None
+    kept = read_broker_id(fs, data_dir)
+    if kept != broker_id and (has_replicas(fs, data_dir) or not in_cluster):
+        raise _another_broker(data_dir, kept, broker_id)
+    return kept
+
+
+def _another_broker(data_dir: str, kept: int, asked: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"broker.id is {asked}, and the data directory {data_dir} is of broker {kept}; set broker.id={kept}, give this "
+        f"broker its own card or data directory, or, if broker {asked} is to serve these data from now on, remove "
+        f"{data_dir}/{FILE}"
+    )

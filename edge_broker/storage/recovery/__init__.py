@@ -1,0 +1,1 @@
+"""Opens a partition after any stop."""

@@ -1,0 +1,44 @@
+"""What a replica lacks and another one may have: damage of which it is not known yet whether it is a loss.
+
+| step | on the disk | a crash behind it leaves |
+|---|---|---|
+| `damage.owe`: damage was found | `<base>.holes` has the range, owed, synced | a replica that knows at its start what it lacks |
+| then `own_up`, where nobody else has it | the ledger has it (`damaged`), synced | a record that is made again, with the same id |
+| | `<base>.holes` has it, not owed any more, synced: readers jump over it | a corrupt range, as of a board that stands alone |
+| or `truncating.cut_damage`, once it is in no in-sync set | the log ends where the first such range begins | what lay behind comes from the leader |
+
+Nobody reads over what is owed: a read that meets it is refused. A start finds it in the way of its own walk, so there
+the log is opened around it; whoever has such a log neither leads nor serves before it is settled (cluster/repair.py).
+
+Lives here: those marks. Must never come in: who else has what.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_broker.runs_in import runs_in
+from edge_broker.storage.loss.quarantine import damage_in, in_order, settled, write_corrupt_ranges
+
+if TYPE_CHECKING:
+    from edge_broker.storage.log.partition_log import PartitionLog
+
+
+@runs_in("files")
+def own_up(log: PartitionLog) -> None:
+    """Write down as lost what nobody else has, synced; then readers go on behind it.
+
+    StorageFault, Refusal: the ledger or the disk takes nothing now, and all stays owed.
+    """
+    if log.fault is not None:
+        raise log.fault.kept()
+    owed = log.owed
+    there = {segment.base_offset: segment for segment in log.segments}
+    lost = [(there[base], one._replace(owed=0)) for base, one in owed if base in there]
+    losses = [damage_in(segment, one).loss(log.topic, log.topic_id, log.partition) for segment, one in lost]
+    if losses:
+        log.ledger.write(losses)
+    for segment in {segment.base_offset: segment for segment, _ in lost}.values():
+        mine = [one for where, one in lost if where is segment]
+        write_corrupt_ranges(segment, in_order([*settled(segment.corrupt_ranges), *mine]))
+    log.owed = tuple(place for place in log.owed if place not in owed)

@@ -1,0 +1,60 @@
+"""A follower passes over what its leader has written down as lost: no replica that counts has it.
+
+| step of `pass_over` | a crash behind it leaves |
+|---|---|
+| what is before it is synced | the log as it was |
+| `<base>.holes` has the range, without bytes, synced | a log that ends behind the range |
+| the checkpoint says of which epoch it is, synced | the same |
+
+A crash before the last step, and a start that reads all of the log, forget that epoch. It shows as logs that diverge
+within the range: the follower is cut there, and passes over the rest again.
+
+The ledger has it from the leader, once; so nothing is entered here. Readers jump over it as over any corrupt range.
+
+Lives here: that. Must never come in: what is lost (missing_ranges.py), who is told (cluster/partition.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_broker.runs_in import runs_in
+from edge_broker.storage.log.log_state import LogEnd
+from edge_broker.storage.loss.quarantine import add_corrupt_range
+from edge_broker.storage.replica.replica_truncation import remade, showing
+from edge_broker.storage.segment.batch_scan import CorruptRange
+from edge_broker.storage.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from edge_broker.storage.files.data_age import Now
+    from edge_broker.storage.log.partition_log import PartitionLog
+    from edge_broker.storage.log_store import LogStore
+
+
+@runs_in("files")
+def pass_over(store: LogStore, log: PartitionLog, end_offset: int, epoch: int, now: Now) -> PartitionLog:
+    """Have a log that is held go on at an offset behind its end, durably; what it is to `go_on` as.
+
+    `epoch` is that of the leader's log before that offset. StorageFault takes it offline; a start finds it as it was,
+    or behind the range.
+    """
+    first_offset, show = log.log_end_offset, showing(log)
+
+    def decide() -> None:
+        assert first_offset < end_offset, f"{log!r} has nothing to pass over before {end_offset}"
+        state, active = log.state, log.state.active
+        if state.synced.offset < first_offset:
+            active.datasync()
+            state.synced = state.end()
+        add_corrupt_range(active, CorruptRange(first_offset, end_offset, active.size, active.size))
+        segment = Segment(log.files, log.directory, active.base_offset, active.size, log.settings.index_interval_bytes)
+        segment.corrupt_ranges = active.corrupt_ranges
+        state.cut(LogEnd(segment, active.size, end_offset, (-1, -1)))
+
+    def finish(fresh: PartitionLog) -> None:
+        if epoch > fresh.state.epochs.latest:
+            fresh.state.epochs.note(epoch, first_offset)
+            fresh.roller.keep_epochs()
+        show(fresh)
+
+    return remade(store, log, now, decide, finish)

@@ -1,0 +1,1 @@
+"""What is removed from the front of a log, and what may be evicted."""

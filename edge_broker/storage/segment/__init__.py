@@ -1,0 +1,1 @@
+"""One segment file, its index, summary and copies."""
