@@ -39,16 +39,16 @@ from edge_broker.errors import StorageFault
 from edge_broker.garbage import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
 from edge_broker.listeners import METRICS_TOKEN, TRUSTED, Listener, network_problem
-from edge_broker.network.cleaning import keep_clean
-from edge_broker.network.connection_bound import needed
-from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.ledger import LoopLedger
+from edge_broker.network.background.compaction_loop import keep_clean
+from edge_broker.network.background.metrics import health_text, metrics_text, refused_codecs
+from edge_broker.network.background.scrub_loop import keep_scrubbing
+from edge_broker.network.background.sync_cost_measurement import measure_card
+from edge_broker.network.background.systemd_notify import keep_alive
+from edge_broker.network.connection.connection_limit import needed
+from edge_broker.network.dispatch.dispatcher import Dispatcher
+from edge_broker.network.dispatch.loop_ledger import LoopLedger
 from edge_broker.network.log_lines import log_line
-from edge_broker.network.measuring import measure_card
-from edge_broker.network.metrics import health_text, metrics_text, refused_codecs
-from edge_broker.network.notify import keep_alive
-from edge_broker.network.scrubbing import keep_scrubbing
-from edge_broker.network.server import Server
+from edge_broker.network.server.listener_server import Server
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.unpacking import missing_codecs
 from edge_broker.runs_in import LOOP, enter, runs_in
@@ -64,9 +64,9 @@ from edge_broker.storage.metadata.loss_records import Ledger
 from edge_broker.storage.retention import segment_removal
 
 if TYPE_CHECKING:
-    from edge_broker.network.cluster import ClusterShell
-    from edge_broker.network.deny_list_file import DenyListFile
-    from edge_broker.network.encryption import Encryption
+    from edge_broker.network.background.deny_list_file import DenyListFile
+    from edge_broker.network.cluster.member_runtime import ClusterShell
+    from edge_broker.network.server.tls_listeners import Encryption
 
 GROUP_TICK_S = 0.1
 ZOOKEEPER = "zookeeper.connect"
@@ -250,7 +250,7 @@ async def _end(parts: _Parts, cluster: ClusterShell | None, chores: Sequence[asy
 
 def _join_cluster(broker: Broker, dispatcher: Dispatcher, stop: asyncio.Event) -> ClusterShell:
     """Be a member of a cluster; a broker that cannot be one as it is says so and stops."""
-    from edge_broker.network.cluster import ClusterShell  # noqa: PLC0415 - for a cluster alone, as kazoo
+    from edge_broker.network.cluster.member_runtime import ClusterShell  # noqa: PLC0415 - for a cluster alone, as kazoo
 
     return ClusterShell(broker, dispatcher, asyncio.get_running_loop(), stop.set)
 
@@ -340,7 +340,7 @@ def _encryption(options: Options, broker: Broker, server: Server, clock: SystemC
     if not any(listener.encrypted for listener in options.listeners):
         return None
     from drupelet.installation import built_s  # noqa: PLC0415 - for TLS alone, as the next
-    from edge_broker.network.encryption import Encryption  # noqa: PLC0415 - ssl costs 2 MB
+    from edge_broker.network.server.tls_listeners import Encryption  # noqa: PLC0415 - ssl costs 2 MB
 
     loop = asyncio.get_running_loop()
     return Encryption(
@@ -356,7 +356,7 @@ def _encryption(options: Options, broker: Broker, server: Server, clock: SystemC
 
 
 async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> None:
-    from edge_broker.network.encryption import LOOK_S  # noqa: PLC0415 - as above
+    from edge_broker.network.server.tls_listeners import LOOK_S  # noqa: PLC0415 - as above
 
     def tell(_: object) -> Outcome:
         dispatcher.broker.notes["certificates"] = encryption.tell()
@@ -372,7 +372,7 @@ def _deny_list(broker: Broker) -> DenyListFile | None:
     path = broker.config.text(DENY_LIST)
     if not path:
         return None
-    from edge_broker.network.deny_list_file import DenyListFile  # noqa: PLC0415 - for those alone who have one
+    from edge_broker.network.background.deny_list_file import DenyListFile  # noqa: PLC0415 - for those alone who have one
 
     file = DenyListFile(path)
     broker.log_ins.deny_list = file.current
@@ -382,7 +382,7 @@ def _deny_list(broker: Broker) -> DenyListFile | None:
 
 async def _keep_deny_list(file: DenyListFile, dispatcher: Dispatcher) -> None:
     """Have a changed deny list hold, and say what is wrong with one that is refused."""
-    from edge_broker.network.deny_list_file import LOOK_S as DENY_LIST_LOOK_S  # noqa: PLC0415 - as above
+    from edge_broker.network.background.deny_list_file import LOOK_S as DENY_LIST_LOOK_S  # noqa: PLC0415 - as above
 
     broker = dispatcher.broker
 

@@ -7,7 +7,7 @@
 | accepts the connection and sends nothing, as a process that hangs | silent |
 | says that it does not serve requests, as without a majority | silent |
 
-Does not contain: sessions (network/zookeeper.py), checks of the text (ensemble.py).
+Does not contain: sessions (network/cluster/zookeeper_client.py), checks of the text (ensemble.py).
 Source: ZooKeeper Administrator's Guide, "The Four Letter Words".
 """
 

@@ -24,7 +24,7 @@ from drupelet.secret_files import changeable, check_private
 from edge_broker.config import BrokerConfig, size_problem
 from edge_broker.configuration_check import Checked
 from edge_broker.listeners import METRICS_TOKEN, Listener, inter_broker_listener
-from edge_broker.network.port_check import port_problems
+from edge_broker.network.server.port_check import port_problems
 from edge_broker.security_keys import DENY_LIST
 from edge_broker.tls_settings import read_tls_settings
 
@@ -122,14 +122,14 @@ def _check_rights(config: BrokerConfig, data_dir: str) -> None:
 
 
 def _check_deny_list(config: BrokerConfig) -> None:
-    from edge_broker.network.deny_list_file import DenyListFile  # noqa: PLC0415 - for those alone who have one
+    from edge_broker.network.background.deny_list_file import DenyListFile  # noqa: PLC0415 - for those alone who have one
 
     DenyListFile(config.text(DENY_LIST))
 
 
 def _check_certificate(config: BrokerConfig, listener: Listener, notes: list[str]) -> None:
     from edge_broker.clock import SystemClock  # noqa: PLC0415
-    from edge_broker.network.tls import Tls  # noqa: PLC0415 - ssl costs 2 MB, for TLS alone
+    from edge_broker.network.tls.tls_contexts import Tls  # noqa: PLC0415 - ssl costs 2 MB, for TLS alone
 
     settings = read_tls_settings(config, listener.name, logs_in=listener.logs_in)
     notes += Tls(settings, lambda: SystemClock().wall_ms() / 1000, listener.advertised.host).warnings()
@@ -138,7 +138,7 @@ def _check_certificate(config: BrokerConfig, listener: Listener, notes: list[str
 def _cluster_checks(
     config: BrokerConfig, listeners: tuple[Listener, ...], notes: list[str]
 ) -> Iterator[Callable[[], object]]:
-    from edge_broker.network.cluster import (  # noqa: PLC0415 - for members of a cluster alone
+    from edge_broker.network.cluster.member_runtime import (  # noqa: PLC0415 - for members of a cluster alone
         DIGEST_FILE,
         check_nothing_is_secured,
         credentials,

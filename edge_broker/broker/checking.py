@@ -11,7 +11,8 @@ long, so that its allowance is a 64th.
 
 What is uncompressed and within the allowance is checked by the broker itself, with check_records.
 
-Lives here: one batch's check as its request sees it. Must never come in: threads (network/checks.py), rules (protocol).
+Lives here: one batch's check as its request sees it. Must never come in: threads (record_check_jobs.py), rules
+(protocol).
 """
 
 from __future__ import annotations

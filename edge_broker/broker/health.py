@@ -8,7 +8,7 @@
 | `stray` | a topic of the cluster that has no replica here, as another of its name is on this disk | `ok, but` |
 | `zookeeper` | a silent server of the ensemble; znodes that are not the brokers' alone | `ok, but` |
 
-Does not contain: the text of an answer (network/metrics.py), what a member counts (cluster_figures.py).
+Does not contain: the text of an answer (network/background/metrics.py), what a member counts (cluster_figures.py).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 | Behind | another request is making or erasing a topic of this name | `again` once the name is free |
 | Steps | this may be long | the shell, some steps at a time; others come between |
 
-Lives here: these six values. Must never come in: how they are resolved (network/dispatcher.py).
+Lives here: these six values. Must never come in: how they are resolved (network/dispatch/dispatcher.py).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Do:
     | writer | appends that would block |
     | reader | cold reads |
     | files | whatever else changes files, however long it takes |
-    | checker | the records of large batches, a piece at a time (network/checks.py) |
+    | checker | the records of large batches, a piece at a time (network/dispatch/record_check_jobs.py) |
     | logins | passwords, which take milliseconds each by intent |
 
     Each runs its jobs one after another. A StorageFault or Refusal that `work` raises goes to `failed`. `over` is

@@ -1,7 +1,7 @@
 """What the cluster asks of ZooKeeper, and what it is told: values alone, so that nothing here ever waits.
 
 The core leaves requests, each under a token of its own, and is told answers and events later. Two ends stand behind
-that: kazoo (network/zookeeper.py) and a model (testing/zookeeper.py); tests/conformance/zookeeper holds both to this:
+that: kazoo (zookeeper_client.py) and a model (zookeeper.py); tests/conformance/zookeeper holds both to this:
 
 | promise | |
 |---|---|

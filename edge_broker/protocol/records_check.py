@@ -1,7 +1,7 @@
 """The check of a batch's records, in turns: as much at a time as the caller allows, on the loop or in a worker.
 
 Lives here: one batch on its way through Unpacker and walk. Must never come in: who takes turns with whom
-(network/checks.py), the rules (records_walk.py). Source: Kafka's LogValidator.
+(network/dispatch/record_check_jobs.py), the rules (records_walk.py). Source: Kafka's LogValidator.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from edge_broker.cluster.rebuild import rebuild
 from edge_broker.cluster.rebuild_plan import Plan
 from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired, Request, Suspended
 from edge_broker.config import BrokerConfig
-from edge_broker.network.cluster import asked_session_ms, credentials
-from edge_broker.network.zookeeper import KazooSession
+from edge_broker.network.cluster.member_runtime import asked_session_ms, credentials
+from edge_broker.network.cluster.zookeeper_client import KazooSession
 
 ANSWER_S = 30.0
 

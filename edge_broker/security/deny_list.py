@@ -9,7 +9,7 @@
 
 A serial number is written as `openssl x509 -noout -serial` prints it, and an issuer as `-issuer` does.
 
-Contains: the lines, and whom they deny. Does not contain: files (network/deny_list_file.py), connections.
+Contains: the lines, and whom they deny. Does not contain: files (network/background/deny_list_file.py), connections.
 """
 
 from __future__ import annotations

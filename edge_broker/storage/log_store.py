@@ -12,7 +12,7 @@
 | `registrations` | in a cluster: which disk this is, see metadata/broker_registrations.py |
 | `cluster-copy` | in a cluster: what only ZooKeeper knows of the topics, see metadata/cluster_copy.py |
 | `kept-states` | in a cluster: by which state of each partition this disk acts, see metadata/kept_states.py |
-| `zookeeper-session` | in a cluster: see network/former_session.py |
+| `zookeeper-session` | in a cluster: see network/cluster/previous_session.py |
 | `clean-shutdown` | written last at a clean stop, removed first at a start |
 | `last-recovery` | what the last start that had anything to say found and did |
 | `topics/<topic>.json` | what a topic is |

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from edge_broker.handlers import APIS
-from edge_broker.network.connection import Connection
-from edge_broker.network.server import Server
+from edge_broker.network.connection.connection import Connection
+from edge_broker.network.server.listener_server import Server
 from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message

@@ -23,8 +23,8 @@ from edge_broker.broker.outcome import WorkerName
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.listeners import plaintext
-from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.server import Server
+from edge_broker.network.dispatch.dispatcher import Dispatcher
+from edge_broker.network.server.listener_server import Server
 from edge_broker.protocol.message import Message
 from edge_broker.security_keys import PLAINTEXT
 from edge_broker.settings import Value

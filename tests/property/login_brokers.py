@@ -17,9 +17,9 @@ from edge_broker.broker.outcome import Reply
 from edge_broker.config import Endpoint, read_config
 from edge_broker.handlers import APIS
 from edge_broker.listeners import Listener
-from edge_broker.network.handshakes import HANDSHAKE_S_MAX
-from edge_broker.network.logins import LOGIN_S
-from edge_broker.network.tls import Tls
+from edge_broker.network.dispatch.unauthenticated_connections import LOGIN_S
+from edge_broker.network.tls.handshakes import HANDSHAKE_S_MAX
+from edge_broker.network.tls.tls_contexts import Tls
 from edge_broker.protocol.api import CREATE_TOPICS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from edge_broker.protocol.codec import encode
 from edge_broker.protocol.message import Message

@@ -11,10 +11,10 @@ import socket
 import ssl
 from typing import Any, cast
 
-from edge_broker.network.connection import Connection
-from edge_broker.network.handshakes import Handshakes
-from edge_broker.network.tls import Tls
-from edge_broker.network.tls_transport import TlsTransport
+from edge_broker.network.connection.connection import Connection
+from edge_broker.network.tls.handshakes import Handshakes
+from edge_broker.network.tls.tls_contexts import Tls
+from edge_broker.network.tls.tls_transport import TlsTransport
 from edge_broker.testing.client import Transport
 from edge_broker.testing.site import Site
 from edge_broker.testing.worker import HandWorker

@@ -16,8 +16,8 @@ from edge_broker.cluster.leading import Follower, Leading
 from edge_broker.cluster.partition import Partition
 from edge_broker.cluster.room import ROOM_KEPT_MS
 from edge_broker.cluster.state import InSyncReplica
-from edge_broker.network import replicas
-from edge_broker.network.replicas import Replicas
+from edge_broker.network.cluster import replica_jobs
+from edge_broker.network.cluster.replica_jobs import Replicas
 
 
 def believe_this_leader_alone(follower: Follower | None, now_ms: float) -> bool:
@@ -55,7 +55,7 @@ BROKEN_CARDS: dict[str, tuple[Any, str, Any]] = {
         lead_on_with_internal_topics,
     ),
     "an internal topic takes records on every disk": (Replicas, "_look_at_internal", take_records_on_every_disk),
-    "an internal topic keeps out for good": (replicas, "INTERNAL_ROOM_BYTES", 1 << 40),
+    "an internal topic keeps out for good": (replica_jobs, "INTERNAL_ROOM_BYTES", 1 << 40),
     "an internal topic is evicted for full followers": (cluster, "ALWAYS_WRITTEN", frozenset()),
 }
 SEEDS_OF_CARDS = {

@@ -12,8 +12,8 @@ from edge_broker.broker.outcome import Behind, Do, Outcome
 from edge_broker.broker.settling import forget_topics
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import delete_topics
-from edge_broker.network.call import Call
-from edge_broker.network.dispatcher import Dispatcher
+from edge_broker.network.dispatch.call import Call
+from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from tests.simulation.interleaving import Interleaving
 from tests.simulation.site import Deviation

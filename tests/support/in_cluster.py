@@ -7,7 +7,7 @@ What members want done is done at once: there is no network between them but a l
 out of it. Time passes by `settle`, in steps, until nothing moves any more. A board has whole topics on its disk, though
 it serves only the partitions that it is a replica of.
 
-Must never come in: what the product's own shell does for speed and for safety (network/cluster.py).
+Must never come in: what the product's own shell does for speed and for safety (network/cluster/member_runtime.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The broker's own writing of `__edge_ledger`: straight into the log, in the caller's thread.
 
 Used before the loop runs, in simulations and where one thread owns the log; while the loop runs, it appends
-(network/ledger.py).
+(network/dispatch/loop_ledger.py).
 
 Lives here: what a ledger topic goes by, records as a batch, the direct way. Must never come in: which losses there are.
 """

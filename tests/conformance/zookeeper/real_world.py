@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from edge_broker.cluster.state import PartitionId, PartitionState
 from edge_broker.cluster.zookeeper import ZooKeeper
-from edge_broker.network.zookeeper import KazooSession
+from edge_broker.network.cluster.zookeeper_client import KazooSession
 from tests.simulation.cluster_world import Process, World
 from tests.support.proxy import TcpProxy
 from tests.support.waiting import Deadline

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_broker.cluster.zookeeper import Connected, Create, Exists, Expired, Failure, Stat, Sync, Watched
-from edge_broker.network.zookeeper import KazooSession
+from edge_broker.network.cluster.zookeeper_client import KazooSession
 from tests.conformance.zookeeper.sessions import Peer, RealWorld
 from tests.support.board_cluster import BoardCluster
 from tests.support.waiting import wait_until

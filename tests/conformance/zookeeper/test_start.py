@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from edge_broker.errors import ErrorCode
-from edge_broker.network.former_session import FILE, Session, end_session, read_session, write_session
+from edge_broker.network.cluster.previous_session import FILE, Session, end_session, read_session, write_session
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.protocol.record_batch import build_batch

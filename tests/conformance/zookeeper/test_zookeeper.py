@@ -36,7 +36,7 @@ from edge_broker.cluster.zookeeper import (
     Sync,
     Watched,
 )
-from edge_broker.network.zookeeper import Credentials
+from edge_broker.network.cluster.zookeeper_client import Credentials
 from tests.conformance.zookeeper.sessions import ModelWorld, RealWorld, World
 from tests.support import runtimes
 from tests.support.zookeeper import TICK_MS, ZooKeeperEnsemble

@@ -88,8 +88,8 @@ def test_the_clock_and_chance_are_read_in_one_place() -> None:
     assert importing("secrets") == set()  # which imports random: 0.1 MB
     assert {name(path) for path in ALL if "urandom" in path.read_text()} == {"clock.py"}
     durations = {  # and stamps of lines
-        *("network/syncer.py", "network/cleaning.py", "network/log_lines.py"),
-        "network/zookeeper.py",  # between two clients
+        *("network/dispatch/syncer.py", "network/background/compaction_loop.py", "network/log_lines.py"),
+        "network/cluster/zookeeper_client.py",  # between two clients
         "ensemble_servers.py",  # how long servers have to answer
     }
     assert importing("time") == {"clock.py", "tools/tail.py", *durations}  # which waits for a broker to come back

@@ -8,7 +8,7 @@ from edge_broker.broker.cluster_figures import figures
 from edge_broker.broker.health import cluster_problems, health_notes, health_problem
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.state import Objection, PartitionId
-from edge_broker.network.metrics import metrics_text
+from edge_broker.network.background.metrics import metrics_text
 from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.testing.site import Site
 from tests.support.in_cluster import InCluster

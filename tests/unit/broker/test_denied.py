@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_broker.network.tls_transport import Shown
+from edge_broker.network.tls.tls_transport import Shown
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.security.certificates import CertificateId

@@ -11,11 +11,11 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation, StorageFault
 from edge_broker.handlers import APIS, HANDLERS
-from edge_broker.network.connection import UNANSWERED_MAX, WRITE_BUFFER_BYTES_MAX, Connection
-from edge_broker.network.large import PARKED_BYTES_MAX
+from edge_broker.network.background.metrics import metrics_text
+from edge_broker.network.connection.connection import UNANSWERED_MAX, WRITE_BUFFER_BYTES_MAX, Connection
+from edge_broker.network.dispatch.oversized_requests import PARKED_BYTES_MAX
 from edge_broker.network.log_lines import LINES_MAX
-from edge_broker.network.metrics import metrics_text
-from edge_broker.network.server import LOOPBACK_CONNECTIONS
+from edge_broker.network.server.listener_server import LOOPBACK_CONNECTIONS
 from edge_broker.protocol.api import API_VERSIONS, DESCRIBE_CONFIGS, FETCH, HEARTBEAT, LIST_GROUPS, METADATA, PRODUCE
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

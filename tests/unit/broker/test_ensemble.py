@@ -13,7 +13,7 @@ from edge_broker.cli import main
 from edge_broker.cluster.zookeeper import Answer, Event
 from edge_broker.config import read_config
 from edge_broker.ensemble import check_ensemble
-from edge_broker.network.zookeeper import KazooSession
+from edge_broker.network.cluster.zookeeper_client import KazooSession
 from tests.support.ports import free_port
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import CALL_S

@@ -22,8 +22,8 @@ from edge_broker.broker.fetch_sessions import (
 )
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers import fetch as fetch_handler
-from edge_broker.network.budget import ALLOWANCE_BYTES
-from edge_broker.network.metrics import metrics_text
+from edge_broker.network.background.metrics import metrics_text
+from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES
 from edge_broker.protocol.api import DELETE_TOPICS, FETCH
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

@@ -21,8 +21,8 @@ from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import StorageFault
 from edge_broker.handlers import HANDLERS
 from edge_broker.listeners import plaintext
-from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.ledger import LoopLedger
+from edge_broker.network.dispatch.dispatcher import Dispatcher
+from edge_broker.network.dispatch.loop_ledger import LoopLedger
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.files.filesystem import Disk

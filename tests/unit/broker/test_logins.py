@@ -10,9 +10,9 @@ from edge_broker.broker.outcome import Reply
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode
 from edge_broker.listeners import Listener
-from edge_broker.network.connection import LOGIN_BYTES_MAX
-from edge_broker.network.logins import LOGIN_S
-from edge_broker.network.metrics import metrics_text
+from edge_broker.network.background.metrics import metrics_text
+from edge_broker.network.connection.connection import LOGIN_BYTES_MAX
+from edge_broker.network.dispatch.unauthenticated_connections import LOGIN_S
 from edge_broker.protocol.api import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest

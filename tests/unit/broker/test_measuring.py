@@ -16,10 +16,10 @@ from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.handlers import HANDLERS
 from edge_broker.listeners import plaintext
-from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.measuring import measure_card
-from edge_broker.network.metrics import metrics_text
-from edge_broker.network.server import Server
+from edge_broker.network.background.metrics import metrics_text
+from edge_broker.network.background.sync_cost_measurement import measure_card
+from edge_broker.network.dispatch.dispatcher import Dispatcher
+from edge_broker.network.server.listener_server import Server
 from edge_broker.network.worker import Worker
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.files.sync_cost import read_card

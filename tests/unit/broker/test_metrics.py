@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from edge_broker.network.disk_writes import device_bytes, process_bytes
-from edge_broker.network.metrics import metrics_text
+from edge_broker.network.background.disk_write_counters import device_bytes, process_bytes
+from edge_broker.network.background.metrics import metrics_text
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site
 from tests.support.storage import append, batch, sync

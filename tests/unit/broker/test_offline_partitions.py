@@ -10,7 +10,7 @@ import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ErrorCode
-from edge_broker.network.metrics import metrics_text
+from edge_broker.network.background.metrics import metrics_text
 from edge_broker.protocol.api import DELETE_TOPICS, FETCH, METADATA, OFFSET_FOR_LEADER_EPOCH, PRODUCE
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.metadata import MetadataRequest

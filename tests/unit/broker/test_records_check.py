@@ -14,7 +14,7 @@ import zstandard
 from edge_broker.broker import checking
 from edge_broker.compiled import compiled_walk
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.network.metrics import health_text, metrics_text
+from edge_broker.network.background.metrics import health_text, metrics_text
 from edge_broker.protocol import records_walk, unpacking
 from edge_broker.protocol.api import METADATA, PRODUCE
 from edge_broker.protocol.messages.metadata import MetadataRequest

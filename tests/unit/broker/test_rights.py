@@ -15,7 +15,7 @@ from edge_broker.broker.rights import NOTED_MAX
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers import APIS, HANDLERS
-from edge_broker.network.metrics import metrics_text
+from edge_broker.network.background.metrics import metrics_text
 from edge_broker.protocol import api
 from edge_broker.protocol.codec import encode
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -11,7 +11,7 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.app import delete_expired
 from edge_broker.broker.health import health_problem
 from edge_broker.errors import ErrorCode, StorageFault
-from edge_broker.network.metrics import metrics_text
+from edge_broker.network.background.metrics import metrics_text
 from edge_broker.protocol.api import (
     CREATE_TOPICS,
     DELETE_TOPICS,

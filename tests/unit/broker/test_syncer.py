@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from edge_broker.network.syncer import Syncer
+from edge_broker.network.dispatch.syncer import Syncer
 from edge_broker.storage.files.atomic_files import temporary_name
 from edge_broker.storage.files.write_throttle import WriteThrottle
 from edge_broker.storage.log.partition_log import PartitionLog

@@ -21,7 +21,7 @@ from edge_broker.cluster.layout import (
 from edge_broker.cluster.state import PartitionId, Topic
 from edge_broker.cluster.zookeeper import Node
 from edge_broker.errors import ErrorCode
-from edge_broker.network.cluster import ClusterShell
+from edge_broker.network.cluster.member_runtime import ClusterShell
 from edge_broker.protocol.api import CREATE_PARTITIONS, DESCRIBE_LOG_DIRS, PRODUCE
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest
 from edge_broker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest

@@ -10,7 +10,7 @@ import pytest
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.losses import write_losses
 from edge_broker.errors import ErrorCode
-from edge_broker.network.metrics import metrics_text
+from edge_broker.network.background.metrics import metrics_text
 from edge_broker.protocol.api import API_VERSIONS, DELETE_TOPICS, FETCH, OFFSET_COMMIT, PRODUCE
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -25,13 +25,13 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_a_broker_that_stands_alone_imports_nothing_of_a_cluster() -> None:
-    found = imported_by("import edge_broker.app, edge_broker.cli, edge_broker.network.server")
-    assert "edge_broker.network.server" in found
+    found = imported_by("import edge_broker.app, edge_broker.cli, edge_broker.network.server.listener_server")
+    assert "edge_broker.network.server.listener_server" in found
     assert not [name for name in found if name.startswith(("edge_broker.cluster", "kazoo", "edge_broker.network.zoo"))]
     assert not found & {f"edge_broker.storage.{name}" for name in OF_REPLICAS}
 
 
 def test_kazoo_comes_with_the_first_session_alone() -> None:
-    found = imported_by("import edge_broker.network.zookeeper")
+    found = imported_by("import edge_broker.network.cluster.zookeeper_client")
     assert "edge_broker.cluster.zookeeper" in found
     assert not [name for name in found if name.startswith("kazoo")]

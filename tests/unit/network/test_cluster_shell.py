@@ -21,8 +21,14 @@ from edge_broker.cluster.partition import Settings
 from edge_broker.cluster.state import InSyncReplica, PartitionId, Registration
 from edge_broker.config import read_config
 from edge_broker.errors import ErrorCode, StorageFault
-from edge_broker.network import cluster
-from edge_broker.network.cluster import NEVER_MS, ClusterShell, asked_session_ms, leave_ms_max, member_settings
+from edge_broker.network.cluster import member_runtime
+from edge_broker.network.cluster.member_runtime import (
+    NEVER_MS,
+    ClusterShell,
+    asked_session_ms,
+    leave_ms_max,
+    member_settings,
+)
 from edge_broker.network.log_lines import LINES_MAX, LimitedLog
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy
 from edge_broker.storage.metadata.kept_states import KeptState, LogId, read_kept_states
@@ -120,7 +126,7 @@ def test_what_a_decision_has_left_before_its_bug_is_carried_out() -> None:
 
 
 async def test_ticks_go_on_behind_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "TICK_S", 0)
+    monkeypatch.setattr(member_runtime, "TICK_S", 0)
     shell, ticks, enough = a_shell(), [], asyncio.Event()
 
     def tick(now_ms: float) -> None:
@@ -194,23 +200,23 @@ def test_links_to_a_broker_that_is_gone_for_good_go_once_their_connection_ends(m
         shell._drop_links()
         return sorted(broker for broker, _ in shell._links)
 
-    monkeypatch.setattr(cluster, "AskingLink", link)
+    monkeypatch.setattr(member_runtime, "AskingLink", link)
     shell.member.registrations = {2: "there", 3: "there"}
     for to in (2, 3):
         shell._send(Send(to, HandOver(P1, to)))
     assert drop(0.0) == [2, 3]
     del shell.member.registrations[3]
-    assert drop(1.0) == drop(cluster.GONE_S) == [2, 3], "it may come back"
+    assert drop(1.0) == drop(member_runtime.GONE_S) == [2, 3], "it may come back"
     shell.member.registrations[3] = "back"
-    assert drop(cluster.GONE_S + 2) == [2, 3]
+    assert drop(member_runtime.GONE_S + 2) == [2, 3]
     del shell.member.registrations[3]
     drop(100.0)
-    assert drop(101.0 + cluster.GONE_S) == [2, 3], "what is under way may be answered still"
+    assert drop(101.0 + member_runtime.GONE_S) == [2, 3], "what is under way may be answered still"
     for each in shell._links.values():
         each.connected = False
-    assert (drop(102.0 + cluster.GONE_S), closed) == ([2], [3])
+    assert (drop(102.0 + member_runtime.GONE_S), closed) == ([2], [3])
     shell._send(Send(3, HandOver(P1, 3)))
-    assert drop(103.0 + cluster.GONE_S) == [2, 3], "who comes gets another"
+    assert drop(103.0 + member_runtime.GONE_S) == [2, 3], "who comes gets another"
 
 
 def test_a_partition_that_met_a_bug_goes_offline_and_leaves_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,8 +239,8 @@ def test_partitions_are_spread_over_so_many_connections_each_on_the_same_one_alw
         number = next(links)
         return SimpleNamespace(connected=True, send=lambda message: said.append((number, message.partition)))
 
-    monkeypatch.setattr(cluster, "ReplicaLink", link)
-    monkeypatch.setattr(cluster, "AskingLink", lambda *_: None)
+    monkeypatch.setattr(member_runtime, "ReplicaLink", link)
+    monkeypatch.setattr(member_runtime, "AskingLink", lambda *_: None)
     for _ in range(2):
         for number in range(30):
             shell._send(Send(2, a_fetch(PartitionId("t", number))))
@@ -252,8 +258,8 @@ def test_what_may_wait_goes_by_another_connection_than_fetches(monkeypatch: pyte
         send = lambda message: said.append((name, type(message).__name__))  # noqa: E731
         return lambda *_: SimpleNamespace(connected=True, send=send)
 
-    monkeypatch.setattr(cluster, "ReplicaLink", link("replica"))
-    monkeypatch.setattr(cluster, "AskingLink", link("asking"))
+    monkeypatch.setattr(member_runtime, "ReplicaLink", link("replica"))
+    monkeypatch.setattr(member_runtime, "AskingLink", link("asking"))
     shell._send(Send(2, a_fetch(P0)))
     assert len(shell._links) == 2, "it is there before anything is asked"
     for message in (HandOver(P0, 2), AskEnd(P0, 1, ME), ForwardEntries(P0, 1, 1, 1, b"")):

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
-from edge_broker.network.connection import FRAMES_PER_TURN, UNANSWERED_MAX, Connection, Exchange
-from edge_broker.network.server import SWEEP_S
+from edge_broker.network.connection.connection import FRAMES_PER_TURN, UNANSWERED_MAX, Connection, Exchange
+from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES, Pool
+from edge_broker.network.server.listener_server import SWEEP_S
 from edge_broker.testing.site import Site
 
 FRAMES = [b"a", b"bc" * 10, b"d" * 300, b"e" * 70_000, b"f"]

@@ -10,7 +10,7 @@ import pytest
 
 from drupelet import secret_files
 from drupelet.errors import ConfigurationError
-from edge_broker.network.deny_list_file import BYTES_MAX, DenyListFile
+from edge_broker.network.background.deny_list_file import BYTES_MAX, DenyListFile
 
 HOLDS = "; until then the list from before holds"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.network import former_session
-from edge_broker.network.former_session import (
+from edge_broker.network.cluster import previous_session
+from edge_broker.network.cluster.previous_session import (
     FILE,
     Session,
     end_session,
@@ -78,7 +78,7 @@ def test_a_copy_is_another_place_and_a_directory_that_was_moved_is_not(tmp_path:
 def test_an_ensemble_that_does_not_answer_is_one_line_and_changes_no_logger(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(former_session, "TRY_S", 0.2)
+    monkeypatch.setattr(previous_session, "TRY_S", 0.2)
     before = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
     end_session(f"127.0.0.1:{free_port()}", 2000, SESSION)
     (line,) = capsys.readouterr().err.splitlines()

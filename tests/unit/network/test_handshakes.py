@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from edge_broker.network.handshakes import HANDSHAKE_S_MAX, HANDSHAKES_MAX, KEPT_BYTES_MAX, SWEEP_S, Handshakes
-from edge_broker.network.tls_transport import Refused, Shown, Step, TlsTransport
+from edge_broker.network.tls.handshakes import HANDSHAKE_S_MAX, HANDSHAKES_MAX, KEPT_BYTES_MAX, SWEEP_S, Handshakes
+from edge_broker.network.tls.tls_transport import Refused, Shown, Step, TlsTransport
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.worker import HandWorker
 

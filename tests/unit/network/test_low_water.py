@@ -14,9 +14,9 @@ from typing import Any, cast
 import pytest
 
 from drupelet import event_loop
-from edge_broker.network.connection import Connection
-from edge_broker.network.low_water import WAIT_BYTES_MAX
-from edge_broker.network.tls_transport import READ_BYTES, Shown, Step, TlsTransport
+from edge_broker.network.connection.connection import Connection
+from edge_broker.network.connection.socket_low_water import WAIT_BYTES_MAX
+from edge_broker.network.tls.tls_transport import READ_BYTES, Shown, Step, TlsTransport
 from tests.support.certificates import Authority
 from tests.support.waiting import Deadline
 from tests.unit.network.test_connection import FakeOwner, wire

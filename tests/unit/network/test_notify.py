@@ -15,7 +15,7 @@ import pytest
 
 import gateway.app
 from drupelet.systemd import Notifier
-from edge_broker.network import notify
+from edge_broker.network.background import systemd_notify
 from edge_broker.network.worker import Worker
 from gateway.app import Gateway
 from gateway.config import parse_config
@@ -43,7 +43,7 @@ async def test_a_disk_that_hangs_within_the_bound_is_told_and_alive() -> None:
     disk.hang()
     with NotifySocket() as systemd:
         notifier = Notifier(systemd.environment(watchdog_ms=100), print)
-        telling = asyncio.ensure_future(notify.keep_alive(notifier, [disk.worker], lambda: "serving"))
+        telling = asyncio.ensure_future(systemd_notify.keep_alive(notifier, [disk.worker], lambda: "serving"))
         busy = re.compile("serving; the disk has been busy for [1-9][0-9]* s")
         await asyncio.to_thread(
             systemd.wait_until, lambda told: busy.fullmatch(told["STATUS"]) is not None, "a busy disk"
@@ -60,7 +60,9 @@ async def test_a_job_that_outlasts_the_bound_ends_the_watchdog() -> None:
     disk.hang()
     with NotifySocket() as systemd:
         notifier = Notifier(systemd.environment(watchdog_ms=40), print)
-        telling = asyncio.ensure_future(notify.keep_alive(notifier, [disk.worker], lambda: "serving", stuck_s=2.0))
+        telling = asyncio.ensure_future(
+            systemd_notify.keep_alive(notifier, [disk.worker], lambda: "serving", stuck_s=2.0)
+        )
         while "WATCHDOG" in (message := await asyncio.to_thread(systemd.receive)):
             pass
         assert message["STATUS"].startswith("serving")
@@ -77,7 +79,7 @@ async def test_a_broker_that_cannot_come_back_into_its_cluster_is_not_alive_unti
         notifier = Notifier(systemd.environment(watchdog_ms=40), print)
         broken = lambda: reasons[-1]  # noqa: E731
         telling = asyncio.ensure_future(
-            notify.keep_alive(notifier, [disk.worker], lambda: "serving", stuck_s=60.0, broken=broken)
+            systemd_notify.keep_alive(notifier, [disk.worker], lambda: "serving", stuck_s=60.0, broken=broken)
         )
         for _ in range(3):
             message = await asyncio.to_thread(systemd.receive)
@@ -90,7 +92,7 @@ async def test_a_broker_that_cannot_come_back_into_its_cluster_is_not_alive_unti
 
 async def test_many_short_jobs_are_no_stuck_one() -> None:
     disk = Disk()
-    watch = notify.JobWatch(disk.worker)
+    watch = systemd_notify.JobWatch(disk.worker)
     for now in range(1, 1000):
         turn, went = threading.Event(), threading.Event()
         disk.worker.submit(lambda turn=turn, went=went: (went.set(), turn.wait()), lambda _result, _error: None)  # type: ignore[misc]

@@ -13,11 +13,11 @@ from drupelet.kafka_security import Security
 from edge_broker.cluster.messages import AskEnd, EpochEnd, Message, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode, known_error
-from edge_broker.network import broker_link
-from edge_broker.network.asking_link import AskingLink
-from edge_broker.network.broker_link import Owner
+from edge_broker.network.cluster import broker_link
+from edge_broker.network.cluster.broker_link import Owner
+from edge_broker.network.cluster.broker_request_link import AskingLink
+from edge_broker.network.cluster.replica_fetch_link import SESSION_EPOCH_MAX, Bounds, ReplicaLink
 from edge_broker.network.log_lines import LimitedLog
-from edge_broker.network.replica_link import SESSION_EPOCH_MAX, Bounds, ReplicaLink
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,

@@ -24,8 +24,8 @@ from edge_broker.cluster.effects import (
 )
 from edge_broker.cluster.state import PartitionId, Topic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.network import replicas
-from edge_broker.network.replicas import INTERNAL_ROOM_BYTES, RETRY_S, Replicas
+from edge_broker.network.cluster import replica_jobs
+from edge_broker.network.cluster.replica_jobs import INTERNAL_ROOM_BYTES, RETRY_S, Replicas
 from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.storage.files import write_throttle
 from edge_broker.storage.log.log_writer import Writing
@@ -49,7 +49,7 @@ FULL = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
 
 def refuse_once(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """The first time that this is done to a log there is no space."""
-    done, tries = getattr(replicas, what), []
+    done, tries = getattr(replica_jobs, what), []
 
     def does(*arguments: Any) -> Any:
         tries.append(arguments)
@@ -57,7 +57,7 @@ def refuse_once(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
             raise FULL
         return done(*arguments)
 
-    monkeypatch.setattr(replicas, what, does)
+    monkeypatch.setattr(replica_jobs, what, does)
 
 
 class Member:
@@ -270,7 +270,7 @@ def test_a_log_that_nobody_can_truncate_is_offline_and_held_no_more(
     def enters(*_: Any) -> Any:
         raise RuntimeError("a bug") if bug else DamageFound(replica.log.segments[0], 0, "read differently each time")
 
-    monkeypatch.setattr(replicas, "enter", enters)
+    monkeypatch.setattr(replica_jobs, "enter", enters)
     board.cuts()
     board.after(RETRY_S * 10)
     assert (replica.online, replica.busy) == (False, False)
@@ -340,7 +340,7 @@ def test_a_bug_amid_such_a_batch_takes_the_log_offline(board: Board, monkeypatch
     def begins(*_: Any) -> Any:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(replicas, "begin_amid", begins)
+    monkeypatch.setattr(replica_jobs, "begin_amid", begins)
     board.replicas.append(Append(P, 6, memoryview(of_leader(5, 3, b"c", b"d", b"e"))))
     board.after(0)
     assert (replica.online, replica.busy, replica.log_end_offset) == (False, False, 6)
@@ -381,7 +381,7 @@ def test_a_replica_of_an_internal_topic_keeps_out_once_no_byte_is_left_and_follo
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = board.following()
-    monkeypatch.setattr(replicas, "ALWAYS_WRITTEN", frozenset({P.topic}))
+    monkeypatch.setattr(replica_jobs, "ALWAYS_WRITTEN", frozenset({P.topic}))
     board.broker.space.refusing = True
     board.replicas.look_at_room()
     assert not replica.full, "there is a reserve for it"
@@ -407,7 +407,7 @@ def test_a_leader_of_an_internal_topic_has_a_full_disk_once_no_byte_is_left(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = board.following()
-    monkeypatch.setattr(replicas, "ALWAYS_WRITTEN", frozenset({P.topic}))
+    monkeypatch.setattr(replica_jobs, "ALWAYS_WRITTEN", frozenset({P.topic}))
     fill_up(board)
     with pytest.raises(Refusal):
         append_as_leader(board, replica)

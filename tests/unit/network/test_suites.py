@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.network import suites
+from edge_broker.network.tls import cipher_suites
 from tests.support.certificates import Authority
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import CALL_S
@@ -33,10 +33,10 @@ sys.exit(main())
 def test_what_the_kernel_says_of_a_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, has: bool
 ) -> None:
-    monkeypatch.setattr(suites, "CPUINFO", str(tmp_path / "cpuinfo"))
-    assert suites.has_aes()  # as there is no such file
+    monkeypatch.setattr(cipher_suites, "CPUINFO", str(tmp_path / "cpuinfo"))
+    assert cipher_suites.has_aes()  # as there is no such file
     (tmp_path / "cpuinfo").write_text(text)
-    assert suites.has_aes() is has
+    assert cipher_suites.has_aes() is has
 
 
 class Site:

@@ -23,9 +23,9 @@ from drupelet.tls import peer_chain
 from edge_broker.clock import SystemClock
 from edge_broker.config import Endpoint, read_config
 from edge_broker.listeners import Listener
-from edge_broker.network.encryption import Encryption
-from edge_broker.network.tls import SESSIONS_MAX, Tls, day
-from edge_broker.network.tls_transport import Refused
+from edge_broker.network.server.tls_listeners import Encryption
+from edge_broker.network.tls.tls_contexts import SESSIONS_MAX, Tls, day
+from edge_broker.network.tls.tls_transport import Refused
 from edge_broker.tls_settings import SUITES, TlsSettings, read_tls_settings
 from tests.support.certificates import Authority, encrypt_key
 from tests.support.runtimes import openssl

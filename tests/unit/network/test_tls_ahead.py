@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from edge_broker.network.tls_ahead import HEAD_BYTES, RECORD_BYTES_MAX, Ahead, record_bytes
+from edge_broker.network.tls.pending_ciphertext import HEAD_BYTES, RECORD_BYTES_MAX, Ahead, record_bytes
 
 TLS13, TLS12 = "TLSv1.3", "TLSv1.2"
 GCM13, GCM12 = "TLS_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256"

@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.tls_ahead import RECORD_BYTES_MAX
-from edge_broker.network.tls_transport import (
+from edge_broker.network.tls.pending_ciphertext import RECORD_BYTES_MAX
+from edge_broker.network.tls.tls_transport import (
     PIECE_BYTES,
     READ_BYTES,
     SHORT_BYTES,

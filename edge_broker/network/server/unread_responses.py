@@ -14,8 +14,8 @@ import struct
 import termios
 from collections.abc import Callable
 
-from edge_broker.network.budget import ALLOWANCE_BYTES
-from edge_broker.network.connection import Connection
+from edge_broker.network.connection.connection import Connection
+from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES
 
 UNREAD_S_MAX = 60.0
 

@@ -7,7 +7,7 @@
 | no file, one that others may change, one that cannot be read | the same; it is tried again at each look |
 
 At the start each of the latter refuses the broker. Contains: reading of that file. Does not contain: what its lines
-mean (security/deny_list.py), connections (logins.py).
+mean (security/deny_list.py), connections (dispatch/unauthenticated_connections.py).
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ from edge_broker.cluster.effects import (
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.delete_topics import erase_here
+from edge_broker.network.dispatch.partition_reopener import behind
 from edge_broker.network.log_lines import LimitedLog, log_line
-from edge_broker.network.offline_partitions import behind
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.log_writer import RollDue, WriteUnderWay
 from edge_broker.storage.loss.quarantine import quarantine
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
     from edge_broker.broker.broker import Broker
     from edge_broker.cluster.member import ClusterMember
-    from edge_broker.network.dispatcher import Dispatcher
+    from edge_broker.network.dispatch.dispatcher import Dispatcher
     from edge_broker.storage.log.partition_log import PartitionLog
     from edge_broker.storage.log_store import Topic
 

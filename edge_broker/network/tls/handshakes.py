@@ -4,10 +4,11 @@
 |---|---|
 | the oldest of the address that has most | HANDSHAKES_MAX are under way and one more begins |
 | any | it is not complete after HANDSHAKE_S_MAX |
-| a new one | the connection would be one too many (server.py) |
+| a new one | the connection would be one too many (server/listener_server.py) |
 
 Each step, which is signing and checking of signatures, runs in a worker: a large RSA key or a slow board holds nobody
-else up. Lives here: their number and their time. Must never come in: bytes (tls_transport.py), contexts (tls.py).
+else up. Lives here: their number and their time. Must never come in: bytes (tls_transport.py), contexts
+(tls_contexts.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from edge_broker.network.audit_log import AuditLog
 from edge_broker.network.log_lines import log_line
-from edge_broker.network.tls_transport import READ_BYTES, Refused, Step, TlsTransport
+from edge_broker.network.tls.tls_transport import READ_BYTES, Refused, Step, TlsTransport
 from edge_broker.network.worker import Worker
 
 HANDSHAKES_MAX = 64

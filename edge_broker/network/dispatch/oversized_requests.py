@@ -19,8 +19,8 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcome import Outcome, Park, Reply, Steps
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.call import Call
-from edge_broker.network.turns import WORK_BYTES_MAX, Job, Turns
+from edge_broker.network.dispatch.call import Call
+from edge_broker.network.dispatch.fair_scheduler import WORK_BYTES_MAX, Job, Turns
 from edge_broker.protocol.api import PRODUCE, response_frame_in_steps
 from edge_broker.protocol.codec import decode_steps, elements, weight
 

@@ -32,9 +32,9 @@ from drupelet.file_identity import FileIdentity, file_identity
 from drupelet.file_reads import AT_ONCE_S, read_named
 from drupelet.secret_files import changeable, check_status
 from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
-from edge_broker.network.host_names import alternative_name, names_host
-from edge_broker.network.memory_files import as_file
-from edge_broker.network.tls_transport import Refused, Shown
+from edge_broker.network.tls.certificate_host_names import alternative_name, names_host
+from edge_broker.network.tls.memory_files import as_file
+from edge_broker.network.tls.tls_transport import Refused, Shown
 from edge_broker.runs_in import runs_in
 from edge_broker.security.certificates import CertificateId, certificate_id, read_certificate
 from edge_broker.security.principals import NoRuleFits, principal_of

@@ -2,8 +2,8 @@
 
 | link | carries | answers |
 |---|---|---|
-| replica_link.py | replica fetches | within `replica.fetch.wait.max.ms` |
-| asking_link.py | wishes, questions, entries of the journal | when what was asked for has come about |
+| replica_fetch_link.py | replica fetches | within `replica.fetch.wait.max.ms` |
+| broker_request_link.py | wishes, questions, entries of the journal | when what was asked for has come about |
 
 Two connections, as answers keep the order of their requests: an acks=all that waits for this very broker to fetch
 would keep back what it has fetched.

@@ -15,12 +15,12 @@ from drupelet.secret_files import changeable
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig
 from edge_broker.listeners import Listener
-from edge_broker.network import suites
-from edge_broker.network.connection import Connection
-from edge_broker.network.handshakes import Handshakes
+from edge_broker.network.connection.connection import Connection
 from edge_broker.network.log_lines import log_line
-from edge_broker.network.tls import AUTHORITIES, CERTIFICATE, Tls
-from edge_broker.network.tls_transport import Refused, Shown, TlsTransport
+from edge_broker.network.tls import cipher_suites
+from edge_broker.network.tls.handshakes import Handshakes
+from edge_broker.network.tls.tls_contexts import AUTHORITIES, CERTIFICATE, Tls
+from edge_broker.network.tls.tls_transport import Refused, Shown, TlsTransport
 from edge_broker.network.worker import Worker
 from edge_broker.runs_in import LOOP, runs_in
 from edge_broker.security.certificates import CertificateId
@@ -53,7 +53,7 @@ class Encryption:
         def now_s() -> float:
             return max(clock.wall_ms() / 1000, built_s)
 
-        chacha_first = not suites.has_aes() and suites.put_chacha_first()
+        chacha_first = not cipher_suites.has_aes() and cipher_suites.put_chacha_first()
         if chacha_first:
             log_line("info", "tls-suites", first="ChaCha20", text="this processor has no instructions for AES")
         self.listeners = [
@@ -112,6 +112,6 @@ class Encryption:
 def _settings(config: BrokerConfig, listener: Listener, *, chacha_first: bool) -> TlsSettings:
     """A listener's settings; the order of suites that somebody chose stays."""
     settings = read_tls_settings(config, listener.name, logs_in=listener.logs_in)
-    if chacha_first and settings.ciphers == suites.AES_FIRST:
-        return settings._replace(ciphers=suites.CHACHA_FIRST)
+    if chacha_first and settings.ciphers == cipher_suites.AES_FIRST:
+        return settings._replace(ciphers=cipher_suites.CHACHA_FIRST)
     return settings

@@ -2,7 +2,7 @@
 
 | closed | when |
 |---|---|
-| one more than connection_bound.py says, or than max.connections.per.ip | at once; some are for this host alone |
+| one more than connection_limit.py says, or than max.connections.per.ip | at once; some are for this host alone |
 | who has not logged in, and has asked for nothing for longest | as many are open, and its address has most |
 | a silent one | connections.max.idle.ms without a request, and none unanswered |
 | half a request | no byte for STALLED_S, or ahead for AHEAD_S_MAX, while somebody waits for memory |
@@ -26,15 +26,15 @@ from drupelet.errors import ConfigurationError, reason
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ProtocolViolation
 from edge_broker.listeners import Listener
-from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
-from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
-from edge_broker.network.connection_bound import connection_bound
-from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.unread import Unread
+from edge_broker.network.connection.connection import RECEIVE_BUFFER_BYTES, Connection
+from edge_broker.network.connection.connection_limit import connection_bound
+from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES, Pool, Share
+from edge_broker.network.dispatch.dispatcher import Dispatcher
+from edge_broker.network.server.unread_responses import Unread
 from edge_broker.protocol.api import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, SYNC_GROUP
 
 if TYPE_CHECKING:  # it imports ssl, which costs 2 MB
-    from edge_broker.network.encryption import Encryption
+    from edge_broker.network.server.tls_listeners import Encryption
 
 BACKLOG = 512
 LOOPBACK_CONNECTIONS = 16

@@ -8,7 +8,7 @@
 
 What is said while there is no connection is lost, and entries are told so: the member asks again.
 
-Lives here: those messages on the wire. Must never come in: fetches (replica_link.py), what answers mean.
+Lives here: those messages on the wire. Must never come in: fetches (replica_fetch_link.py), what answers mean.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, Message, TellEnd
 from edge_broker.errors import ErrorCode, known_error
 from edge_broker.handlers.elect_leaders import PREFERRED
-from edge_broker.network.broker_link import BrokerLink, Owner
+from edge_broker.network.cluster.broker_link import BrokerLink, Owner
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol import api
 from edge_broker.protocol.api import Asked, asked

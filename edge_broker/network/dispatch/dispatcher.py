@@ -21,17 +21,17 @@ from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Steps, 
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.network.audit_log import AuditLog
-from edge_broker.network.budget import ALLOWANCE_BYTES, Pool
-from edge_broker.network.call import Call
-from edge_broker.network.checks import Checks
-from edge_broker.network.connection import RECEIVE_BUFFER_BYTES, Connection
-from edge_broker.network.large import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
+from edge_broker.network.connection.connection import RECEIVE_BUFFER_BYTES, Connection
+from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES, Pool
+from edge_broker.network.dispatch.call import Call
+from edge_broker.network.dispatch.fair_scheduler import Turns
+from edge_broker.network.dispatch.oversized_requests import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
+from edge_broker.network.dispatch.partition_reopener import OfflinePartitions
+from edge_broker.network.dispatch.password_queue import Passwords, Waiting
+from edge_broker.network.dispatch.record_check_jobs import Checks
+from edge_broker.network.dispatch.syncer import Syncer
+from edge_broker.network.dispatch.unauthenticated_connections import Logins
 from edge_broker.network.log_lines import log_line
-from edge_broker.network.logins import Logins
-from edge_broker.network.offline_partitions import OfflinePartitions
-from edge_broker.network.passwords import Passwords, Waiting
-from edge_broker.network.syncer import Syncer
-from edge_broker.network.turns import Turns
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.api import (
     API_VERSIONS,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from drupelet.printable import label_text
 from edge_broker.broker.broker import Broker
 from edge_broker.compiled import walker_name
-from edge_broker.network.disk_writes import device_bytes, process_bytes
-from edge_broker.network.dispatcher import Dispatcher
-from edge_broker.network.server import Server
+from edge_broker.network.background.disk_write_counters import device_bytes, process_bytes
+from edge_broker.network.dispatch.dispatcher import Dispatcher
+from edge_broker.network.server.listener_server import Server
 from edge_broker.protocol.unpacking import CODEC_NAMES, MODULES, missing_codecs
 from edge_broker.storage.files.sync_cost import Card
 from edge_broker.storage.log_store import LogStore

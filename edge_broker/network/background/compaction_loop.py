@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from edge_broker.broker.broker import Broker
-from edge_broker.network.dispatcher import Dispatcher
+from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
 from edge_broker.runs_in import runs_in

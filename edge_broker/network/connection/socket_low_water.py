@@ -13,8 +13,8 @@ WAIT_BYTES_MAX is half of the window that the kernel first gives a client: so th
 loop is on its way. With all of the window a link of 100 ms and 20 Mbit/s carries half as much.
 
 Lives here: the mark of a socket. Must never come in: how much lacks (connection.py), and what of it TLS holds
-(tls_ahead.py). Source: socket(7); the kernel's tcp_set_rcvlowat, and tcp_data_ready, which wakes for less, too,
-once the window is used up or the client has left.
+(pending_ciphertext.py). Source: socket(7); the kernel's tcp_set_rcvlowat, and tcp_data_ready, which wakes for less,
+too, once the window is used up or the client has left.
 """
 
 from __future__ import annotations

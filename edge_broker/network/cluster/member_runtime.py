@@ -5,14 +5,14 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 
 | effect | who carries it out |
 |---|---|
-| Ask | zookeeper.py |
-| Send | replica_link.py and asking_link.py, for each broker that is spoken to |
+| Ask | zookeeper_client.py |
+| Send | replica_fetch_link.py and broker_request_link.py, for each broker that is spoken to |
 | Record, KeepCopy | the worker `files` |
 | Contradicts | the sentence is logged, and the process ends |
-| of logs | replicas.py |
+| of logs | replica_jobs.py |
 | Leads, Resigned | group coordinators, who waits |
 | Broke | its trace is written down, its log goes offline |
-| Forward, Forget | the journal, broker/cluster_ledger.py; asking_link.py to another leader |
+| Forward, Forget | the journal, broker/cluster_ledger.py; broker_request_link.py to another leader |
 
 A bug in one of these, or in what a partition decides, costs its own partition here, which goes offline, so that another
 replica may lead it; one in what the member decides, or in what a follower is answered, costs that step. Each leaves its
@@ -51,10 +51,10 @@ from edge_broker.cluster.state import Identity, PartitionId, Registration
 from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.listeners import inter_broker_listener
-from edge_broker.network.asking_link import AskingLink
-from edge_broker.network.broker_link import BrokerLink, Owner
-from edge_broker.network.ensemble_watch import EnsembleWatch
-from edge_broker.network.former_session import (
+from edge_broker.network.cluster.broker_link import BrokerLink, Owner
+from edge_broker.network.cluster.broker_request_link import AskingLink
+from edge_broker.network.cluster.ensemble_watch import EnsembleWatch
+from edge_broker.network.cluster.previous_session import (
     Session,
     end_session,
     forget_session,
@@ -62,10 +62,10 @@ from edge_broker.network.former_session import (
     read_session,
     write_session,
 )
+from edge_broker.network.cluster.replica_fetch_link import Bounds, ReplicaLink
+from edge_broker.network.cluster.replica_jobs import Replicas
+from edge_broker.network.cluster.zookeeper_client import Credentials, KazooSession
 from edge_broker.network.log_lines import LimitedLog, log_line
-from edge_broker.network.replica_link import Bounds, ReplicaLink
-from edge_broker.network.replicas import Replicas
-from edge_broker.network.zookeeper import Credentials, KazooSession
 from edge_broker.protocol.crc import crc32c
 from edge_broker.storage.metadata.cluster_copy import FILE as COPY
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.follower_fetches import FetchSession
     from edge_broker.config import BrokerConfig, Endpoint
     from edge_broker.listeners import Listener
-    from edge_broker.network.dispatcher import Dispatcher
+    from edge_broker.network.dispatch.dispatcher import Dispatcher
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"
 DIGEST_FILE = "edge.zookeeper.digest.file"

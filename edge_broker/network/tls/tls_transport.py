@@ -12,8 +12,8 @@ kernel takes it. What is not encrypted yet stays what it was, views of what was 
 as it came. What OpenSSL keeps between its ends is fed and emptied a record's size at a time, as it never gives back
 what it has once needed.
 
-Lives here: bytes in and out, back-pressure on both sides. Must never come in: frames, contexts (tls.py), how many
-handshakes there may be (handshakes.py). Source: asyncio's transports and protocols; ssl.MemoryBIO.
+Lives here: bytes in and out, back-pressure on both sides. Must never come in: frames, contexts (tls_contexts.py),
+how many handshakes there may be (handshakes.py). Source: asyncio's transports and protocols; ssl.MemoryBIO.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.tls_ahead import RECORD_BYTES_MAX, Ahead
+from edge_broker.network.tls.pending_ciphertext import RECORD_BYTES_MAX, Ahead
 from edge_broker.security.certificates import CertificateId
 
 PIECE_BYTES = 16_384  # what one TLS record carries

@@ -10,7 +10,7 @@ as there is something to say, UNDER_WAY_MAX at most. What was ordered on a conne
 the next one. What is wanted of a topic that was made anew meanwhile is not sent: it says nothing of the new one.
 
 Lives here: that. Must never come in: what answers mean (edge_broker.cluster), requests whose answers wait for
-anything else (asking_link.py). Source: KIP-227.
+anything else (broker_request_link.py). Source: KIP-227.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.cluster.messages import EpochEnd, Message, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode, error_name, known_error
-from edge_broker.network.broker_link import BrokerLink, Owner
+from edge_broker.network.cluster.broker_link import BrokerLink, Owner
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol import api
 from edge_broker.protocol.api import asked

@@ -21,7 +21,7 @@ from edge_broker.security.sasl import Login, LoginState
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
-    from edge_broker.network.connection import Connection
+    from edge_broker.network.connection.connection import Connection
 
 LOGIN_S = 10.0
 _DEADLINE = -2  # among the tokens of requests, which are none of these

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcome import Do, Outcome, Reply
 from edge_broker.errors import StorageFault
-from edge_broker.network.dispatcher import Dispatcher
+from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.files.sync_cost import Card, describe, measure

@@ -7,7 +7,7 @@
 | the rest, `CONNECTIONS_MIN` at least | clients |
 
 A broker without a descriptor left takes no connection, of nobody, and cannot open its own files.
-Does not contain: which connection is refused or closed (server.py).
+Does not contain: which connection is refused or closed (server/listener_server.py).
 """
 
 from __future__ import annotations

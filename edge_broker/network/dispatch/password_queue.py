@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from edge_broker.network.connection import Connection
+    from edge_broker.network.connection.connection import Connection
     from edge_broker.network.worker import Done, Worker
 
 

@@ -19,7 +19,7 @@ Nothing is read while one of these holds; each is asked anew when it ends:
 | WRITE_BUFFER_BYTES_MAX of answers unread or held back | the client reads; the earlier request is answered |
 | `hold`: a request keeps its records, or is worked on piece by piece | `let_go` |
 | requests are put back | they are handled |
-| no memory (budget.py) | there is some |
+| no memory (memory_budget.py) | there is some |
 
 Lives here: framing, order, back-pressure. Must never come in: what the bytes mean (dispatcher).
 """
@@ -34,8 +34,8 @@ from typing import Protocol, cast
 
 from edge_broker.broker.context import Session
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.budget import ALLOWANCE_BYTES, Pool, Share
-from edge_broker.network.low_water import mark_for, set_mark
+from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES, Pool, Share
+from edge_broker.network.connection.socket_low_water import mark_for, set_mark
 from edge_broker.security.principals import ANONYMOUS
 from edge_broker.security_keys import PLAINTEXT
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from edge_broker.broker.losses import WRITE_MS_MAX, write_losses
 from edge_broker.errors import StorageFault
-from edge_broker.network.dispatcher import Dispatcher
+from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.worker import Answer
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.partition_log import PartitionLog

@@ -1,0 +1,1 @@
+"""Loops beside the requests: compaction, scrubbing, metrics, systemd."""

@@ -1,0 +1,1 @@
+"""One client connection: frames, order, memory."""

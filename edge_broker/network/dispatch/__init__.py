@@ -1,0 +1,1 @@
+"""Runs handlers and their effects: worker jobs, group commit, fair scheduling."""

@@ -1,0 +1,1 @@
+"""Listeners: accept, limits, idle connections."""

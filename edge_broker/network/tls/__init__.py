@@ -1,0 +1,1 @@
+"""TLS contexts, handshakes and transport."""
