@@ -1,6 +1,7 @@
 """The settings of a job: their names, units, defaults and bounds, and how `--set key=value` changes them.
 
-Here: values and their checks. Never here: Spark, Kafka, or any file but the default places.
+Contains: values and their checks; `client.keys` has the keys of Kafka's clients. Does not contain: Spark, Kafka, any
+file but that and the default places.
 """
 
 import os
@@ -67,6 +68,19 @@ class Settings:
 
 
 FIXED = {"bootstrap", "master", "checkpoint", "kafka", "spark"}  # set by flags of their own, or by a prefix
+CLIENT_KEYS = Path(__file__).with_name("client.keys")
+KAFKA_PREFIX = "kafka."
+PROVIDER_PREFIX = "config.providers."  # then a provider's name, and `class` or a parameter of that class
+CLASS_KEYS = {  # the client hands all its keys to such a class, also keys that it does not know itself
+    "interceptor.classes",
+    "metric.reporters",
+    "partitioner.class",
+    "sasl.client.callback.handler.class",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "security.providers",
+    "ssl.engine.factory.class",
+}
 TOPICS = ("topic", "windows_topic", "late_topic", "alarms_topic")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SETTABLE = {each.name: each.type for each in fields(Settings) if each.name not in FIXED}
@@ -95,7 +109,7 @@ def with_setting(settings: Settings, key: str, text: str) -> Settings:
     return replace(settings, **changes)
 
 
-KNOWN = f"the settings are {', '.join(SETTABLE)}, and any name under kafka. or spark."
+KNOWN = f"the settings are {', '.join(SETTABLE)}, any key of Kafka's clients under kafka., and any name under spark."
 
 
 def converted(key: str, text: str) -> str | int | float:
@@ -115,10 +129,24 @@ def checked(settings: Settings) -> Settings:
         value = getattr(settings, name)
         if not lowest <= value <= highest:
             raise ConfigurationError(f"{name}={value}: give a number from {lowest} to {highest}")
+    check_kafka_keys(settings.kafka)
     check_topics({name: getattr(settings, name) for name in TOPICS})
     if settings.recent_readings < settings.recent_readings_min:
         raise ConfigurationError(f"recent_readings={settings.recent_readings} is below recent_readings_min")
     return settings
+
+
+def check_kafka_keys(given: Iterable[str]) -> None:
+    """Refuse a key that no client of Kafka has, unless a class that the user names may read it."""
+    keys = [key.removeprefix(KAFKA_PREFIX) for key in given]
+    if not keys or CLASS_KEYS.intersection(keys):
+        return
+    known = {line for line in CLIENT_KEYS.read_text().splitlines() if not line.startswith("#")}
+    for key in keys:
+        if key not in known and not key.startswith(PROVIDER_PREFIX):
+            near = nearest(key, known)
+            remedy = f"did you mean {KAFKA_PREFIX + near!r}?" if near else f"the keys are in {CLIENT_KEYS}"
+            raise ConfigurationError(f"unknown setting {KAFKA_PREFIX + key!r}, which no client of Kafka has: {remedy}")
 
 
 def check_topics(topics: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from spark import cli, jars, java, progress, run, standalone
-from spark.config import SETTABLE, Settings, with_assignments
+from spark.config import CLIENT_KEYS, SETTABLE, Settings, with_assignments
 from spark.failures import chain, root
 from spark.jobs import JOBS
 from spark.session import session_options
@@ -33,13 +33,13 @@ def test_settings_are_converted_and_passed_on() -> None:
     words = [
         "window_ms=5000",
         "alarm_score_min=3.5",
-        "kafka.x=a=b",
+        "kafka.client.rack=a=b",
         "kafka.client.id=x",
         "spark.sql.shuffle.partitions=4",
     ]
     settings = with_assignments(Settings(), words)
     assert (settings.window_ms, settings.alarm_score_min) == (5000, 3.5)
-    assert settings.kafka == {"kafka.x": "a=b", "kafka.client.id": "x"}
+    assert settings.kafka == {"kafka.client.rack": "a=b", "kafka.client.id": "x"}
     assert settings.spark == {"spark.sql.shuffle.partitions": "4"}
 
 
@@ -49,6 +49,12 @@ def test_settings_are_converted_and_passed_on() -> None:
         ("window_ms", "write it as key=value"),
         ("windows_ms=1000", "did you mean 'window_ms'"),
         ("zzz=1", "the settings are"),
+        (
+            "kafka.securty.protocol=SSL",
+            "'kafka.securty.protocol', which no client of Kafka has: did you mean 'kafka.sec",
+        ),
+        ("kafka.session.timeout=6000", "did you mean 'kafka.session.timeout.ms'?"),
+        ("kafka.qqq=1", "unknown setting 'kafka.qqq', which no client of Kafka has: the keys are in /.*/client.keys"),
         ("window_ms=ten", "give a number"),
         ("window_ms=1", "give a number from 100"),
         ("alarm_score_min=nan", "give a number from"),
@@ -62,6 +68,28 @@ def test_settings_are_converted_and_passed_on() -> None:
 def test_a_bad_setting_is_named(word: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         with_assignments(Settings(), [word])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("kafka.security.protocol=SSL",),
+        ("kafka.max.poll.records=500", "kafka.linger.ms=5", "kafka.client.dns.lookup=use_all_dns_ips"),
+        ("kafka.config.providers=file", "kafka.config.providers.file.class=a.B", "kafka.metrics.jmx.include=a"),
+        ("kafka.metric.reporters=a.Reporter", "kafka.my.reporter.port=99"),
+    ],
+    ids=["security", "clients", "read by name", "read by a class"],
+)
+def test_a_key_of_kafkas_clients_is_passed_on(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(with_assignments(Settings(), words).kafka) == {word.partition("=")[0] for word in words}
+    assert main(["check", *(word for each in words for word in ("--set", each))]) == 0
+    assert capsys.readouterr().out == "settings: ok\n"
+
+
+def test_the_keys_are_those_of_the_client_that_jobs_run_with() -> None:
+    """Whoever changes the client's version makes `client.keys` again."""
+    client = next(pin for pin in jars.CONNECTOR_JARS if "kafka-clients" in pin)
+    assert f" {client}: " in CLIENT_KEYS.read_text().splitlines()[0]
 
 
 def test_the_command_refuses_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
