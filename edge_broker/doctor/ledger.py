@@ -28,8 +28,8 @@ from edge_broker.output import time_text, write_json, write_table
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.log.removed_offsets import Removed, removed_end
-from edge_broker.storage.log_store import REGISTRATIONS
 from edge_broker.storage.loss.ledger_journal import fields_of
+from edge_broker.storage.metadata.broker_id import REGISTRATIONS
 from edge_broker.storage.metadata.loss_records import CAUSES, fault_of_record
 from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, id_text
 

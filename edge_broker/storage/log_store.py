@@ -60,7 +60,7 @@ from edge_broker.storage.log.producer_state import NOBODY, Producers
 from edge_broker.storage.log.producer_state_limit import ProducerMemory
 from edge_broker.storage.loss.startup_ledger import DirectLedger, EarlyLedger, ledger_settings
 from edge_broker.storage.metadata.broker_id import FILE as BROKER_ID
-from edge_broker.storage.metadata.broker_id import check_broker_id, write_broker_id
+from edge_broker.storage.metadata.broker_id import REGISTRATIONS, check_broker_id, check_membership, write_broker_id
 from edge_broker.storage.metadata.loss_records import Ledger, Loss, NoLedger
 from edge_broker.storage.metadata.topic_config import topic_settings
 from edge_broker.storage.metadata.topic_record import (
@@ -100,8 +100,6 @@ TOGETHER_MIN = 8  # logs to be written down at a stop, from which on one syncfs 
 WRITTEN_ON = (*LEDGERS, OFFSETS_TOPIC)  # also where there is no space for another segment
 _CLEAN = "clean-shutdown"
 SECURED = "secured"
-TOPICS_NAMED = 5
-REGISTRATIONS = "registrations"  # the file's name, known here so that a board that stands alone imports no more
 _LAST_RECOVERY = "last-recovery"
 RECOVERY_NOTES_MAX = 500
 RECOVERY_NOTE_CHARS_MAX = 1000
@@ -217,7 +215,7 @@ class LogStore:
         broker_id: int | None,
     ) -> None:
         names = self._take_directory()
-        self._check_membership(names, in_cluster=in_cluster)
+        check_membership(self.fs, self.data_dir, in_cluster=in_cluster)
         if "store" not in names:
             self._initialise(names, new_uuid)
             names = self.fs.names(self.data_dir)
@@ -268,17 +266,6 @@ class LogStore:
                 raise
             self.recovery_notes.append(f"{self._path(BROKER_ID)}: no space to write it; the next start does")
 
-    def _check_membership(self, names: list[str], *, in_cluster: bool) -> None:
-        """Refuse to open a cluster's directory alone, or topics of its own in a cluster, before a file changes.
-
-        OSError, StorageFault.
-        """
-        if not in_cluster and REGISTRATIONS in names:
-            reason = "this data directory belongs to a cluster; start it with zookeeper.connect, or use another one"
-            raise StorageFault(self._path(REGISTRATIONS), 0, reason)
-        if in_cluster and "store" in names and REGISTRATIONS not in names:
-            self._check_stood_alone()
-
     def _open_registrations(self, names: list[str], new_uuid: Callable[[], uuid.UUID]) -> None:
         """Learn which disk this is, or decide it. OSError, StorageFault."""
         from edge_broker.storage.metadata.broker_registrations import (  # noqa: PLC0415 - for a cluster alone
@@ -293,24 +280,6 @@ class LogStore:
             return
         self.registrations = Registrations(id_text(new_uuid()))
         write_registrations(self.fs, self.data_dir, self.registrations)
-
-    def _check_stood_alone(self) -> None:
-        """Refuse to make a member of what a board that stood alone has stored; its ledger comes along. StorageFault.
-
-        No cluster would serve those topics, nor a topic of one of their names, and the way back would be closed.
-        """
-        topics = sorted(name for name in self.fs.names(self._path("topics")) if name.endswith(TOPIC_SUFFIX))
-        names = [name.removesuffix(TOPIC_SUFFIX) for name in topics]
-        if JOURNAL_TOPIC in names or not (own := [name for name in names if name != LEDGER_TOPIC]):
-            return
-        shown = ", ".join(own[:TOPICS_NAMED]) + (f" and {len(own) - TOPICS_NAMED} more" * (len(own) > TOPICS_NAMED))
-        raise StorageFault(
-            self.data_dir,
-            0,
-            f"a board that stands alone has its topics here ({shown}), and no cluster would serve them; start the "
-            "member with an empty data directory, and copy them into the cluster with edge-mirror, from a broker that "
-            "serves this one without zookeeper.connect",
-        )
 
     @runs_in("files")
     def register(self, epoch: int, cluster: str) -> Registrations:
