@@ -24,14 +24,14 @@ from drupelet.errors import ConfigurationError, reason
 from drupelet.metrics_access import MetricsAccess
 from drupelet.systemd import Notifier
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.disk_space import ROLL_MS_MAX
-from edge_broker.broker.group_expiry import expire_members
-from edge_broker.broker.group_loading import load_groups
 from edge_broker.broker.health import health_notes, health_problem
-from edge_broker.broker.offset_retention import OffsetRetention
-from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, WorkerName
-from edge_broker.broker.security import check_rights
-from edge_broker.broker.settling import stop_groups
+from edge_broker.broker.operations.groups.group_expiry import expire_members
+from edge_broker.broker.operations.groups.group_loading import load_groups
+from edge_broker.broker.operations.groups.group_log import stop_groups
+from edge_broker.broker.operations.groups.offset_retention import OffsetRetention
+from edge_broker.broker.outcomes import Do, Outcome, Reply, Steps, Taken, Wait, WorkerName
+from edge_broker.broker.state.disk_space import ROLL_MS_MAX
+from edge_broker.broker.state.security_state import check_rights
 from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
 from edge_broker.config import BrokerConfig, Endpoint, size_problem

@@ -113,7 +113,7 @@ def _check_broker_id(config: BrokerConfig, data_dir: str) -> None:
 
 
 def _check_rights(config: BrokerConfig, data_dir: str) -> None:
-    from edge_broker.broker.security import check_rights  # noqa: PLC0415 - with an authorizer alone
+    from edge_broker.broker.state.security_state import check_rights  # noqa: PLC0415 - with an authorizer alone
     from edge_broker.clock import SystemClock  # noqa: PLC0415
     from edge_broker.storage.files.filesystem import Disk  # noqa: PLC0415
     from edge_broker.storage.metadata.security_store import SecurityStore  # noqa: PLC0415

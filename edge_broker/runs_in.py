@@ -3,7 +3,7 @@
 | place | who is there |
 |---|---|
 | `loop` | callbacks of the event loop, from the moment a broker serves until it stops |
-| a worker's name | its jobs (broker/outcome.py names the workers) |
+| a worker's name | its jobs (broker/outcomes.py names the workers) |
 | none | a start before the loop serves, a stop behind it, whoever calls storage by hand |
 
 Whoever is in no place may call everything, as nothing else runs. Checked where EDGE_BROKER_CHECKS_PLACES is set when

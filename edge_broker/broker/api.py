@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome
+from edge_broker.broker.outcomes import Outcome
 from edge_broker.protocol.api import Api
 
 Handler: TypeAlias = Callable[[Broker, RequestContext, Any], Outcome]

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.checking import REFUSAL_BYTES, Checking, CheckUnderWay, loop_bytes_max
+from edge_broker.broker.broker_time import Time
 from edge_broker.broker.context import Session
-from edge_broker.broker.disk_space import DiskSpace
 from edge_broker.broker.effects import Effects
-from edge_broker.broker.fetch_sessions import FetchSessions
-from edge_broker.broker.groups import Groups
-from edge_broker.broker.log_in_record import LogInRecord
-from edge_broker.broker.log_ins import LogIns
-from edge_broker.broker.rights import Rights, configured_authorizer
-from edge_broker.broker.security import Security
-from edge_broker.broker.time import Time
-from edge_broker.broker.topics import Topics
+from edge_broker.broker.record_checks import REFUSAL_BYTES, Checking, CheckUnderWay, loop_bytes_max
+from edge_broker.broker.state.authentication import LogIns
+from edge_broker.broker.state.authorization import Rights, configured_authorizer
+from edge_broker.broker.state.disk_space import DiskSpace
+from edge_broker.broker.state.fetch_sessions import FetchSessions
+from edge_broker.broker.state.group_registry import Groups
+from edge_broker.broker.state.log_in_record import LogInRecord
+from edge_broker.broker.state.security_state import Security
+from edge_broker.broker.state.topic_registry import Topics
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 class Broker:
     """State of one broker; owned by the event loop.
 
-    `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topics.py),
-    `rights` what sessions may do (rights.py), `security` has users and ACLs (security.py), `log_ins` makes users of
-    sessions (log_ins.py), `space` says who may write (disk_space.py), `groups` has the coordinators (groups.py), `time`
-    what time it is (time.py).
+    `effects` is what handlers leave to the shell (effects.py), `topics` the door to what is stored (topic_registry.py),
+    `rights` what sessions may do (authorization.py), `security` has users and ACLs (security_state.py), `log_ins`
+    makes users of
+    sessions (authentication.py), `space` says who may write (disk_space.py), `groups` has the coordinators
+    (group_registry.py), `time` what time it is (broker_time.py).
 
     `answers_room` says how many bytes of records an answer may have just now, `peers` are there (ADDRESS:PORT), if that
     is known. `notes` are what a person should know of a broker that is well, by what they are of.

@@ -1,6 +1,6 @@
 """The cluster as handlers and the broker's state call it, and the values that both sides name.
 
-`Cluster` (cluster.py) implements `ClusterPort` and stands above it. A single-node broker has none, and this module
+`Cluster` (cluster_view.py) implements `ClusterPort` and stands above it. A single-node broker has none, and this module
 loads nothing of `edge_broker.cluster`.
 
 Does not contain: answers, decisions.
@@ -16,8 +16,9 @@ from edge_broker.errors import ErrorCode
 if TYPE_CHECKING:
     import uuid
 
-    from edge_broker.broker.follower_fetches import FollowerFetches
+    from edge_broker.broker.effects import Effects
     from edge_broker.broker.known_entries import LedgerEntries
+    from edge_broker.broker.outcomes import Outcome
     from edge_broker.cluster.image import DeletedTopic
     from edge_broker.cluster.member import ClusterMember
     from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
@@ -53,12 +54,71 @@ class DescribedTopic(NamedTuple):
     topic: Topic  # as its znode has it
 
 
+class Order(NamedTuple):
+    """What a follower wants of a partition: from `fetch.fetch_offset` on, so many bytes at once."""
+
+    fetch: ReplicaFetch
+    topic_id: uuid.UUID
+    bytes_max: int
+
+
+class Connected(Protocol):
+    """A broker, as sessions use it."""
+
+    effects: Effects
+
+    def is_connected(self, peer: str) -> bool:
+        """Return whether the client ADDRESS:PORT is still connected."""
+
+
+class Led(Protocol):
+    """What this broker leads and holds, as sessions ask for it."""
+
+    @property
+    def now_ms(self) -> float:
+        """The time that decisions go by."""
+
+    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
+        """Return what a follower is answered, without the records."""
+
+    def replica(self, partition: PartitionId) -> Replica | None:
+        """Return the log of a partition that is held here."""
+
+    def leads(self, partition: PartitionId, leader_epoch: int) -> bool:
+        """Return whether this broker leads a partition in this epoch."""
+
+    def led(self, topic: str, partition: int) -> Partition | None:
+        """Return the partition, if this broker leads it."""
+
+
+class FollowerSession(Protocol):
+    """The fetch session of one follower's connection."""
+
+    def begin(self) -> None:
+        """Forget all orders: the follower starts a session."""
+
+    def take(self, order: Order) -> None:
+        """Accept what the follower orders of one partition."""
+
+    def refuse(self, topic_id: uuid.UUID, index: int, name: str, error: ErrorCode) -> None:
+        """Answer one partition with an error."""
+
+    def outcome(self, token: int, wait_ms: float) -> Outcome:
+        """Return the response, or what waits for one."""
+
+
+class FollowerSessions(Protocol):
+    """The fetch sessions of all followers."""
+
+    def session(self, broker: Connected, cluster: Led, replica: int, peer: str) -> FollowerSession:
+        """Return the session of a connection, a new one for a new connection."""
+
+
 class ClusterPort(Protocol):
     """What one member of a cluster knows, and what may be changed of it; all calls come from the loop."""
 
     member: ClusterMember
     listener: str  # the one for brokers
-    fetches: FollowerFetches
     entries: LedgerEntries
     contradiction: str  # why this broker can never be a member as it is; empty: nothing is known against it
     images: int  # so many times everything was read
@@ -67,6 +127,10 @@ class ClusterPort(Protocol):
     """Hears of topics that are gone before any request does."""
     on_moved: Callable[[PartitionLog], None]
     """Has those that wait for a log try again."""
+
+    @property
+    def fetches(self) -> FollowerSessions:
+        """The fetch sessions of followers."""
 
     # who is there
 

@@ -28,8 +28,8 @@ from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from edge_broker.broker.checking import Checking
-    from edge_broker.broker.outcome import Outcome, Steps
+    from edge_broker.broker.outcomes import Outcome, Steps
+    from edge_broker.broker.record_checks import Checking
     from edge_broker.protocol.message import Message
     from edge_broker.storage.log.partition_log import PartitionLog
 

@@ -8,7 +8,7 @@
 | `stray` | a topic of the cluster that has no replica here, as another of its name is on this disk | `ok, but` |
 | `zookeeper` | a silent server of the ensemble; znodes that are not the brokers' alone | `ok, but` |
 
-Does not contain: the text of an answer (network/background/metrics.py), what a member counts (cluster_figures.py).
+Does not contain: the text of an answer (metrics.py), what a member counts (cluster_metrics.py).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def health_notes(broker: Broker) -> Iterator[str]:
         yield note
     yield from broker.security.notes
     if broker.cluster is not None:
-        from edge_broker.broker.cluster_figures import entries_wait, health  # noqa: PLC0415 - for members alone
+        from edge_broker.broker.cluster.cluster_metrics import entries_wait, health  # noqa: PLC0415 - for members alone
 
         yield from _znode_notes(broker)
         if (protection := broker.cluster.member.protection) is not None and protection.reminder:
@@ -85,8 +85,8 @@ def _own_problems(broker: Broker) -> Iterator[Problem]:
     if broker.cluster is not None:
         if (why := broker.cluster.not_serving) is not None:
             yield Problem(BROKER, why)
-        from edge_broker.broker.cluster_figures import journal_full, objected  # noqa: PLC0415 - for members alone
-        from edge_broker.broker.unserved import unserved, unserved_problem  # noqa: PLC0415 - for members alone
+        from edge_broker.broker.cluster.cluster_metrics import journal_full, objected  # noqa: PLC0415 - for members alone
+        from edge_broker.broker.operations.unserved import unserved, unserved_problem  # noqa: PLC0415 - for members alone
 
         if (waits := objected(broker.cluster)) is not None:
             yield Problem(UNSERVED, waits)

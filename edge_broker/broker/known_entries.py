@@ -3,7 +3,7 @@
 The log is read once in each leader epoch, up to its end. Of each journal what came last is remembered, more than one
 request holds: an earlier entry is not repeated, as a journal lets go of what was taken before it goes on.
 
-Does not contain: how a request of entries is taken (ledger_entries.py).
+Does not contain: how a request of entries is taken (cluster/ledger_entries.py).
 """
 
 from __future__ import annotations

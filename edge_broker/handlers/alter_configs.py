@@ -10,8 +10,8 @@ from functools import partial
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Taken, changes_in_steps
-from edge_broker.broker.topic_configs import Configured, alter
+from edge_broker.broker.operations.topic_configs import Configured, alter
+from edge_broker.broker.outcomes import Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ALTER_CONFIGS
 from edge_broker.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResponse

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from edge_broker.broker import leaders
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.operations import leader_directory
+from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ALTER_PARTITION_REASSIGNMENTS
 from edge_broker.protocol.messages.alter_partition_reassignments import (
@@ -55,7 +55,7 @@ def alter_partition_reassignments(
     response.error_code = broker.rights.cluster(context, Operation.ALTER)
     if response.error_code:
         response.error_message = f"{context.session.principal} has no right to ALTER the cluster"
-    there = {node.broker for node in leaders.brokers(broker, context.session)}
+    there = {node.broker for node in leader_directory.brokers(broker, context.session)}
     for topic in request.topics:
         answers: list[ReassignablePartitionResponse] = []
         response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=answers))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from edge_broker.broker.acl_changes import refusal_of
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.operations.acl_changes import refusal_of
+from edge_broker.broker.outcomes import Outcome, Reply, Steps, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS
 from edge_broker.protocol.messages.alter_user_scram_credentials import (

@@ -11,7 +11,7 @@ import re
 from edge_broker.broker.api import APIS, Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

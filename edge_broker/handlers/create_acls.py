@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_broker.broker.acl_changes import check_acl_rights, kind, refusal_of
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.operations.acl_changes import check_acl_rights, kind, refusal_of
+from edge_broker.broker.outcomes import Outcome, Reply, Steps, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import CREATE_ACLS
 from edge_broker.protocol.messages.create_acls import (

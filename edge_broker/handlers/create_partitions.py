@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.topic_creation import (
+from edge_broker.broker.operations.topic_creation import (
     Errors,
     MorePartitions,
     add_partitions,
     check_more_partitions,
     check_replicas,
 )
+from edge_broker.broker.outcomes import Outcome, Reply, Steps, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import CREATE_PARTITIONS
 from edge_broker.protocol.messages.create_partitions import (
@@ -34,7 +34,7 @@ from edge_broker.security.acls import Operation
 from edge_broker.storage.log_store import Topic
 
 if TYPE_CHECKING:
-    from edge_broker.broker.topics import AnyTopic
+    from edge_broker.broker.state.topic_registry import AnyTopic
 
 
 @Served(

@@ -13,8 +13,7 @@ from contextlib import suppress
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.topic_creation import (
+from edge_broker.broker.operations.topic_creation import (
     Errors,
     NewTopic,
     Replicas,
@@ -26,7 +25,8 @@ from edge_broker.broker.topic_creation import (
     replicated_config,
     room_for_partitions,
 )
-from edge_broker.broker.topics import INTERNAL_TOPICS, OWN_TOPICS
+from edge_broker.broker.outcomes import Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.state.topic_registry import INTERNAL_TOPICS, OWN_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.describe_configs import topic_config_source
 from edge_broker.protocol.api import CREATE_TOPICS

@@ -20,10 +20,10 @@ from typing import NamedTuple, TypeAlias
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.changing import change
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Behind, Outcome, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.synced_end import after_sync, is_synced_to, is_unsynced
+from edge_broker.broker.operations.local_change import change
+from edge_broker.broker.operations.synced_end import after_sync, is_synced_to, is_unsynced
+from edge_broker.broker.outcomes import Behind, Outcome, Reply, Steps, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_RECORDS
 from edge_broker.protocol.messages.delete_records import (

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.agreeing import ChangeOfTopic, agree
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
-from edge_broker.broker.settling import forget_topics
+from edge_broker.broker.operations.cluster_change import ChangeOfTopic, agree
+from edge_broker.broker.operations.groups.group_log import forget_topics
+from edge_broker.broker.outcomes import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_TOPICS
 from edge_broker.protocol.message import NO_UUID
@@ -40,7 +40,7 @@ from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, Told
-    from edge_broker.broker.topics import AnyTopic
+    from edge_broker.broker.state.topic_registry import AnyTopic
 
 BY_STATE_FROM = 6
 
@@ -175,7 +175,7 @@ class _Deletion:
     def begin(self) -> None:
         """Drop what groups committed for the topics, then go on.
 
-        In a cluster that was done when this broker saw the deletion (broker/deleted_topics.py): what is committed by
+        In a cluster that was done when this broker saw the deletion (deleted_topic_offsets.py): what is committed by
         now is for a new topic of the name.
         """
         broker = self._broker

@@ -5,11 +5,11 @@ Source: Kafka protocol, DescribeAcls 1 to 3; KIP-140, KIP-290 (MATCH: those that
 
 from __future__ import annotations
 
-from edge_broker.broker.acl_changes import check_acl_rights, filter_of
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.operations.acl_changes import check_acl_rights, filter_of
+from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
 from edge_broker.errors import Refusal
 from edge_broker.protocol.api import DESCRIBE_ACLS
 from edge_broker.protocol.messages.describe_acls import (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import DESCRIBE_CLIENT_QUOTAS
 from edge_broker.protocol.messages.describe_client_quotas import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edge_broker.broker import leaders
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.operations import leader_directory
+from edge_broker.broker.outcomes import Outcome, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_CLUSTER
 from edge_broker.protocol.messages.describe_cluster import (
@@ -42,12 +42,12 @@ def describe_cluster(broker: Broker, context: RequestContext, request: DescribeC
     return Reply(
         DescribeClusterResponse(
             cluster_id=broker.store.cluster_id,
-            controller_id=leaders.controller(broker),
+            controller_id=leader_directory.controller(broker),
             brokers=[
                 DescribeClusterBroker(
                     broker_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack
                 )
-                for node in leaders.brokers(broker, context.session)
+                for node in leader_directory.brokers(broker, context.session)
             ],
             cluster_authorized_operations=broker.rights.cluster_operations(
                 context, told=request.include_cluster_authorized_operations

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.broker.topic_configs import BROKER, TOPIC, check_config_rights
+from edge_broker.broker.operations.topic_configs import BROKER, TOPIC, check_config_rights
+from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
 from edge_broker.config import KEYS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.listeners import listeners_text

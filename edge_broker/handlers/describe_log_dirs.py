@@ -21,7 +21,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.health import Problem, cluster_problems
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_LOG_DIRS
 from edge_broker.protocol.messages.describe_log_dirs import (

@@ -12,12 +12,12 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from edge_broker.broker import leaders
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
-from edge_broker.broker.topics import OWN_TOPICS
+from edge_broker.broker.operations import leader_directory
+from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
+from edge_broker.broker.state.topic_registry import OWN_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import DESCRIBE_TOPIC_PARTITIONS
 from edge_broker.protocol.messages.describe_topic_partitions import (
@@ -34,7 +34,7 @@ from edge_broker.storage.metadata.topic_record import is_topic_name
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
-    from edge_broker.broker.topics import AnyTopic
+    from edge_broker.broker.state.topic_registry import AnyTopic
 
 PARTITIONS_MAX = 2000
 SORTED_AT_ONCE = 4096
@@ -169,5 +169,5 @@ def _partitions(
             last_known_elr=[],
             offline_replicas=shown.offline,
         )
-        for shown in leaders.partitions(cluster, topic, context.session.listener, first, limit)
+        for shown in leader_directory.partitions(cluster, topic, context.session.listener, first, limit)
     ]

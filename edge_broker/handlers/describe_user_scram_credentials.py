@@ -10,7 +10,7 @@ from collections import Counter
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_USER_SCRAM_CREDENTIALS
 from edge_broker.protocol.messages.describe_user_scram_credentials import (

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.agreeing import WAIT_MS_MAX
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.cluster_port import NOBODY
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.operations.cluster_change import WAIT_MS_MAX
+from edge_broker.broker.outcomes import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ELECT_LEADERS
 from edge_broker.protocol.messages.elect_leaders import (
@@ -91,7 +91,7 @@ def _is_member(broker: Broker, context: RequestContext) -> bool:
     """Whether another broker of the cluster passes a wish of the controller's on."""
     if broker.cluster is None:
         return False
-    from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
+    from edge_broker.broker.cluster.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
 
     return may_act_for_cluster(broker, context, noted=False)
 

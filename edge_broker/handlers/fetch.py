@@ -22,10 +22,10 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.cluster_port import Node
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, Wanted, WantedTopic
-from edge_broker.broker.leaders import as_endpoints, next_leader
-from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken, Wait, ended
-from edge_broker.broker.read_through import DamageMet, read_through
+from edge_broker.broker.operations.cold_reads import DamageMet, read_through
+from edge_broker.broker.operations.leader_directory import as_endpoints, next_leader
+from edge_broker.broker.outcomes import Do, Outcome, Reply, Steps, Taken, Wait, ended
+from edge_broker.broker.state.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, Wanted, WantedTopic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import FETCH
 from edge_broker.protocol.messages.fetch import (
@@ -48,7 +48,7 @@ from edge_broker.storage.segment.segment import DamageFound
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from edge_broker.broker.topics import AnyTopic
+    from edge_broker.broker.state.topic_registry import AnyTopic
     from edge_broker.protocol.message import Message
 
 BY_ID_FROM = 13
@@ -155,7 +155,7 @@ class _Gathered:
 def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """Answer at once when there is enough or something is wrong, else wait for the logs."""
     if broker.cluster is not None and _is_of_broker(request):
-        from edge_broker.broker.follower_fetch import follower_fetch  # noqa: PLC0415 - for a cluster alone
+        from edge_broker.broker.cluster.follower_fetch import follower_fetch  # noqa: PLC0415 - for a cluster alone
 
         return follower_fetch(broker, context, request)
     if request.session_epoch not in (BEGINS, WITHOUT):

@@ -14,9 +14,9 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.cluster_port import NOBODY
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import partition_for
-from edge_broker.broker.outcome import Outcome, Reply, Steps, Taken, reads_in_steps
-from edge_broker.broker.topic_creation import Errors, create, offsets_topic
+from edge_broker.broker.operations.topic_creation import Errors, create, offsets_topic
+from edge_broker.broker.outcomes import Outcome, Reply, Steps, Taken, reads_in_steps
+from edge_broker.broker.state.group_registry import partition_for
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import FIND_COORDINATOR

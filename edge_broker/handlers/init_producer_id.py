@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Do, Outcome, Park, Reply
+from edge_broker.broker.outcomes import Do, Outcome, Park, Reply
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import INIT_PRODUCER_ID
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

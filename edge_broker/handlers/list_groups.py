@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
 from edge_broker.coordinator.descriptions import list_groups as list_known
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import LIST_GROUPS

@@ -15,7 +15,7 @@ waited for but this broker's own disk: others may be away for long.
 Replica id -2, Kafka's DEBUGGING_REPLICA_ID, asks any replica, in a cluster, for the end of what counts as replicated
 there (timestamp -1); `edge-broker cluster status` compares replicas by it. It says where a log ends, and shows nothing.
 
-Nothing that a power cut could take back is ever shown: the end and times wait for a sync (broker/synced_end.py).
+Nothing that a power cut could take back is ever shown: the end and times wait for a sync (synced_end.py).
 Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405; Kafka's ReplicaManager.fetchOffset for replica id -2.
 """
 
@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
-from edge_broker.broker.read_through import DamageMet, read_through
-from edge_broker.broker.synced_end import after_sync, is_unsynced
+from edge_broker.broker.operations.cold_reads import DamageMet, read_through
+from edge_broker.broker.operations.synced_end import after_sync, is_unsynced
+from edge_broker.broker.outcomes import Reply, Steps, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import LIST_OFFSETS
 from edge_broker.protocol.messages.list_offsets import (

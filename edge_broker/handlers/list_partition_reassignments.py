@@ -8,7 +8,7 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply
 from edge_broker.protocol.api import LIST_PARTITION_REASSIGNMENTS
 from edge_broker.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

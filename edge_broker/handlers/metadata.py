@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker import leaders
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
-from edge_broker.broker.topic_creation import (
+from edge_broker.broker.operations import leader_directory
+from edge_broker.broker.operations.topic_creation import (
     Errors,
     NewTopic,
     automatic_topic,
@@ -25,7 +24,8 @@ from edge_broker.broker.topic_creation import (
     names_in_metrics,
     room_for_partitions,
 )
-from edge_broker.broker.topics import OWN_TOPICS
+from edge_broker.broker.outcomes import Reply, Steps, Taken, reads_in_steps
+from edge_broker.broker.state.topic_registry import OWN_TOPICS
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.message import NO_UUID
@@ -43,7 +43,7 @@ from edge_broker.storage.metadata.topic_record import check_topic_name
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
-    from edge_broker.broker.topics import AnyTopic
+    from edge_broker.broker.state.topic_registry import AnyTopic
 
 NULL_MEANS_ALL_FROM = 1
 AUTO_CREATE_FLAG_FROM = 4
@@ -157,9 +157,11 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
                 )
     return Reply(
         MetadataResponse(
-            brokers=leaders.as_endpoints(leaders.brokers(broker, context.session), MetadataResponseBroker),
+            brokers=leader_directory.as_endpoints(
+                leader_directory.brokers(broker, context.session), MetadataResponseBroker
+            ),
             cluster_id=broker.store.cluster_id,
-            controller_id=leaders.controller(broker),
+            controller_id=leader_directory.controller(broker),
             cluster_authorized_operations=broker.rights.cluster_operations(
                 context, told=request.include_cluster_authorized_operations
             ),
@@ -233,7 +235,7 @@ def _partitions(
             isr_nodes=shown.in_sync,
             offline_replicas=shown.offline,
         )
-        for shown in leaders.partitions(cluster, topic, context.session.listener)
+        for shown in leader_directory.partitions(cluster, topic, context.session.listener)
     ]
 
 

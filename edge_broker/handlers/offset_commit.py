@@ -10,9 +10,9 @@ from collections.abc import Callable
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.groups import Parked
-from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.settling import settle
+from edge_broker.broker.operations.groups.group_log import settle
+from edge_broker.broker.outcomes import Park, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.state.group_registry import Parked
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.coordinator.offsets import commit_result
 from edge_broker.errors import ErrorCode

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Park, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.settling import Settling, in_pieces, required_topics, some_of
+from edge_broker.broker.operations.groups.group_log import Settling, in_pieces, required_topics, some_of
+from edge_broker.broker.outcomes import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_DELETE

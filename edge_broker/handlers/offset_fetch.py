@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Taken, reads_in_steps
+from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
 from edge_broker.coordinator.offsets import CommittedOffsets, Fetched
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_FETCH

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23): where an epoch ended here, so that a reader can tell whether its log was cut.
 
 The end of the latest epoch is where the log ends. On a single board it is told once that is synced: a reader that was
-given an offset by an acks=1 answer must not take the high watermark below it for a cut (broker/synced_end.py).
+given an offset by an acks=1 answer must not take the high watermark below it for a cut (synced_end.py).
 
 Source: KIP-101, KIP-279, KIP-320.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Reply, Steps, Taken, reads_in_steps
-from edge_broker.broker.synced_end import after_sync, is_unsynced
+from edge_broker.broker.operations.synced_end import after_sync, is_unsynced
+from edge_broker.broker.outcomes import Reply, Steps, Taken, reads_in_steps
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import OFFSET_FOR_LEADER_EPOCH
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
@@ -98,7 +98,7 @@ def _of_replica(
     broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition, answer: EpochEndOffset
 ) -> EpochEndOffset:
     """How much is here, for a broker that would be elected though it may lack something, or that lost what it led."""
-    from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
+    from edge_broker.broker.cluster.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
 
     cluster = broker.cluster
     if cluster is None or not may_act_for_cluster(broker, context):

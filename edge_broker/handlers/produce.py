@@ -6,9 +6,9 @@
 | 1 | after the write, once the partition's mark is on the disk (storage/recovery/dirty_markers.py) |
 | 0 | never; an error closes the connection, as Kafka does; the mark is asked for all the same |
 
-Each batch's records are checked before anything else looks at it (broker/checking.py), so that a refused one uses no
+Each batch's records are checked before anything else looks at it (record_checks.py), so that a refused one uses no
 offset and no sequence. To `__edge_ledger` only some may write, and only ledger records: they are checked in a worker
-before anything is appended, and answered after the sync, whatever acks says (broker/ledger_access.py).
+before anything is appended, and answered after the sync, whatever acks says (broker/state/ledger_access.py).
 
 Must never come in: work per record. Source: Kafka protocol, Produce 3 to 12; KIP-98 for idempotence.
 """
@@ -20,10 +20,10 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.cluster_port import Node
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.leaders import as_endpoints, next_leader
-from edge_broker.broker.ledger_access import ledger_refusal
-from edge_broker.broker.outcome import Do, Outcome, Reply, Steps, Taken
-from edge_broker.broker.write import Needs, Write, all_settled, wait_for
+from edge_broker.broker.operations.durable_write import Needs, Write, all_settled, wait_for
+from edge_broker.broker.operations.leader_directory import as_endpoints, next_leader
+from edge_broker.broker.outcomes import Do, Outcome, Reply, Steps, Taken
+from edge_broker.broker.state.ledger_access import ledger_refusal
 from edge_broker.errors import BatchRefusal, ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.messages.produce import (
@@ -157,9 +157,9 @@ def _to_ledger(
 
 
 def _take_entries(broker: Broker, context: RequestContext, request: ProduceRequest, parts: list[_Part]) -> Outcome:
-    """Take what another broker forwards of its journal (broker/ledger_entries.py)."""
-    from edge_broker.broker.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
-    from edge_broker.broker.ledger_entries import take_entries  # noqa: PLC0415 - as above
+    """Take what another broker forwards of its journal (broker/cluster/ledger_entries.py)."""
+    from edge_broker.broker.cluster.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
+    from edge_broker.broker.cluster.ledger_entries import take_entries  # noqa: PLC0415 - as above
 
     part = parts[0] if parts else None
     if part is None or len(parts) > 1 or part.topic != LEDGER_TOPIC or part.index or request.acks != -1:

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext, Session
-from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
+from edge_broker.broker.outcomes import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation
 from edge_broker.protocol.api import SASL_AUTHENTICATE
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

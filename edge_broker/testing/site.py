@@ -18,8 +18,8 @@ from edge_broker.app import log_settings
 from edge_broker.broker.api import Handler
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext, Session
-from edge_broker.broker.group_loading import load_groups
-from edge_broker.broker.outcome import WorkerName
+from edge_broker.broker.operations.groups.group_loading import load_groups
+from edge_broker.broker.outcomes import WorkerName
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.listeners import plaintext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_broker.broker.outcome import Outcome, Steps, ended
+from edge_broker.broker.outcomes import Outcome, Steps, ended
 
 
 def carried_out(outcome: Outcome) -> Any:

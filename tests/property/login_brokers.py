@@ -13,7 +13,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from edge_broker.broker.outcome import Reply
+from edge_broker.broker.outcomes import Reply
 from edge_broker.config import Endpoint, read_config
 from edge_broker.handlers import APIS
 from edge_broker.listeners import Listener

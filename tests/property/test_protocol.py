@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_broker.broker.outcome import ended
+from edge_broker.broker.outcomes import ended
 from edge_broker.errors import ProtocolViolation, Refusal
 from edge_broker.handlers import APIS
 from edge_broker.protocol import record_batch

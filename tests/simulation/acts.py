@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.groups import partition_for
+from edge_broker.broker.state.group_registry import partition_for
 from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.crc import crc32c

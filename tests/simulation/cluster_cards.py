@@ -20,7 +20,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from edge_broker.broker.cluster import Cluster
+from edge_broker.broker.cluster.cluster_view import Cluster
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.messages import HandOver
 from edge_broker.cluster.partition import LEADS

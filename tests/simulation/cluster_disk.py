@@ -13,7 +13,7 @@ from copy import deepcopy
 from random import Random
 from typing import NamedTuple
 
-from edge_broker.broker.disk_space import ALWAYS_WRITTEN
+from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs, Start

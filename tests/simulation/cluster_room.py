@@ -15,7 +15,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from edge_broker.broker.disk_space import ALWAYS_WRITTEN
+from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.state import PartitionId
 from edge_broker.network.cluster.replica_jobs import Replicas

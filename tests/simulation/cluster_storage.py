@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
-from edge_broker.broker.disk_space import ALWAYS_WRITTEN
+from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import Cause, Lost
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import StorageFault

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.group_loading import Loading
+from edge_broker.broker.operations.groups.group_loading import Loading
 from edge_broker.coordinator.calls import GroupEffects, GroupSettings
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import StorageFault

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcome import Behind, Do, Outcome
-from edge_broker.broker.settling import forget_topics
+from edge_broker.broker.operations.groups.group_log import forget_topics
+from edge_broker.broker.outcomes import Behind, Do, Outcome
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import delete_topics
 from edge_broker.network.dispatch.call import Call

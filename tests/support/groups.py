@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from edge_broker.broker.groups import partition_for
+from edge_broker.broker.state.group_registry import partition_for
 from edge_broker.coordinator.calls import (
     Commit,
     CommitPartition,

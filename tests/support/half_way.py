@@ -6,7 +6,7 @@ from typing import Any
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Behind, Outcome, Steps
+from edge_broker.broker.outcomes import Behind, Outcome, Steps
 from edge_broker.protocol.message import Message
 from edge_broker.testing.site import Site
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from edge_broker.broker.cluster import Cluster
-from edge_broker.broker.cluster_ledger import JournalOf, LedgerMaking, forward, let_go, take
-from edge_broker.broker.deleted_topics import forget_deleted
-from edge_broker.broker.group_loading import lead_offsets, resign_offsets
+from edge_broker.broker.cluster.cluster_view import Cluster
+from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go, take
+from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
+from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import ClusterMember, Standing

@@ -301,7 +301,7 @@ def _cluster(broker: Broker) -> list[Family]:
     """Of a member of a cluster alone, under Kafka's names."""
     if broker.cluster is None:
         return []
-    from edge_broker.broker.cluster_figures import figures  # noqa: PLC0415 - for members alone
+    from edge_broker.broker.cluster.cluster_metrics import figures  # noqa: PLC0415 - for members alone
 
     found = figures(broker.cluster, broker.store.ledger_log)
     lags = [

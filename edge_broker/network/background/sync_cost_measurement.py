@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Do, Outcome, Reply
 from edge_broker.errors import StorageFault
 from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line

@@ -12,7 +12,7 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 | of logs | replica_jobs.py |
 | Leads, Resigned | group coordinators, who waits |
 | Broke | its trace is written down, its log goes offline |
-| Forward, Forget | the journal, broker/cluster_ledger.py; broker_request_link.py to another leader |
+| Forward, Forget | the journal, broker/cluster/ledger_forwarding.py; broker_request_link.py to another leader |
 
 A bug in one of these, or in what a partition decides, costs its own partition here, which goes offline, so that another
 replica may lead it; one in what the member decides, or in what a follower is answered, costs that step. Each leaves its
@@ -35,12 +35,12 @@ from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
 from drupelet.kafka_security import Security
 from drupelet.secret_files import check_private, lines_of
-from edge_broker.broker.cluster import Cluster, endpoint_of
-from edge_broker.broker.cluster_ledger import JournalOf, LedgerMaking, forward, let_go
-from edge_broker.broker.deleted_topics import forget_deleted
-from edge_broker.broker.group_loading import lead_offsets, resign_offsets
-from edge_broker.broker.outcome import Do, Outcome, Reply
-from edge_broker.broker.unserved import REMEDY, unserved
+from edge_broker.broker.cluster.cluster_view import Cluster, endpoint_of
+from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go
+from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
+from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
+from edge_broker.broker.operations.unserved import REMEDY, unserved
+from edge_broker.broker.outcomes import Do, Outcome, Reply
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.member import FORMER_LIFE, ClusterMember
@@ -75,7 +75,7 @@ from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
-    from edge_broker.broker.follower_fetches import FetchSession
+    from edge_broker.broker.cluster.follower_fetch_sessions import FetchSession
     from edge_broker.config import BrokerConfig, Endpoint
     from edge_broker.listeners import Listener
     from edge_broker.network.dispatch.dispatcher import Dispatcher

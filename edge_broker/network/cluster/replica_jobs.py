@@ -29,8 +29,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edge_broker.broker.disk_space import ALWAYS_WRITTEN
-from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import (
     Advance,
     Append,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from edge_broker.broker.outcome import Behind, Wait
+from edge_broker.broker.outcomes import Behind, Wait
 from edge_broker.network.connection.connection import Connection, Exchange
 from edge_broker.protocol.api import Api, response_frame
 from edge_broker.protocol.message import Message

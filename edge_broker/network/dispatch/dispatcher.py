@@ -1,4 +1,4 @@
-"""From a frame to an answer: finds the handler, calls it, and resolves its outcome (broker/outcome.py).
+"""From a frame to an answer: finds the handler, calls it, and resolves its outcome (broker/outcomes.py).
 
 Lives here: who waits for which log or name, which request is parked, what runs in which worker. Must never come in:
 what any API means (handlers), sockets (connection), when to sync (syncer), how large requests are worked on (large).
@@ -17,7 +17,7 @@ from edge_broker.broker.api import APIS, Handler
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.effects import Effect
-from edge_broker.broker.outcome import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
+from edge_broker.broker.outcomes import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.network.audit_log import AuditLog

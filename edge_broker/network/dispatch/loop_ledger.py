@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from edge_broker.broker.losses import WRITE_MS_MAX, write_losses
+from edge_broker.broker.operations.loss_writes import WRITE_MS_MAX, write_losses
 from edge_broker.errors import StorageFault
 from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.worker import Answer

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from edge_broker.broker.api import Handler
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Outcome, Park, Reply, Steps
+from edge_broker.broker.outcomes import Outcome, Park, Reply, Steps
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.dispatch.call import Call
 from edge_broker.network.dispatch.fair_scheduler import WORK_BYTES_MAX, Job, Turns

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcome import Do, Outcome, Reply, WorkerName
+from edge_broker.broker.outcomes import Do, Outcome, Reply, WorkerName
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.replica.resume_failed_log import BroughtOnline, bring_online

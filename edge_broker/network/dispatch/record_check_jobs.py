@@ -6,7 +6,7 @@
 | until nobody waits for it | a request that timed out or lost its connection ends its check | turns are for others |
 | OPEN_MAX batches begun | the rest waits as it came, packed | a begun zstd batch keeps a window of up to 16 MiB |
 
-Lives here: whose turn it is. Must never come in: what is checked (broker/checking.py), threads (worker.py).
+Lives here: whose turn it is. Must never come in: what is checked (broker/record_checks.py), threads (worker.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.checking import Checking
+from edge_broker.broker.record_checks import Checking
 from edge_broker.errors import Refusal
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker

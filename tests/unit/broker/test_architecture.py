@@ -110,7 +110,7 @@ def test_handlers_holds_one_file_per_api_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "handlers").glob("*.py")), ids=name)
 def test_no_handler_looks_topics_up_by_itself(path: Path) -> None:
-    """Who asks goes through the door, broker/topics.py: one place says unknown, not authorised, fenced, offline."""
+    """Who asks goes through the door, topic_registry.py: one place says unknown, not authorised, fenced, offline."""
     found = {node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
     assert not found & {"topics_by_id", "hidden"}
     assert "store.topics" not in path.read_text()

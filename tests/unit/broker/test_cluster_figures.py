@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.broker.cluster_figures import figures
+from edge_broker.broker.cluster.cluster_metrics import figures
 from edge_broker.broker.health import cluster_problems, health_notes, health_problem
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.state import Objection, PartitionId

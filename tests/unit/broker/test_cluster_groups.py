@@ -14,12 +14,12 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.broker.cluster_port import Node
-from edge_broker.broker.deleted_topics import forget_deleted
-from edge_broker.broker.group_expiry import RETRY_MS, expire_members
-from edge_broker.broker.group_loading import lead_offsets, resign_offsets
-from edge_broker.broker.groups import DELETED_KEPT, partition_for
-from edge_broker.broker.offset_retention import OffsetRetention
-from edge_broker.broker.settling import required_topics
+from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
+from edge_broker.broker.operations.groups.group_expiry import RETRY_MS, expire_members
+from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
+from edge_broker.broker.operations.groups.group_log import required_topics
+from edge_broker.broker.operations.groups.offset_retention import OffsetRetention
+from edge_broker.broker.state.group_registry import DELETED_KEPT, partition_for
 from edge_broker.cluster.image import DeletedTopic
 from edge_broker.cluster.state import NO_LEADER, Topic
 from edge_broker.config import Endpoint

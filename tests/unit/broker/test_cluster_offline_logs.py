@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edge_broker.broker import follower_fetch
-from edge_broker.broker.cluster_figures import figures, health
+from edge_broker.broker.cluster import follower_fetch
+from edge_broker.broker.cluster.cluster_metrics import figures, health
 from edge_broker.cluster.messages import ReplicaFetched
 from edge_broker.cluster.state import PartitionId
 from edge_broker.errors import ErrorCode, StorageFault

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from edge_broker.broker.groups import Groups
+from edge_broker.broker.state.group_registry import Groups
 from edge_broker.coordinator.calls import Protocol
 from edge_broker.coordinator.group import Group, Member
 from edge_broker.coordinator.subscriptions import subscribed_topics
@@ -97,7 +97,7 @@ def leave(at: Site) -> None:
 
 
 def at_expiry(at: Site):  # type: ignore[no-untyped-def]
-    from edge_broker.broker.group_expiry import expire_members
+    from edge_broker.broker.operations.groups.group_expiry import expire_members
 
     return expire_members(at.broker)
 

@@ -8,7 +8,7 @@ import pytest
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcome import Do, Outcome, Reply, Wait
+from edge_broker.broker.outcomes import Do, Outcome, Reply, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation, StorageFault
 from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.background.metrics import metrics_text

@@ -12,7 +12,7 @@ import pytest
 
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
-from edge_broker.broker.outcome import Do, Reply, Steps, Wait, ended
+from edge_broker.broker.outcomes import Do, Reply, Steps, Wait, ended
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
 from edge_broker.handlers.fetch import _Gathered

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from edge_broker.broker import fetch_sessions
-from edge_broker.broker.fetch_sessions import (
+from edge_broker.broker.state import fetch_sessions
+from edge_broker.broker.state.fetch_sessions import (
     EPOCH_MAX,
     NONE,
     PARTITION_BYTES,

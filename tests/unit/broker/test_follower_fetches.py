@@ -9,10 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from edge_broker.broker import follower_fetch
+from edge_broker.broker.cluster import follower_fetch
+from edge_broker.broker.cluster.follower_fetch_sessions import ANSWER_BYTES_MAX, FetchSession, FollowerFetches
+from edge_broker.broker.cluster_port import Order
 from edge_broker.broker.effects import Effect, Effects
-from edge_broker.broker.follower_fetches import ANSWER_BYTES_MAX, FetchSession, FollowerFetches, Order
-from edge_broker.broker.outcome import Do, Park, Reply
+from edge_broker.broker.outcomes import Do, Park, Reply
 from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode, StorageFault

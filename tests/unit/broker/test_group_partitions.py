@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from edge_broker.broker.groups import partition_for
 from edge_broker.broker.health import health_problem
+from edge_broker.broker.state.group_registry import partition_for
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DELETE_TOPICS, LIST_GROUPS, OFFSET_COMMIT, OFFSET_FETCH
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -9,9 +9,9 @@ import pytest
 
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
-from edge_broker.broker.groups import Groups
 from edge_broker.broker.health import health_problem
-from edge_broker.broker.outcome import Steps
+from edge_broker.broker.outcomes import Steps
+from edge_broker.broker.state.group_registry import Groups
 from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode

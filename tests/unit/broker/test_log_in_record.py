@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from types import SimpleNamespace
 
-from edge_broker.broker.log_in_record import RETURNS_MAX, RETURNS_MS
+from edge_broker.broker.state.log_in_record import RETURNS_MAX, RETURNS_MS
 from edge_broker.security.scram import MECHANISMS, new_credential
 from edge_broker.storage.metadata.log_in_times import DAY_MS, NAME, read_log_in_times
 from edge_broker.testing.site import Site

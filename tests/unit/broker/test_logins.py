@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from edge_broker.broker.outcome import Reply
+from edge_broker.broker.outcomes import Reply
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode
 from edge_broker.listeners import Listener

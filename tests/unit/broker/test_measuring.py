@@ -11,7 +11,7 @@ import pytest
 
 from edge_broker.app import log_settings
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcome import WorkerName
+from edge_broker.broker.outcomes import WorkerName
 from edge_broker.clock import SystemClock
 from edge_broker.config import BrokerConfig, Endpoint
 from edge_broker.handlers import HANDLERS

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.losses import write_losses
+from edge_broker.broker.operations.loss_writes import write_losses
 from edge_broker.protocol.api import FETCH, OFFSET_COMMIT, PRODUCE
 from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.testing.site import Site

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drupelet.errors import ConfigurationError
-from edge_broker.broker.group_loading import load_groups
-from edge_broker.broker.offset_retention import OffsetRetention
+from edge_broker.broker.operations.groups.group_loading import load_groups
+from edge_broker.broker.operations.groups.offset_retention import OffsetRetention
 from edge_broker.clock import Reading
 from edge_broker.config import read_config
 from edge_broker.coordinator.offset_records import AGE_HEADER
@@ -157,7 +157,7 @@ def test_a_wall_clock_that_nobody_trusts_ages_nothing(monkeypatch: pytest.Monkey
 
 
 def test_a_commit_between_two_steps_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_broker.broker.settling.KEYS_AT_ONCE", 1)
+    monkeypatch.setattr("edge_broker.broker.operations.groups.group_log.KEYS_AT_ONCE", 1)
     here = site()
     here.client().ask(OFFSET_COMMIT, commit(5, ("t", 0), ("t", 1)))
     here.loop.advance(MINUTES * 60_000)

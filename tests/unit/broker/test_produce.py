@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edge_broker.broker.effects import Effect
-from edge_broker.broker.outcome import Reply, Wait
+from edge_broker.broker.outcomes import Reply, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.crc import crc32c

@@ -11,7 +11,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from edge_broker.broker import checking
+from edge_broker.broker import record_checks
 from edge_broker.compiled import compiled_walk
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.network.background.metrics import health_text, metrics_text
@@ -45,7 +45,7 @@ def walker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """Either walker: what is answered is the same."""
     if request.param == "python":
         monkeypatch.setattr(records_walk, "compiled_walk", lambda: None)
-        monkeypatch.setattr(checking, "compiled_walk", lambda: None)
+        monkeypatch.setattr(record_checks, "compiled_walk", lambda: None)
     else:
         assert compiled_walk() is not None
     return str(request.param)
@@ -254,7 +254,7 @@ def test_bombs_in_one_request_leave_the_loop_soon(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(unpacking.Unpacker, "take", counted)
     client = site.client()
     client.send(PRODUCE, produce(*(("t", number, content) for number in range(100)), acks=1))
-    assert 0 < on_loop <= checking.LOOP_BYTES_MAX // checking.UNPACKING_FACTOR + 64 * 1024
+    assert 0 < on_loop <= record_checks.LOOP_BYTES_MAX // record_checks.UNPACKING_FACTOR + 64 * 1024
     site.settle()
     assert {found.error_code for topic in client.answer().responses for found in topic.partition_responses} == {0}
 

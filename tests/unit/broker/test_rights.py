@@ -11,7 +11,7 @@ from drupelet.errors import ConfigurationError
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
-from edge_broker.broker.rights import NOTED_MAX
+from edge_broker.broker.state.authorization import NOTED_MAX
 from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers import APIS, HANDLERS

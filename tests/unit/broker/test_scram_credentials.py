@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from edge_broker.broker.outcome import Reply
+from edge_broker.broker.outcomes import Reply
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS, DESCRIBE_USER_SCRAM_CREDENTIALS

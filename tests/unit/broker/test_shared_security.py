@@ -8,7 +8,7 @@ import random
 import pytest
 
 from edge_broker.broker.health import health_notes, health_problem
-from edge_broker.broker.shared_security import TRIES_MAX
+from edge_broker.broker.state.cluster_security import TRIES_MAX
 from edge_broker.cluster.layout import FORMAT, SECURITY, SECURITY_STATE
 from edge_broker.cluster.zookeeper import Create, Delete, Get, Node, SetData
 from edge_broker.config import STANDARD_AUTHORIZER

@@ -10,7 +10,7 @@ import pytest
 
 from edge_broker.app import delete_expired
 from edge_broker.broker.context import RequestContext, Session
-from edge_broker.broker.outcome import Steps
+from edge_broker.broker.outcomes import Steps
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
 from edge_broker.protocol.api import (

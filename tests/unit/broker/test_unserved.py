@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edge_broker.broker.health import health_problem
-from edge_broker.broker.unserved import Unserved, unserved, unserved_problem
+from edge_broker.broker.operations.unserved import Unserved, unserved, unserved_problem
 from edge_broker.cluster.layout import (
     decode_topic,
     deleted_path,

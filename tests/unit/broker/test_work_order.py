@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_broker import app
-from edge_broker.broker.outcome import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Do, Outcome, Reply
 from edge_broker.errors import StorageFault
 from edge_broker.network.worker import AHEAD_MAX, Worker
 from edge_broker.protocol.api import METADATA

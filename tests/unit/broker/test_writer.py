@@ -8,7 +8,7 @@ import json
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.losses import write_losses
+from edge_broker.broker.operations.loss_writes import write_losses
 from edge_broker.errors import ErrorCode
 from edge_broker.network.background.metrics import metrics_text
 from edge_broker.protocol.api import API_VERSIONS, DELETE_TOPICS, FETCH, OFFSET_COMMIT, PRODUCE

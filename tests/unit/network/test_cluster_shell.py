@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from edge_broker.broker.cluster.follower_fetch_sessions import FetchSession, FollowerFetches, Waiting
 from edge_broker.broker.effects import Effect, Effects
-from edge_broker.broker.follower_fetches import FetchSession, FollowerFetches, Waiting
 from edge_broker.cluster.effects import Advance, Broke, KeepCopy, KeepStates, Left, Objects, Send, StartAnew, Stray
 from edge_broker.cluster.lines import Relation
 from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, ReplicaFetch

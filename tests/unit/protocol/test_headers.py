@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from edge_broker.broker.outcome import ended
+from edge_broker.broker.outcomes import ended
 from edge_broker.errors import ProtocolViolation
 from edge_broker.handlers import APIS
 from edge_broker.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE, read_request_header, response_frame

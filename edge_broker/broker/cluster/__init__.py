@@ -1,0 +1,1 @@
+"""The cluster as handlers see it, and the loss ledger in a cluster."""

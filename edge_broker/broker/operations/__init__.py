@@ -1,0 +1,1 @@
+"""What several handlers do, as functions of the broker."""

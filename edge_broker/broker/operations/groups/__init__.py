@@ -1,0 +1,1 @@
+"""Loading, storing and expiring groups and their offsets."""

@@ -1,0 +1,64 @@
+"""What groups committed for topics that are gone, in a cluster: it goes too, lest a new topic of the name inherits it.
+
+| a partition of `__consumer_offsets` | what was committed there for a topic that is gone |
+|---|---|
+| led here, and loaded | is forgotten before any request hears of it; the log is told until it keeps that |
+| being loaded here | the same, once it is loaded |
+| led here later | the same then, if this broker saw the deletion and no topic has the name again |
+| led elsewhere | is for who leads it |
+
+A topic that is missing after a new session was begun counts for nothing: the ensemble may be an old copy.
+
+Known limit: what was committed for a topic that was deleted and made again while the partition had no leader stays.
+
+Lives here: that. Must never come in: logs of deleted topics, the way a single board deletes (delete_topics.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from edge_broker.broker.operations.groups.group_log import settle
+from edge_broker.coordinator.offset_records import OffsetKey
+from edge_broker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from edge_broker.broker.broker import Broker
+    from edge_broker.cluster.image import DeletedTopic
+    from edge_broker.coordinator.groups import GroupCoordinator
+
+
+def forget_deleted(broker: Broker, topics: Sequence[DeletedTopic]) -> None:
+    """Drop what groups committed for these topics, in all partitions that are led here, or will be."""
+    names = [topic.name for topic in topics]
+    broker.groups.note_deleted(names, [topic.name for topic in topics if topic.was_seen])
+    for coordinator in broker.groups.coordinators:
+        _forget(broker, coordinator, names)
+
+
+def forget_deleted_before(broker: Broker, coordinator: GroupCoordinator) -> None:
+    """The same, of a partition that was loaded just now."""
+    names = broker.groups.take_deleted(coordinator.partition)
+    if names:
+        _forget(broker, coordinator, names)
+
+
+def _forget(broker: Broker, coordinator: GroupCoordinator, names: Collection[str]) -> None:
+    effects, keys = coordinator.forget_at_once(names, broker.clock.steady_ms())
+    settle(broker, effects, partial(_settled, broker, coordinator, keys))
+
+
+def _settled(broker: Broker, coordinator: GroupCoordinator, keys: list[OffsetKey], error: ErrorCode) -> None:
+    if error != ErrorCode.NONE:
+        broker.groups.unburied.append((coordinator, keys))
+
+
+def bury_again(broker: Broker) -> None:
+    """Have the log told what it did not keep."""
+    groups, now_ms = broker.groups, broker.clock.steady_ms()
+    unburied, groups.unburied = groups.unburied, []
+    for coordinator, keys in unburied:
+        if coordinator in groups.coordinators:  # else whoever leads now has seen the deletion
+            settle(broker, coordinator.bury(keys, now_ms), partial(_settled, broker, coordinator, keys))

@@ -1,0 +1,25 @@
+"""Lets time pass for the groups: members expire, and a member of a cluster loads again what it could not load.
+
+Does not contain: when a member expires (coordinator/groups.py), how groups are loaded (group_loading.py).
+"""
+
+from __future__ import annotations
+
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.operations.groups.group_loading import try_again
+from edge_broker.broker.operations.groups.group_log import settle
+from edge_broker.broker.outcomes import Outcome, Reply
+
+RETRY_MS = 10_000
+
+
+def expire_members(broker: Broker) -> Outcome:
+    """Let time pass for the groups."""
+    now_ms = broker.clock.steady_ms()
+    broker.groups.tell(broker.time.ahead())
+    for coordinator in broker.groups.coordinators:
+        settle(broker, coordinator.expire(now_ms))
+    if broker.cluster is not None and now_ms >= broker.groups.again_ms:
+        broker.groups.again_ms = now_ms + RETRY_MS
+        try_again(broker)
+    return Reply(None)

@@ -1,0 +1,108 @@
+"""Who is there and who leads, as clients are told: in Metadata, DescribeCluster and DescribeTopicPartitions alike.
+
+Whoever asks a broker that does not lead is told who does, in Produce and Fetch (KIP-951).
+
+| of a partition of the cluster | is told |
+|---|---|
+| leader | who leads, is there, and has no closed port (unreachable_brokers.py); else -1, and LEADER_NOT_AVAILABLE |
+| one that has no listener of the name by which the client came | -1, LISTENER_NOT_FOUND |
+| in-sync replicas | those of the in-sync set that are there, with a log that is not offline |
+| eligible leaders (KIP-966) | those of the set that are not: whoever of them comes back may lead |
+| offline replicas | those that are not there, have no such listener, or say that their log is offline |
+
+Of a broker that stands alone each topic has one replica, that broker.
+
+Lives here: that. Must never come in: messages of the protocol, decisions (edge_broker.cluster).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from edge_broker.broker.broker import Broker
+from edge_broker.broker.cluster_port import NOBODY, Node
+from edge_broker.broker.context import Session
+from edge_broker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
+
+T = TypeVar("T")
+
+
+class ShownPartition(NamedTuple):
+    """A partition of the cluster; brokers by their ids, replicas in their order: the preferred leader first."""
+
+    error: ErrorCode
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    eligible: list[int]
+    offline: list[int]
+
+
+def brokers(broker: Broker, session: Session) -> list[Node]:
+    """Those that are there, by the addresses of the listener that the session came in by."""
+    if broker.cluster is None:
+        return [Node(broker.node_id, broker.advertised_to(session), None)]
+    return broker.cluster.brokers(session.listener)
+
+
+def controller(broker: Broker) -> int:
+    """Who answers for topics; any broker of the cluster changes them. -1: nobody, just now, or nobody can tell."""
+    return broker.node_id if broker.cluster is None else broker.cluster.controller
+
+
+def partitions(
+    cluster: ClusterPort, topic: DescribedTopic, listener: str, first: int = 0, limit: int | None = None
+) -> Iterator[ShownPartition]:
+    """The partitions of a topic of the cluster from `first` on, `limit` at most."""
+    there = cluster.serving(listener)
+    end = len(topic.partitions) if limit is None else min(first + limit, len(topic.partitions))
+    for number in range(first, end):
+        replicas = topic.partitions[number]
+        state = cluster.state(topic.name, number)
+        leader = cluster.leader_to_ask(topic.name, number)
+        error = ErrorCode.NONE
+        if leader not in there:
+            error = ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.LISTENER_NOT_FOUND
+            leader = NOBODY
+        in_sync = {each.broker: cluster.is_there(state, each.broker) for each in state.in_sync} if state else {}
+        yield ShownPartition(
+            error,
+            number,
+            leader,
+            state.leader_epoch if state is not None else -1,
+            list(replicas),
+            [each for each in replicas if in_sync.get(each) is True],
+            [each for each in replicas if in_sync.get(each) is False],
+            [each for each in replicas if each not in there or (state and cluster.is_offline(state, each))],
+        )
+
+
+def as_endpoints(nodes: Iterable[Node], kind: Callable[..., T]) -> list[T]:
+    """Where brokers listen, in a message's own kind of endpoint."""
+    return [
+        kind(node_id=node.broker, host=node.endpoint.host, port=node.endpoint.port, rack=node.rack) for node in nodes
+    ]
+
+
+class NextLeader(NamedTuple):
+    """Another broker that leads a partition."""
+
+    leader_epoch: int
+    node: Node
+
+
+def next_leader(broker: Broker, session: Session, topic: str, partition: int) -> NextLeader | None:
+    """Who leads instead of this broker, by what it knows; None: nobody that this client could reach."""
+    cluster = broker.cluster
+    state = cluster.state(topic, partition) if cluster is not None else None
+    if cluster is None or state is None or state.leader == broker.node_id:
+        return None
+    leader = cluster.leader_to_ask(topic, partition)
+    found = next((each for each in cluster.brokers(session.listener) if each.broker == leader), None)
+    return NextLeader(state.leader_epoch, found) if found is not None else None

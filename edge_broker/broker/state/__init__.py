@@ -1,0 +1,1 @@
+"""What the broker owns: topics, groups, users and permissions, room on disk."""
