@@ -83,28 +83,27 @@ def _figures(node: ast.ClassDef) -> Figures:
     return {"methods": len(methods), "lines": lines, "attributes": len(attributes(node))}
 
 
-def attributes(node: ast.ClassDef) -> set[str]:
-    """Return the names of a class's instance attributes; inherited ones are not known."""
-    found: set[str] = set()
+def attributes(node: ast.ClassDef) -> dict[str, int]:
+    """Return a class's instance attributes, each with its first line; inherited ones are not known."""
+    found: dict[str, int] = {}
     for child in node.body:
         if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name):
             if "ClassVar" not in ast.unparse(child.annotation):
-                found.add(child.target.id)
+                found.setdefault(child.target.id, child.lineno)
         elif isinstance(child, ast.Assign):
             if any(isinstance(target, ast.Name) and target.id == "__slots__" for target in child.targets):
-                found |= {part.value for part in ast.walk(child.value) if isinstance(part, ast.Constant)}  # type: ignore[misc]
+                for part in ast.walk(child.value):
+                    if isinstance(part, ast.Constant):
+                        found.setdefault(str(part.value), part.lineno)
         elif isinstance(child, FUNCTIONS):
-            found |= {part.attr for part in ast.walk(child) if _is_assigned_on_self(part)}  # type: ignore[attr-defined]
+            for part in ast.walk(child):
+                if isinstance(part, ast.Attribute) and _is_assigned_on_self(part):
+                    found.setdefault(part.attr, part.lineno)
     return found
 
 
-def _is_assigned_on_self(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-    )
+def _is_assigned_on_self(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def read_table(path: Path = TABLE) -> Table:
