@@ -39,7 +39,7 @@ from edge_broker.storage.segment.segment import WouldBlockError
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort
-    from edge_broker.cluster.image import DeletedTopic
+    from edge_broker.cluster.znodes.metadata_image import DeletedTopic
 
 
 class Broker:
@@ -133,11 +133,11 @@ class Broker:
         )
 
     def spares(self) -> bool:
-        """Return whether other boards have room for something that this broker leads (cluster/room.py)."""
+        """Return whether other boards have room for something that this broker leads (cluster/partition/room.py)."""
         return self.cluster is not None and self.cluster.spares()
 
     def evicts_below(self) -> dict[PartitionLog, int]:
-        """Return below which offset logs are evicted for other boards' disks (cluster/room.py); empty on one board."""
+        """Return below which offset logs are evicted for other boards' disks (room.py); empty on one board."""
         return self.cluster.evicts_below() if self.cluster is not None else {}
 
     def epoch_end(self, log: PartitionLog, leader_epoch: int) -> tuple[int, int]:

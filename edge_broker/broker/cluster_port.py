@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from edge_broker.broker.effects import Effects
     from edge_broker.broker.known_entries import LedgerEntries
     from edge_broker.broker.outcomes import Outcome
-    from edge_broker.cluster.image import DeletedTopic
+    from edge_broker.cluster.inter_broker_messages import ReplicaFetch, ReplicaFetched
     from edge_broker.cluster.member import ClusterMember
-    from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
-    from edge_broker.cluster.partition import Partition
-    from edge_broker.cluster.placement import Replicas
-    from edge_broker.cluster.security_node import Found
-    from edge_broker.cluster.state import PartitionId, PartitionState, Topic
+    from edge_broker.cluster.partition.partition import Partition
+    from edge_broker.cluster.state.cluster_state import PartitionId, PartitionState, Topic
+    from edge_broker.cluster.state.placement import Replicas
+    from edge_broker.cluster.znodes.metadata_image import DeletedTopic
+    from edge_broker.cluster.znodes.security_znode import Found
     from edge_broker.config import Endpoint
     from edge_broker.errors import Refusal
     from edge_broker.storage.log.partition_log import PartitionLog
@@ -235,10 +235,10 @@ class ClusterPort(Protocol):
         """Return what is answered where this broker does not lead."""
 
     def spares(self) -> bool:
-        """Return whether other replicas have room; see cluster/room.py."""
+        """Return whether other replicas have room; see cluster/partition/room.py."""
 
     def evicts_below(self) -> dict[PartitionLog, int]:
-        """Return below which offset logs are evicted for followers on full disks; see cluster/room.py."""
+        """Return below which offset logs are evicted for followers on full disks; see cluster/partition/room.py."""
 
     # writes
 

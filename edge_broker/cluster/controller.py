@@ -24,8 +24,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
-from edge_broker.cluster.election import is_offline
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.inter_broker_messages import HandOver
+from edge_broker.cluster.partition.election import is_offline
+from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.state.lines import UNMARKED_LINE, Line
+from edge_broker.cluster.state.placement import Replicas, place
+from edge_broker.cluster.znodes.partition_state_write import AskThen
+from edge_broker.cluster.znodes.znode_codec import (
     CONTROLLER,
     decode_controller,
     deleted_path,
@@ -37,12 +42,7 @@ from edge_broker.cluster.layout import (
     topic_id_path,
     topic_path,
 )
-from edge_broker.cluster.lines import UNMARKED_LINE, Line
-from edge_broker.cluster.messages import HandOver
-from edge_broker.cluster.placement import Replicas, place
-from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.state_write import AskThen
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     ANY_VERSION,
     Answer,
     Check,

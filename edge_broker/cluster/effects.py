@@ -31,10 +31,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from edge_broker.cluster.lines import Relation
-from edge_broker.cluster.messages import Message
-from edge_broker.cluster.state import PartitionId
-from edge_broker.cluster.zookeeper import Request
+from edge_broker.cluster.inter_broker_messages import Message
+from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.cluster.state.lines import Relation
+from edge_broker.cluster.znodes.zookeeper import Request
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy
 from edge_broker.storage.metadata.kept_states import KeptStates
 

@@ -2,7 +2,7 @@
 
 | standing | event | next |
 |---|---|---|
-| apart | Connected | registering: protection.py, whose ensemble it is, then the ephemeral node of its id |
+| apart | Connected | registering: znodes/protection.py, whose ensemble it is, then the ephemeral node of its id |
 | registering | the ensemble has another cluster than the disk, or none | Contradicts |
 | registering | Stat | recording: the data directory keeps the epoch |
 | registering | NODE_EXISTS, another session's | waiting: somebody with this id is there, or was a moment ago |
@@ -11,7 +11,7 @@
 | waiting | it is of this disk, in an epoch that was not recorded, and still there after five | Contradicts: a copy |
 | recording | recorded | reading: the image, behind a Sync |
 | reading | all is read | serving, or Contradicts where a broker speaks no version that this one does |
-| reading | all is read, and contradiction.py finds a broker that was there before | reading, until that one is gone |
+| reading | all is read, and address_conflict.py finds an earlier broker | reading, until that one is gone |
 | reading | so for a session's time and a half | Contradicts |
 | registering to serving | Connected again | the same, and everything is read anew |
 | serving | Suspended | serving: its lease decides how long it acks |
@@ -23,7 +23,7 @@ waits. Calls come from one thread, and none from within an effect.
 
 Where all partitions have their turn, a bug in one of them costs that one alone: it is told by an effect, and held.
 
-Lives here: who is told what. Must never come in: how partitions decide (partition.py), sockets, a clock.
+Lives here: who is told what. Must never come in: how partitions decide (partition/partition.py), sockets, a clock.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ from itertools import count
 from typing import Any
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.cluster.acting import Lines
-from edge_broker.cluster.contradiction import contradiction
+from edge_broker.cluster.address_conflict import contradiction
 from edge_broker.cluster.controller import Controller, Office, out_of_balance
-from edge_broker.cluster.copy_keeper import CopyKeeper
 from edge_broker.cluster.effects import (
     Ask,
     Broke,
@@ -54,10 +52,41 @@ from edge_broker.cluster.effects import (
     Send,
     Stray,
 )
-from edge_broker.cluster.election import may_take_over
-from edge_broker.cluster.forwarding import Forwarding
-from edge_broker.cluster.image import Image
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.inter_broker_messages import (
+    AskEnd,
+    EntriesTaken,
+    HandOver,
+    Message,
+    ReplicaFetch,
+    ReplicaFetched,
+    TellEnd,
+)
+from edge_broker.cluster.ledger_forwarding import Forwarding
+from edge_broker.cluster.partition.election import may_take_over
+from edge_broker.cluster.partition.partition import LEADS, Partition, Role, Settings
+from edge_broker.cluster.rebuild.copy_keeper import CopyKeeper
+from edge_broker.cluster.rebuild.rebuilt_losses import RebuiltLosses
+from edge_broker.cluster.session_lease import Lease
+from edge_broker.cluster.state.acting import Lines
+from edge_broker.cluster.state.cluster_state import (
+    LINES_SINCE,
+    PROTOCOLS,
+    Identity,
+    InSyncReplica,
+    PartitionId,
+    PartitionState,
+    Registration,
+    Topic,
+)
+from edge_broker.cluster.state.lines import UNMARKED_LINE, Line
+from edge_broker.cluster.state.replica_log_view import NoLog, ReplicaLog
+from edge_broker.cluster.state.state_keeper import NEVER_REGISTERED, StateKeeper
+from edge_broker.cluster.znodes.metadata_image import Image
+from edge_broker.cluster.znodes.ownership import Users
+from edge_broker.cluster.znodes.protection import Protection
+from edge_broker.cluster.znodes.security_znode import Found, SecurityNode
+from edge_broker.cluster.znodes.trusted_reads import TrustedReads
+from edge_broker.cluster.znodes.znode_codec import (
     CONTROLLER,
     FORMAT,
     ROOTS,
@@ -71,36 +100,7 @@ from edge_broker.cluster.layout import (
     encode_format,
     encode_registration,
 )
-from edge_broker.cluster.lease import Lease
-from edge_broker.cluster.lines import UNMARKED_LINE, Line
-from edge_broker.cluster.log import NoLog, ReplicaLog
-from edge_broker.cluster.messages import (
-    AskEnd,
-    EntriesTaken,
-    HandOver,
-    Message,
-    ReplicaFetch,
-    ReplicaFetched,
-    TellEnd,
-)
-from edge_broker.cluster.ownership import Users
-from edge_broker.cluster.partition import LEADS, Partition, Role, Settings
-from edge_broker.cluster.protection import Protection
-from edge_broker.cluster.rebuilt_losses import RebuiltLosses
-from edge_broker.cluster.security_node import Found, SecurityNode
-from edge_broker.cluster.state import (
-    LINES_SINCE,
-    PROTOCOLS,
-    Identity,
-    InSyncReplica,
-    PartitionId,
-    PartitionState,
-    Registration,
-    Topic,
-)
-from edge_broker.cluster.state_keeper import NEVER_REGISTERED, StateKeeper
-from edge_broker.cluster.trusted_reads import TrustedReads
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     Answer,
     Children,
     Connected,

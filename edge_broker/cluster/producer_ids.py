@@ -33,9 +33,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from edge_broker.cluster.layout import PRODUCER_IDS, LayoutFault, decode_producer_ids, encode_producer_ids
-from edge_broker.cluster.state_write import AskThen
-from edge_broker.cluster.zookeeper import Answer, Create, Done, Failure, Get, Node, SetData, Stat, Sync
+from edge_broker.cluster.znodes.partition_state_write import AskThen
+from edge_broker.cluster.znodes.znode_codec import PRODUCER_IDS, LayoutFault, decode_producer_ids, encode_producer_ids
+from edge_broker.cluster.znodes.zookeeper import Answer, Create, Done, Failure, Get, Node, SetData, Stat, Sync
 
 BLOCK_IDS = 1000
 IDS_END = 1 << 63

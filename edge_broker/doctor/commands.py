@@ -9,9 +9,9 @@ import argparse
 
 from drupelet.errors import ConfigurationError, reason
 from drupelet.file_reads import read_named
-from edge_broker.cluster.disks import Disk, DiskFault, decode
-from edge_broker.cluster.layout import is_number
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.rebuild.disks import Disk, DiskFault, decode
+from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.cluster.znodes.znode_codec import is_number
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.files.filesystem import ReadOnlyDisk, lock_holder

@@ -4,7 +4,7 @@ The leader epochs of a log are those of its batches: the checkpoint of epochs, a
 segment, as a start reads them. What a start would cut off does not count: bytes that are no whole batch, and all behind
 a truncation that was interrupted.
 
-Contains: reading and printing that. Does not contain: what a rebuild makes of it (cluster/rebuild_plan.py).
+Contains: reading and printing that. Does not contain: what a rebuild makes of it (cluster/rebuild/rebuild_plan.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from edge_broker.cluster.disks import (
+from edge_broker.cluster.rebuild.disks import (
     NEVER_REGISTERED,
     NO_BROKER,
     NO_GENERATION,

@@ -11,7 +11,7 @@ Offsets that a log and each given description of another board have in common ar
 whole log may be. Nothing is truncated here: the board follows ZooKeeper's leader, and ledgers what it truncates then.
 
 Contains: which offsets, the order. Does not contain: the file (storage/metadata/kept_states.py), comparing logs
-(cluster/rebuild_plan.py).
+(cluster/rebuild/rebuild_plan.py).
 """  # noqa: E501
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from drupelet.errors import ConfigurationError
 from edge_broker.clock import SystemClock
-from edge_broker.cluster.disks import NO_BROKER, Disk, DiskLog
-from edge_broker.cluster.rebuild_plan import first_difference
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.rebuild.disks import NO_BROKER, Disk, DiskLog
+from edge_broker.cluster.rebuild.rebuild_plan import first_difference
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.errors import Refusal, StorageFault

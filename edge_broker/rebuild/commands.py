@@ -1,6 +1,6 @@
 """What the options of `cluster rebuild` come to: disks are read, the plan is shown, and written.
 
-Contains: files and text. Does not contain: ZooKeeper (session.py), decisions (cluster/rebuild_plan.py).
+Contains: files and text. Does not contain: ZooKeeper (session.py), decisions (cluster/rebuild/rebuild_plan.py).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 from drupelet.errors import ConfigurationError, reason
 from drupelet.file_reads import read_named
 from drupelet.printable import printable
-from edge_broker.cluster.disks import Disk, DiskFault, decode
-from edge_broker.cluster.layout import is_number
-from edge_broker.cluster.rebuild import RebuildRefused
-from edge_broker.cluster.rebuild_plan import Decisions, Plan, PlannedPartition, plan_rebuild
-from edge_broker.cluster.state import NO_LEADER, PartitionId
+from edge_broker.cluster.rebuild.disks import Disk, DiskFault, decode
+from edge_broker.cluster.rebuild.rebuild import RebuildRefused
+from edge_broker.cluster.rebuild.rebuild_plan import Decisions, Plan, PlannedPartition, plan_rebuild
+from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionId
+from edge_broker.cluster.znodes.znode_codec import is_number
 from edge_broker.config import BrokerConfig, read_config
 from edge_broker.ensemble import check_ensemble
 from edge_broker.output import write_json, write_table

@@ -1,6 +1,6 @@
 """A rebuild's session with ZooKeeper: each request of its steps is answered before the next.
 
-Contains: that. Does not contain: the steps (cluster/rebuild.py).
+Contains: that. Does not contain: the steps (cluster/rebuild/rebuild.py).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from drupelet.errors import CommandFailed
-from edge_broker.cluster.rebuild import rebuild
-from edge_broker.cluster.rebuild_plan import Plan
-from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired, Request, Suspended
+from edge_broker.cluster.rebuild.rebuild import rebuild
+from edge_broker.cluster.rebuild.rebuild_plan import Plan
+from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Expired, Request, Suspended
 from edge_broker.config import BrokerConfig
 from edge_broker.network.cluster.member_runtime import asked_session_ms, credentials
 from edge_broker.network.cluster.zookeeper_client import KazooSession

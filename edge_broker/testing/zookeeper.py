@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     ANY_VERSION,
     EVERYBODY,
     Acl,

@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from edge_broker.app import CANNOT_BE_MEMBER
-from edge_broker.cluster.layout import decode_topic, encode_topic, topic_path
-from edge_broker.cluster.zookeeper import Node, Stat
+from edge_broker.cluster.znodes.znode_codec import decode_topic, encode_topic, topic_path
+from edge_broker.cluster.znodes.zookeeper import Node, Stat
 from tests.conformance.test_cluster import Written, assert_each_once
 from tests.support.board_cluster import BoardCluster
 from tests.support.kafka_reading import read_topic

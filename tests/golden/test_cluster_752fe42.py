@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster import layout
-from edge_broker.cluster.state import PartitionId
-from edge_broker.cluster.zookeeper import Node, Stat
+from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.cluster.znodes import znode_codec
+from edge_broker.cluster.znodes.zookeeper import Node, Stat
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import INIT_PRODUCER_ID, METADATA, OFFSET_FETCH, PRODUCE
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -189,15 +189,17 @@ def node(path: str) -> Node:
 
 TOPICS = ("__consumer_offsets", "__edge_ledger", "kept", "readings", "state")
 AGAIN: dict[str, Callable[[], bytes]] = {
-    "/controller": lambda: layout.encode_controller(layout.decode_controller(node("/controller"))),
-    "/producer-ids": lambda: layout.encode_producer_ids(layout.decode_producer_ids(node("/producer-ids"))),
+    "/controller": lambda: znode_codec.encode_controller(znode_codec.decode_controller(node("/controller"))),
+    "/producer-ids": lambda: znode_codec.encode_producer_ids(znode_codec.decode_producer_ids(node("/producer-ids"))),
     **{
-        f"/topics/{name}": lambda name=name: layout.encode_topic(layout.decode_topic(name, node(f"/topics/{name}")))
+        f"/topics/{name}": lambda name=name: znode_codec.encode_topic(
+            znode_codec.decode_topic(name, node(f"/topics/{name}"))
+        )
         for name in TOPICS
     },
     **{
-        f"/topics/{name}/0": lambda name=name: layout.encode_state(
-            layout.decode_state(PartitionId(name, 0), node(f"/topics/{name}/0"))
+        f"/topics/{name}/0": lambda name=name: znode_codec.encode_state(
+            znode_codec.decode_state(PartitionId(name, 0), node(f"/topics/{name}/0"))
         )
         for name in TOPICS
     },
@@ -212,8 +214,8 @@ def test_a_znode_is_read_and_written_as_it_was(path: str) -> None:
 @pytest.mark.parametrize("path", ["/brokers/1", "/brokers/2"])
 def test_a_registration_is_read(path: str) -> None:
     then = json.loads(BY_PATH[path]["data"])
-    found = layout.decode_registration(int(path[-1]), node(path))
+    found = znode_codec.decode_registration(int(path[-1]), node(path))
     assert found.directory == then["directory"]
     assert dict(found.endpoints) == then["endpoints"]
     assert list(found.protocols) == then["protocols"]
-    assert json.loads(layout.encode_registration(found)) == then
+    assert json.loads(znode_codec.encode_registration(found)) == then

@@ -32,20 +32,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edge_broker.cluster import election, following, in_sync, leading, partition, room
 from edge_broker.cluster.effects import RemoveLog, Reopen, Send, Truncate
-from edge_broker.cluster.following import Following
-from edge_broker.cluster.image import Image
-from edge_broker.cluster.in_sync import InSync
-from edge_broker.cluster.layout import decode_topic
-from edge_broker.cluster.lease import Lease
-from edge_broker.cluster.log import ReplicaLog
+from edge_broker.cluster.inter_broker_messages import AskEnd, EpochEnd, TellEnd
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.messages import AskEnd, EpochEnd, TellEnd
-from edge_broker.cluster.partition import Partition
-from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Topic
-from edge_broker.cluster.state_write import Stage, StateWrite
-from edge_broker.cluster.zookeeper import ANY_VERSION, Done, Failure, Node, Stat
+from edge_broker.cluster.partition import election, partition, room
+from edge_broker.cluster.partition import follower_state as following
+from edge_broker.cluster.partition import leader_state as leading
+from edge_broker.cluster.partition.follower_state import Following
+from edge_broker.cluster.partition.partition import Partition
+from edge_broker.cluster.session_lease import Lease
+from edge_broker.cluster.state import isr_rules
+from edge_broker.cluster.state.cluster_state import Identity, InSyncReplica, PartitionId, PartitionState, Topic
+from edge_broker.cluster.state.isr_rules import InSync
+from edge_broker.cluster.state.replica_log_view import ReplicaLog
+from edge_broker.cluster.znodes.metadata_image import Image
+from edge_broker.cluster.znodes.partition_state_write import Stage, StateWrite
+from edge_broker.cluster.znodes.znode_codec import decode_topic
+from edge_broker.cluster.znodes.zookeeper import ANY_VERSION, Done, Failure, Node, Stat
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import LogStore
@@ -348,8 +351,8 @@ BROKEN: dict[str, list[Place]] = {
     "logs are not matched": [(leading, "divergence", match_nothing)],
     "a follower acknowledges what is written": [(following, "acknowledged_end", acknowledge_what_is_written)],
     "a leader counts what it has written": [(Partition, "advance", advance_over_what_is_written)],
-    "who is being added does not count yet": [(in_sync, "maximal", only_what_is_confirmed)],
-    "who is being removed does not count any more": [(in_sync, "maximal", only_what_is_wished)],
+    "who is being added does not count yet": [(isr_rules, "maximal", only_what_is_confirmed)],
+    "who is being removed does not count any more": [(isr_rules, "maximal", only_what_is_wished)],
     "a state is written over any version": [(StateWrite, "begin", write_over_any_version)],
     "who joins need not reach the epoch's start": [(leading, "may_join", join_at_the_mark)],
     "a disk is not looked at": [

@@ -21,10 +21,10 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from edge_broker.broker.cluster.cluster_view import Cluster
+from edge_broker.cluster.inter_broker_messages import HandOver
 from edge_broker.cluster.member import Standing
-from edge_broker.cluster.messages import HandOver
-from edge_broker.cluster.partition import LEADS
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.partition.partition import LEADS
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.storage.log_store import WRITTEN_ON
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_world import SESSION_MS, SETTINGS, Board, Process, World

@@ -11,11 +11,11 @@ from typing import Any
 
 from edge_broker.broker.cluster import cluster_view
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
-from edge_broker.cluster import partition
-from edge_broker.cluster.leading import Follower, Leading
-from edge_broker.cluster.partition import Partition
-from edge_broker.cluster.room import ROOM_KEPT_MS
-from edge_broker.cluster.state import InSyncReplica
+from edge_broker.cluster.partition import partition
+from edge_broker.cluster.partition.leader_state import Follower, Leading
+from edge_broker.cluster.partition.partition import Partition
+from edge_broker.cluster.partition.room import ROOM_KEPT_MS
+from edge_broker.cluster.state.cluster_state import InSyncReplica
 from edge_broker.network.cluster import replica_jobs
 from edge_broker.network.cluster.replica_jobs import Replicas
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from tests.simulation.cluster_cards import HEARD_MS, LEAD_BACK_MS, LOOK_MS, NEEDED, WAY_MS, Ending, SmallCards
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_world import SESSION_MS, Board

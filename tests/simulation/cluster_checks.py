@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.cluster.state import PartitionId, PartitionState
+from edge_broker.cluster.state.cluster_state import PartitionId, PartitionState
 from tests.simulation.cluster_disk import GONE, Disk, Entry, Record
 from tests.simulation.cluster_storage import RealDisk
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import Lost
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs, Start
 from edge_broker.storage.metadata.kept_states import KeptState, KeptStates, LogId, were_kept_before
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from tests.simulation.cluster_cards import LOOK_MS, NEEDED, WAY_MS, Ending, SmallCards
 from tests.simulation.cluster_checks import Violation

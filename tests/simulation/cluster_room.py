@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.network.cluster.replica_jobs import Replicas
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from random import Random
 from typing import NamedTuple
 
 from edge_broker.cluster.controller import placed
-from edge_broker.cluster.layout import decode_topic, encode_topic, state_path, topic_path
+from edge_broker.cluster.inter_broker_messages import HandOver
 from edge_broker.cluster.member import Standing
-from edge_broker.cluster.messages import HandOver
-from edge_broker.cluster.state import PartitionId
-from edge_broker.cluster.zookeeper import Multi, Node, Request, SetData
+from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.cluster.znodes.znode_codec import decode_topic, encode_topic, state_path, topic_path
+from edge_broker.cluster.znodes.zookeeper import Multi, Node, Request, SetData
 from edge_broker.errors import ErrorCode
 from edge_broker.testing.zookeeper import Gone, Put
 from tests.simulation.cluster_cards import SmallCards

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import Cause, Lost
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import HEADER_SIZE, BatchHeader, build_batch, read_header, records_of
 from edge_broker.runs_in import within as at

@@ -15,13 +15,13 @@ from typing import NamedTuple
 from edge_broker.cluster import effects
 from edge_broker.cluster.controller import placed
 from edge_broker.cluster.effects import Effect
-from edge_broker.cluster.layout import decode_state, decode_topic, state_path, topic_path
+from edge_broker.cluster.inter_broker_messages import Message, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.messages import Message, ReplicaFetch, ReplicaFetched
-from edge_broker.cluster.ownership import Users
-from edge_broker.cluster.partition import LEADS, Partition, Settings
-from edge_broker.cluster.state import Identity, PartitionId, PartitionState
-from edge_broker.cluster.zookeeper import Answer, Event, Multi, Node, Request, SetData, ZooKeeper
+from edge_broker.cluster.partition.partition import LEADS, Partition, Settings
+from edge_broker.cluster.state.cluster_state import Identity, PartitionId, PartitionState
+from edge_broker.cluster.znodes.ownership import Users
+from edge_broker.cluster.znodes.znode_codec import decode_state, decode_topic, state_path, topic_path
+from edge_broker.cluster.znodes.zookeeper import Answer, Event, Multi, Node, Request, SetData, ZooKeeper
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 from edge_broker.testing.disk import Crashed

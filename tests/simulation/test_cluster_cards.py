@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster import room
+from edge_broker.cluster.partition import room
 from tests.simulation.cluster_cards_broken import BROKEN_CARDS, SEEDS_OF_CARDS
 from tests.simulation.cluster_runs import run_seed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.ownership import Users
-from edge_broker.cluster.state import Topic
+from edge_broker.cluster.state.cluster_state import Topic
+from edge_broker.cluster.znodes.ownership import Users
 from tests.simulation.cluster_broken import (
     BROKEN,
     BROKEN_DELETIONS,

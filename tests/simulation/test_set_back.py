@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster import partition
-from edge_broker.cluster.acting import Lines
 from edge_broker.cluster.effects import Objects
-from edge_broker.cluster.lines import Relation
-from edge_broker.cluster.partition import Partition
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.partition import partition
+from edge_broker.cluster.partition.partition import Partition
+from edge_broker.cluster.state.acting import Lines
+from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.cluster.state.lines import Relation
 from edge_broker.storage.metadata.kept_states import KeptStates
 from tests.simulation import cluster_runs
 from tests.simulation.cluster_checks import Violation

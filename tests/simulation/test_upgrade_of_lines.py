@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.state import PartitionState
+from edge_broker.cluster.state.cluster_state import PartitionState
 from tests.simulation.test_set_back import SetBack
 
 

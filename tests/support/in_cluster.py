@@ -23,11 +23,11 @@ from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_de
 from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
+from edge_broker.cluster.inter_broker_messages import ForwardEntries, Message, ReplicaFetched
 from edge_broker.cluster.member import ClusterMember, Standing
-from edge_broker.cluster.messages import ForwardEntries, Message, ReplicaFetched
-from edge_broker.cluster.partition import Settings
-from edge_broker.cluster.state import Identity, PartitionId
-from edge_broker.cluster.zookeeper import Answer, Event
+from edge_broker.cluster.partition.partition import Settings
+from edge_broker.cluster.state.cluster_state import Identity, PartitionId
+from edge_broker.cluster.znodes.zookeeper import Answer, Event
 from edge_broker.protocol.message import Message as Request
 from edge_broker.runs_in import LOOP, within
 from edge_broker.settings import Value

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.cluster_port import ClusterPort
-from edge_broker.cluster.partition import LEADS, Partition
-from edge_broker.cluster.state import NO_LEADER, PartitionId
+from edge_broker.cluster.partition.partition import LEADS, Partition
+from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionId
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.loss.ledger_journal import is_full, waiting
 

@@ -34,21 +34,21 @@ from edge_broker.broker.cluster_port import NOBODY, DescribedTopic, Node, Told
 from edge_broker.broker.known_entries import LedgerEntries
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.controller import placed
-from edge_broker.cluster.election import is_offline, may_take_over
-from edge_broker.cluster.image import DeletedTopic
-from edge_broker.cluster.log import NEWEST_EPOCH, NoLog, epoch_end, last_epoch
 from edge_broker.cluster.member import ClusterMember, Standing
-from edge_broker.cluster.partition import LEADS, Partition
+from edge_broker.cluster.partition.election import is_offline, may_take_over
+from edge_broker.cluster.partition.partition import LEADS, Partition
 from edge_broker.cluster.producer_ids import ProducerIds
-from edge_broker.cluster.security_node import Found, SecurityNode
-from edge_broker.cluster.security_node import Standing as NodeStanding
-from edge_broker.cluster.state import NO_LEADER, PartitionId, PartitionState, Topic
+from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionId, PartitionState, Topic
+from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH, NoLog, epoch_end, last_epoch
+from edge_broker.cluster.znodes.metadata_image import DeletedTopic
+from edge_broker.cluster.znodes.security_znode import Found, SecurityNode
+from edge_broker.cluster.znodes.security_znode import Standing as NodeStanding
 from edge_broker.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, id_of
 
 if TYPE_CHECKING:
-    from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
+    from edge_broker.cluster.inter_broker_messages import ReplicaFetch, ReplicaFetched
     from edge_broker.storage.log.partition_log import PartitionLog
     from edge_broker.storage.replica.replica_log import Replica
 
@@ -281,13 +281,13 @@ class Cluster:
         return self.led(topic, partition) is not None and self.member.lease_holds()
 
     def spares(self) -> bool:
-        """Return whether enough other replicas of some partition led here have room; see cluster/room.py."""
+        """Return whether enough other replicas of some partition led here have room; see cluster/partition/room.py."""
         self.member.now_ms = self._now_ms()
         found = self.member.partitions.items()
         return any(each.spares_unpassed for name, each in found if name.topic not in ALWAYS_WRITTEN)
 
     def evicts_below(self) -> dict[PartitionLog, int]:
-        """Return below which offset each log led here is evicted for followers on full disks; see cluster/room.py."""
+        """Return below which offset each log led here is evicted for followers on full disks; see room.py."""
         self.member.now_ms = self._now_ms()
         if not self.member.lease_holds():
             return {}

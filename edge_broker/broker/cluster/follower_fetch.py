@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from edge_broker.broker.cluster.follower_fetch_sessions import ANSWER_BYTES_MAX
 from edge_broker.broker.cluster_port import Order
 from edge_broker.broker.outcomes import Outcome, Reply
-from edge_broker.cluster.messages import ReplicaFetch
-from edge_broker.cluster.state import InSyncReplica, PartitionId
+from edge_broker.cluster.inter_broker_messages import ReplicaFetch
+from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 from edge_broker.security.acls import Operation, ResourceType

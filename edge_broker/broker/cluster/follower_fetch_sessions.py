@@ -23,7 +23,7 @@ So a follower can tell what its disk has confirmed while an earlier request of i
 The epoch 0 of a session begins anew, as behind a lost connection. A session does not outlive its connection.
 
 Lives here: orders, and requests that wait. Must never come in: who may fetch (follower_fetch.py), what a fetch
-counts for (cluster/leading.py). Source: KIP-227, KIP-595; Kafka's FetchSession.
+counts for (cluster/partition/leader_state.py). Source: KIP-227, KIP-595; Kafka's FetchSession.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.broker.cluster_port import Connected, Led, Order
 from edge_broker.broker.operations.cold_reads import DamageMet, read_through
 from edge_broker.broker.outcomes import Outcome, Park, Reply
-from edge_broker.cluster.messages import EpochEnd, ReplicaFetched
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetched
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,

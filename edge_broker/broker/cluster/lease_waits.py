@@ -1,6 +1,6 @@
 """Produces that find the lease unproved: they wait in line, so that those behind them keep their order.
 
-| the lease of this board (cluster/lease.py) | a produce to a partition that it leads |
+| the lease of this board (cluster/session_lease.py) | a produce to a partition that it leads |
 |---|---|
 | holds | is appended |
 | is unproved, the session may live by this board's own clock, and nothing was refused since the lease held | waits |
@@ -18,7 +18,7 @@ Lives here: which logs have a line, and when it moves. Must never come in: reque
 from __future__ import annotations
 
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.storage.log.log_writer import Busy
 from edge_broker.storage.log.partition_log import PartitionLog
 

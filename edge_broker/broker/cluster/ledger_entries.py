@@ -17,7 +17,7 @@ remembered, more than one request holds: an earlier one is not repeated, as a jo
 it goes on. What would still come twice, readers count once, by its id.
 
 Lives here: that. Must never come in: what is known of entries (known_entries.py), what a loss is, who forwards when
-(cluster/forwarding.py).
+(cluster/ledger_forwarding.py).
 """  # noqa: E501
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 | how | one partition, `default.replication.factor` replicas, never compacted and never expired, always synced |
 
 Lives here: that, and a request of entries from the journal to the leader's answer where the leader is this very broker.
-Must never come in: when entries are forwarded (cluster/forwarding.py), sockets.
+Must never come in: when entries are forwarded (cluster/ledger_forwarding.py), sockets.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from edge_broker.broker.cluster.ledger_entries import take_entries
 from edge_broker.broker.operations.cold_reads import DamageMet, read_through
 from edge_broker.broker.operations.topic_creation import NewTopic, create, default_factor, replicated_config
 from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.cluster.inter_broker_messages import EntriesTaken, ForwardEntries
 from edge_broker.cluster.member import LEDGER
-from edge_broker.cluster.messages import EntriesTaken, ForwardEntries
-from edge_broker.cluster.state import ONE_LEDGER_SINCE
+from edge_broker.cluster.state.cluster_state import ONE_LEDGER_SINCE
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.runs_in import runs_in
 from edge_broker.storage.loss.ledger_journal import Forwarded, forget, read_entries

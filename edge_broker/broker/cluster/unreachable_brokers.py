@@ -10,7 +10,7 @@ refuses them, and records without a key go to other partitions meanwhile.
 | a connection to it was made since | what ZooKeeper says |
 | the time is over, and it is still registered, so that it lives | what ZooKeeper says |
 
-Leaders let it leave their in-sync sets meanwhile (cluster/leading.py), as any leader may, down to min.insync.replicas:
+Leaders let it leave their in-sync sets meanwhile (leader_state.py), as any leader may, down to min.insync.replicas:
 acks=all waits for it no more. Nobody is elected by this: a closed port proves nothing.
 
 Lives here: which those are. Must never come in: decisions.

@@ -29,7 +29,7 @@ from edge_broker.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, Told
-    from edge_broker.cluster.state import Topic
+    from edge_broker.cluster.state.cluster_state import Topic
 
 ASKED_MAX = 5
 WAIT_MS_MAX = 60_000  # a request may say more; the names are taken as long

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from edge_broker.broker.cluster_port import ClusterPort
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.storage.log_store import LogStore, Topic
 from edge_broker.storage.metadata.topic_record import id_text
 

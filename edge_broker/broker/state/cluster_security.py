@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drupelet.printable import shell_word
 from edge_broker.broker.outcomes import Do, Outcome, Reply
-from edge_broker.cluster.security_node import Found, Standing
+from edge_broker.cluster.znodes.security_znode import Found, Standing
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.security.acls import Acls
 from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author

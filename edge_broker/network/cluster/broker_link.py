@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.backoff import Backoff
-from edge_broker.cluster.messages import Message
+from edge_broker.cluster.inter_broker_messages import Message
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol.api import Asked
 from kafka_wire.connection import Connection

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, Message, TellEnd
+from edge_broker.cluster.inter_broker_messages import AskEnd, ForwardEntries, HandOver, Message, TellEnd
 from edge_broker.errors import ErrorCode, known_error
 from edge_broker.handlers.elect_leaders import PREFERRED
 from edge_broker.network.cluster.broker_link import BrokerLink, Owner

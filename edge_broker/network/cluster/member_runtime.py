@@ -43,12 +43,12 @@ from edge_broker.broker.operations.unserved import REMEDY, unserved
 from edge_broker.broker.outcomes import Do, Outcome, Reply
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
+from edge_broker.cluster.inter_broker_messages import EntriesTaken, Message, ReplicaFetch
 from edge_broker.cluster.member import FORMER_LIFE, ClusterMember
-from edge_broker.cluster.messages import EntriesTaken, Message, ReplicaFetch
-from edge_broker.cluster.ownership import Users, digest_identity
-from edge_broker.cluster.partition import LEADS, Settings
-from edge_broker.cluster.state import Identity, PartitionId, Registration
-from edge_broker.cluster.zookeeper import Answer, Connected, Event, Expired
+from edge_broker.cluster.partition.partition import LEADS, Settings
+from edge_broker.cluster.state.cluster_state import Identity, PartitionId, Registration
+from edge_broker.cluster.znodes.ownership import Users, digest_identity
+from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Expired
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.listeners import inter_broker_listener
 from edge_broker.network.cluster.broker_link import BrokerLink, Owner

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.cluster.messages import EpochEnd, Message, ReplicaFetch, ReplicaFetched
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.inter_broker_messages import EpochEnd, Message, ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, error_name, known_error
 from edge_broker.network.cluster.broker_link import BrokerLink, Owner
 from edge_broker.network.log_lines import LimitedLog

@@ -47,7 +47,7 @@ from edge_broker.cluster.effects import (
     StartAnew,
     Truncate,
 )
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.delete_topics import erase_here
 from edge_broker.network.dispatch.partition_reopener import behind

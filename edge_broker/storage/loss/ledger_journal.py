@@ -2,7 +2,7 @@
 
 The journal is the log in which a board that stands alone keeps its ledger, under a name that no topic can have: the
 same records, the same sync before the act, the same blocks set aside for a full disk. What it holds is forwarded to the
-leader of `__edge_ledger` (cluster/forwarding.py), and goes once enough disks of the cluster have it.
+leader of `__edge_ledger` (cluster/ledger_forwarding.py), and goes once enough disks of the cluster have it.
 
 | an entry of `__edge_ledger` | is the journal's record, and |
 |---|---|

@@ -13,7 +13,7 @@ deleted, also where the file has forgotten the deletion.
 
 The broker goes by ZooKeeper alone and never by this file, so a damaged file does not stop the start.
 
-Contains: the file. Does not contain: when it is written (cluster/copy_keeper.py), who rebuilds a cluster from it.
+Contains: the file. Does not contain: when it is written (copy_keeper.py), who rebuilds a cluster from it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | 3… | `state`, topic id, partition, id of the state, height of the state, `named` or `unnamed`, epoch base |
 
 ZooKeeper's data can be replaced by an older copy. No version, epoch or zxid shows that. So a board keeps, synced, the
-random id of the state by which it acts, and compares it with the states that it reads (cluster/lines.py).
+random id of the state by which it acts, and compares it with the states that it reads (cluster/state/lines.py).
 
 `named` says that the in-sync set of that state names this broker: acknowledged records may depend on this disk.
 The epoch base is that of the ensemble (`/format`): a rebuilt one has a greater base, and begins all states anew.

@@ -8,7 +8,7 @@
 | or `truncating.cut_damage`, once it is in no in-sync set | the log ends where the first such range begins | what lay behind comes from the leader |
 
 Nobody reads over what is owed: a read that meets it is refused. A start finds it in the way of its own walk, so there
-the log is opened around it; whoever has such a log neither leads nor serves before it is settled (cluster/repair.py).
+the log is opened around it; whoever has such a log neither leads nor serves before it is settled (cluster/partition/damaged_replica_rules.py).
 
 Lives here: those marks. Must never come in: who else has what.
 """  # noqa: E501

@@ -74,7 +74,7 @@ class Replica:
         self.led_from: int | None = None  # where it began to lead, if it has fetched nothing since
         self._ends: list[LogEnd] = []
 
-    # what the cluster reads (cluster/log.py)
+    # what the cluster reads (cluster/state/replica_log_view.py)
 
     @property
     def log_start_offset(self) -> int:

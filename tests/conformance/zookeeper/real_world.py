@@ -9,8 +9,8 @@ import queue
 import time
 from collections.abc import Callable
 
-from edge_broker.cluster.state import PartitionId, PartitionState
-from edge_broker.cluster.zookeeper import ZooKeeper
+from edge_broker.cluster.state.cluster_state import PartitionId, PartitionState
+from edge_broker.cluster.znodes.zookeeper import ZooKeeper
 from edge_broker.network.cluster.zookeeper_client import KazooSession
 from tests.simulation.cluster_world import Process, World
 from tests.support.proxy import TcpProxy

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol, TypeVar
 
-from edge_broker.cluster.ownership import digest_identity
-from edge_broker.cluster.zookeeper import Answer, Connected, Event, Request, ZooKeeper
+from edge_broker.cluster.znodes.ownership import digest_identity
+from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Request, ZooKeeper
 from edge_broker.network.cluster.zookeeper_client import Credentials, KazooSession
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.zookeeper import Client, Ensemble, GoodLinks

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster.zookeeper import Connected, Create, Exists, Expired, Failure, Stat, Sync, Watched
+from edge_broker.cluster.znodes.zookeeper import Connected, Create, Exists, Expired, Failure, Stat, Sync, Watched
 from edge_broker.network.cluster.zookeeper_client import KazooSession
 from tests.conformance.zookeeper.sessions import Peer, RealWorld
 from tests.support.board_cluster import BoardCluster

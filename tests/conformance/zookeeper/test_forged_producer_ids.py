@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from edge_broker.cluster.layout import PRODUCER_IDS, encode_producer_ids
+from edge_broker.cluster.znodes.znode_codec import PRODUCER_IDS, encode_producer_ids
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import INIT_PRODUCER_ID
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest

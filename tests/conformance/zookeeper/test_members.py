@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from edge_broker.cluster.member import Standing
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode
 from tests.conformance.zookeeper.real_world import RealWorld
 from tests.simulation.cluster_disk import Record

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError, NodeExistsError, NotEmptyError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.znodes.znode_codec import (
     CONTROLLER,
     DELETED,
     FORMAT,

@@ -1,4 +1,4 @@
-"""What edge_broker/cluster/zookeeper.py promises holds for the model and for a real ensemble of three."""
+"""What edge_broker/cluster/znodes/zookeeper.py promises holds for the model and for a real ensemble of three."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.cluster.ownership import digest_identity
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.ownership import digest_identity
+from edge_broker.cluster.znodes.zookeeper import (
     EVERYBODY,
     Acl,
     AclEntry,

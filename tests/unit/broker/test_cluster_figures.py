@@ -7,7 +7,7 @@ import pytest
 from edge_broker.broker.cluster.cluster_metrics import figures
 from edge_broker.broker.health import cluster_problems, health_notes, health_problem
 from edge_broker.cluster.member import Standing
-from edge_broker.cluster.state import Objection, PartitionId
+from edge_broker.cluster.state.cluster_state import Objection, PartitionId
 from edge_broker.network.background.metrics import metrics_text
 from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.testing.site import Site

@@ -20,8 +20,8 @@ from edge_broker.broker.operations.groups.group_loading import lead_offsets, res
 from edge_broker.broker.operations.groups.group_log import required_topics
 from edge_broker.broker.operations.groups.offset_retention import OffsetRetention
 from edge_broker.broker.state.group_registry import DELETED_KEPT, partition_for
-from edge_broker.cluster.image import DeletedTopic
-from edge_broker.cluster.state import NO_LEADER, Topic
+from edge_broker.cluster.state.cluster_state import NO_LEADER, Topic
+from edge_broker.cluster.znodes.metadata_image import DeletedTopic
 from edge_broker.config import Endpoint
 from edge_broker.coordinator.offset_records import AGE_HEADER, CommittedOffset, OffsetKey, offset_key, offset_value
 from edge_broker.errors import ErrorCode, Refusal

@@ -11,8 +11,8 @@ import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.known_entries import JOURNALS_MAX, REMEMBERED, KnownEntries
-from edge_broker.cluster.messages import EntriesTaken, ForwardEntries, Message
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.inter_broker_messages import EntriesTaken, ForwardEntries, Message
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import PRODUCE

@@ -9,8 +9,8 @@ import pytest
 
 from edge_broker.broker.cluster import follower_fetch
 from edge_broker.broker.cluster.cluster_metrics import figures, health
-from edge_broker.cluster.messages import ReplicaFetched
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.inter_broker_messages import ReplicaFetched
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.protocol.api import DESCRIBE_TOPIC_PARTITIONS, OFFSET_FOR_LEADER_EPOCH
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest

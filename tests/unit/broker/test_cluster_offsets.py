@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.protocol.api import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, PRODUCE
 from edge_broker.protocol.messages.delete_records import (

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster.disks import Disk
-from edge_broker.cluster.layout import FORMAT, LOST, decode_format, topic_path
-from edge_broker.cluster.rebuild import RebuildRefused, rebuild
-from edge_broker.cluster.rebuild_plan import EPOCHS_AHEAD, Decisions, Plan, plan_rebuild
-from edge_broker.cluster.state import PartitionId
-from edge_broker.cluster.zookeeper import Answer, Connected, Event, Node, Stat
+from edge_broker.cluster.rebuild.disks import Disk
+from edge_broker.cluster.rebuild.rebuild import RebuildRefused, rebuild
+from edge_broker.cluster.rebuild.rebuild_plan import EPOCHS_AHEAD, Decisions, Plan, plan_rebuild
+from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.cluster.znodes.znode_codec import FORMAT, LOST, decode_format, topic_path
+from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Node, Stat
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.errors import ErrorCode

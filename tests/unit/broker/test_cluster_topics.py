@@ -10,7 +10,7 @@ import pytest
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.operations.leader_directory import next_leader
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.cluster.state import PartitionId
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ELECT_LEADERS
 from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions

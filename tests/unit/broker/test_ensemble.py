@@ -10,7 +10,7 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from edge_broker.cli import main
-from edge_broker.cluster.zookeeper import Answer, Event
+from edge_broker.cluster.znodes.zookeeper import Answer, Event
 from edge_broker.config import read_config
 from edge_broker.ensemble import check_ensemble
 from edge_broker.network.cluster.zookeeper_client import KazooSession

@@ -14,8 +14,8 @@ from edge_broker.broker.cluster.follower_fetch_sessions import ANSWER_BYTES_MAX,
 from edge_broker.broker.cluster_port import Order
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.broker.outcomes import Do, Park, Reply
-from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
-from edge_broker.cluster.state import InSyncReplica, PartitionId
+from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchResponse, PartitionData
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster.zookeeper import Suspended
+from edge_broker.cluster.znodes.zookeeper import Suspended
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import (
     CREATE_TOPICS,

@@ -9,8 +9,8 @@ import pytest
 
 from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.broker.state.cluster_security import TRIES_MAX
-from edge_broker.cluster.layout import FORMAT, SECURITY, SECURITY_STATE
-from edge_broker.cluster.zookeeper import Create, Delete, Get, Node, SetData
+from edge_broker.cluster.znodes.znode_codec import FORMAT, SECURITY, SECURITY_STATE
+from edge_broker.cluster.znodes.zookeeper import Create, Delete, Get, Node, SetData
 from edge_broker.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS

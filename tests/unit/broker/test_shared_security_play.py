@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster.layout import SECURITY_STATE
-from edge_broker.cluster.zookeeper import Get
+from edge_broker.cluster.znodes.znode_codec import SECURITY_STATE
+from edge_broker.cluster.znodes.zookeeper import Get
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS
 from edge_broker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest

@@ -9,7 +9,8 @@ import pytest
 
 from edge_broker.broker.health import health_problem
 from edge_broker.broker.operations.unserved import Unserved, unserved, unserved_problem
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.state.cluster_state import PartitionId, Topic
+from edge_broker.cluster.znodes.znode_codec import (
     decode_topic,
     deleted_path,
     encode,
@@ -18,8 +19,7 @@ from edge_broker.cluster.layout import (
     topic_id_path,
     topic_path,
 )
-from edge_broker.cluster.state import PartitionId, Topic
-from edge_broker.cluster.zookeeper import Node
+from edge_broker.cluster.znodes.zookeeper import Node
 from edge_broker.errors import ErrorCode
 from edge_broker.network.cluster.member_runtime import ClusterShell
 from edge_broker.protocol.api import CREATE_PARTITIONS, DESCRIBE_LOG_DIRS, PRODUCE

@@ -7,14 +7,12 @@ from itertools import count
 
 import pytest
 
-from edge_broker.cluster.acting import Lines
 from edge_broker.cluster.effects import Advance, Ask, BeginEpoch, Effect, KeepStates, Objects, Record, RemoveLog, Send
-from edge_broker.cluster.layout import broker_path, decode_registration, decode_state, deleted_path, encode_format
-from edge_broker.cluster.lines import AT_LEAVING, RECENT, Departure, Line, Relation, next_epoch, relation
+from edge_broker.cluster.inter_broker_messages import ReplicaFetch
 from edge_broker.cluster.member import ClusterMember, Standing
-from edge_broker.cluster.messages import ReplicaFetch
-from edge_broker.cluster.partition import LEADS, NOT_KEPT, Role, Settings
-from edge_broker.cluster.state import (
+from edge_broker.cluster.partition.partition import LEADS, NOT_KEPT, Role, Settings
+from edge_broker.cluster.state.acting import Lines
+from edge_broker.cluster.state.cluster_state import (
     LINES_SINCE,
     PROTOCOLS,
     Identity,
@@ -25,8 +23,16 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
-from edge_broker.cluster.state_keeper import NEVER_REGISTERED, StateKeeper
-from edge_broker.cluster.zookeeper import Connected, Create, Exists, Get, Multi, Node, SetData, Stat
+from edge_broker.cluster.state.lines import AT_LEAVING, RECENT, Departure, Line, Relation, next_epoch, relation
+from edge_broker.cluster.state.state_keeper import NEVER_REGISTERED, StateKeeper
+from edge_broker.cluster.znodes.znode_codec import (
+    broker_path,
+    decode_registration,
+    decode_state,
+    deleted_path,
+    encode_format,
+)
+from edge_broker.cluster.znodes.zookeeper import Connected, Create, Exists, Get, Multi, Node, SetData, Stat
 from edge_broker.storage.metadata.kept_states import KeptState, LogId
 from tests.simulation.cluster_disk import Record as Taken
 from tests.simulation.cluster_disk import SimLog

@@ -6,10 +6,10 @@ import pytest
 
 from edge_broker.cluster.controller import out_of_balance
 from edge_broker.cluster.effects import Ask, Left
+from edge_broker.cluster.inter_broker_messages import HandOver, ReplicaFetch
 from edge_broker.cluster.member import ClusterMember, Standing
-from edge_broker.cluster.messages import HandOver, ReplicaFetch
-from edge_broker.cluster.partition import Partition, Role, Settings
-from edge_broker.cluster.state import (
+from edge_broker.cluster.partition.partition import Partition, Role, Settings
+from edge_broker.cluster.state.cluster_state import (
     NO_LEADER,
     Identity,
     InSyncReplica,
@@ -19,7 +19,7 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
-from edge_broker.cluster.zookeeper import Done, Suspended
+from edge_broker.cluster.znodes.zookeeper import Done, Suspended
 from tests.simulation.cluster_disk import Record, SimLog
 
 A, B = InSyncReplica(1, "one", 5), InSyncReplica(2, "two", 6)

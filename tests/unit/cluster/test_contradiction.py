@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from edge_broker.cluster.contradiction import contradiction
+from edge_broker.cluster.address_conflict import contradiction
 from edge_broker.cluster.effects import Ask, Contradicts, Record
 from edge_broker.cluster.member import ClusterMember, Standing
-from edge_broker.cluster.partition import Settings
-from edge_broker.cluster.state import Identity, Registration
-from edge_broker.cluster.zookeeper import Answer, Event
+from edge_broker.cluster.partition.partition import Settings
+from edge_broker.cluster.state.cluster_state import Identity, Registration
+from edge_broker.cluster.znodes.zookeeper import Answer, Event
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.zookeeper import Ensemble, GoodLinks
 

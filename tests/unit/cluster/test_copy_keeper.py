@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.copy_keeper import KEEP_MS, RETRY_MS, CopyKeeper
 from edge_broker.cluster.effects import Ask, Effect, KeepCopy
-from edge_broker.cluster.layout import FORMAT, Format, deleted_path, encode_rebuilt_format
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.partition import Settings
-from edge_broker.cluster.state import Identity, Topic
-from edge_broker.cluster.zookeeper import Answer, Connected, Exists, Failure, Get, Node, Request, Stat
+from edge_broker.cluster.partition.partition import Settings
+from edge_broker.cluster.rebuild.copy_keeper import KEEP_MS, RETRY_MS, CopyKeeper
+from edge_broker.cluster.state.cluster_state import Identity, Topic
+from edge_broker.cluster.znodes.znode_codec import FORMAT, Format, deleted_path, encode_rebuilt_format
+from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Exists, Failure, Get, Node, Request, Stat
 from edge_broker.storage.metadata.cluster_copy import DELETIONS_KEPT, ClusterCopy, CopiedDeletion, CopiedTopic
 
 OWN = 50

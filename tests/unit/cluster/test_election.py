@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.cluster.election import (
+from edge_broker.cluster.partition.election import (
     LogEnds,
     candidates,
     claimed,
@@ -13,7 +13,7 @@ from edge_broker.cluster.election import (
     resigned,
     without,
 )
-from edge_broker.cluster.state import Identity, InSyncReplica, OfflineLog, PartitionState, Registration
+from edge_broker.cluster.state.cluster_state import Identity, InSyncReplica, OfflineLog, PartitionState, Registration
 
 A, B, C = (InSyncReplica(number, f"disk-{number}", 10 + number) for number in (1, 2, 3))
 STATE = PartitionState(1, 4, (A, B, C))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.effects import Effect, Forget, Forward
-from edge_broker.cluster.forwarding import ANSWER_MS, PAUSE_MS, PAUSE_MS_MAX, Forwarding, Stage
+from edge_broker.cluster.ledger_forwarding import ANSWER_MS, PAUSE_MS, PAUSE_MS_MAX, Forwarding, Stage
 from edge_broker.errors import ErrorCode
 
 REFUSED = ErrorCode.NOT_ENOUGH_REPLICAS

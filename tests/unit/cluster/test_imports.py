@@ -33,5 +33,5 @@ def test_a_broker_that_stands_alone_imports_nothing_of_a_cluster() -> None:
 
 def test_kazoo_comes_with_the_first_session_alone() -> None:
     found = imported_by("import edge_broker.network.cluster.zookeeper_client")
-    assert "edge_broker.cluster.zookeeper" in found
+    assert "edge_broker.cluster.znodes.zookeeper" in found
     assert not [name for name in found if name.startswith("kazoo")]

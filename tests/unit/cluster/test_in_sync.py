@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edge_broker.cluster.in_sync import changed, high_watermark, may_join
-from edge_broker.cluster.state import InSyncReplica
+from edge_broker.cluster.state.cluster_state import InSyncReplica
+from edge_broker.cluster.state.isr_rules import changed, high_watermark, may_join
 
 A, B, C = (InSyncReplica(number, f"disk-{number}", 10 + number) for number in (1, 2, 3))
 ENDS = {A: 9, B: 7, C: 5}

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.state.cluster_state import (
+    InSyncReplica,
+    OfflineLog,
+    PartitionId,
+    PartitionState,
+    Registration,
+    Topic,
+)
+from edge_broker.cluster.znodes.znode_codec import (
     LayoutFault,
     broker_path,
     decode_registration,
@@ -16,8 +24,7 @@ from edge_broker.cluster.layout import (
     state_path,
     topic_path,
 )
-from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.zookeeper import Node, Stat
+from edge_broker.cluster.znodes.zookeeper import Node, Stat
 
 PARTITION = PartitionId("readings", 3)
 STATE = PartitionState(1, 3, (InSyncReplica(1, "a9", 12), InSyncReplica(2, "7c", 9)))

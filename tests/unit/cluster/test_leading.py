@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.following import Following
-from edge_broker.cluster.leading import UNDER_WAY_MS, Leading, epoch_error
-from edge_broker.cluster.messages import ReplicaFetch, ReplicaFetched
-from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.inter_broker_messages import ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.partition.follower_state import Following
+from edge_broker.cluster.partition.leader_state import UNDER_WAY_MS, Leading, epoch_error
+from edge_broker.cluster.state.cluster_state import (
+    InSyncReplica,
+    OfflineLog,
+    PartitionId,
+    PartitionState,
+    Registration,
+    Topic,
+)
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
 

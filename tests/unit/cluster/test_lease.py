@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.cluster.lease import Lease
+from edge_broker.cluster.session_lease import Lease
 
 
 def test_it_lasts_two_thirds_of_the_timeout_from_what_was_sent() -> None:

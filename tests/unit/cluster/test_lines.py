@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from edge_broker.cluster.lines import (
+from edge_broker.cluster.state.lines import (
     AT_LEAVING,
     RECENT,
     UNMARKED_LINE,

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from edge_broker.cluster.effects import Lost
-from edge_broker.cluster.following import lost_by, truncation_end
-from edge_broker.cluster.leading import divergence
-from edge_broker.cluster.log import last_epoch
-from edge_broker.cluster.messages import EpochEnd
+from edge_broker.cluster.inter_broker_messages import EpochEnd
+from edge_broker.cluster.partition.follower_state import lost_by, truncation_end
+from edge_broker.cluster.partition.leader_state import divergence
+from edge_broker.cluster.state.replica_log_view import last_epoch
 from tests.simulation.cluster_disk import Record, SimLog
 
 

@@ -7,12 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from edge_broker.cluster.effects import Ask, Broke, Effect, OpenLog, RemoveLog, Send
-from edge_broker.cluster.layout import decode_state, deleted_path, state_path
+from edge_broker.cluster.inter_broker_messages import ReplicaFetch
 from edge_broker.cluster.member import ClusterMember, Standing
-from edge_broker.cluster.messages import ReplicaFetch
-from edge_broker.cluster.partition import Partition, Settings
-from edge_broker.cluster.state import Identity, InSyncReplica, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.zookeeper import Connected, Done, Exists, Expired, Multi, Node, SetData, Stat, Sync
+from edge_broker.cluster.partition.partition import Partition, Settings
+from edge_broker.cluster.state.cluster_state import (
+    Identity,
+    InSyncReplica,
+    PartitionId,
+    PartitionState,
+    Registration,
+    Topic,
+)
+from edge_broker.cluster.znodes.znode_codec import decode_state, deleted_path, state_path
+from edge_broker.cluster.znodes.zookeeper import Connected, Done, Exists, Expired, Multi, Node, SetData, Stat, Sync
 from tests.simulation.cluster_disk import SimLog
 
 P = PartitionId("t", 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.effects import Effect, Reopen, Send
-from edge_broker.cluster.log import NEWEST_EPOCH
-from edge_broker.cluster.messages import AskEnd, TellEnd
-from edge_broker.cluster.partition import Partition, Settings
-from edge_broker.cluster.state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Topic
+from edge_broker.cluster.inter_broker_messages import AskEnd, TellEnd
+from edge_broker.cluster.partition.partition import Partition, Settings
+from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Topic
+from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH
 from tests.simulation.cluster_disk import SimLog
 from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, following, replica_of
 from tests.unit.cluster.test_repair import settles, written

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.effects import Ask, Contradicts
-from edge_broker.cluster.layout import FORMAT, broker_path, encode_format
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.partition import Settings
-from edge_broker.cluster.state import Identity
-from edge_broker.cluster.zookeeper import Answer, Connected, Create, Failure, Get, Node, Stat
+from edge_broker.cluster.partition.partition import Settings
+from edge_broker.cluster.state.cluster_state import Identity
+from edge_broker.cluster.znodes.znode_codec import FORMAT, broker_path, encode_format
+from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Create, Failure, Get, Node, Stat
 
 MANY = ("a", "b", "c", "d", "e", "f")
 STAT = Stat(0, 1, 1, 0)

@@ -18,10 +18,9 @@ from edge_broker.cluster.effects import (
     Send,
     StartAnew,
 )
-from edge_broker.cluster.layout import decode_state, encode_state
-from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
-from edge_broker.cluster.partition import Partition, Role, Settings
-from edge_broker.cluster.state import (
+from edge_broker.cluster.inter_broker_messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.partition.partition import Partition, Role, Settings
+from edge_broker.cluster.state.cluster_state import (
     NO_LEADER,
     Identity,
     InSyncReplica,
@@ -31,7 +30,8 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.znode_codec import decode_state, encode_state
+from edge_broker.cluster.znodes.zookeeper import (
     Answer,
     Done,
     Exists,

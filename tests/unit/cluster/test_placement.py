@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from edge_broker.cluster.placement import place
+from edge_broker.cluster.state.placement import place
 
 
 def test_replicas_and_leads_are_even() -> None:

@@ -8,9 +8,9 @@ from itertools import count, pairwise
 
 import pytest
 
-from edge_broker.cluster.layout import PRODUCER_IDS, LayoutFault, encode_producer_ids
 from edge_broker.cluster.producer_ids import BLOCK_IDS, IDS_END, ProducerIds
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.znode_codec import PRODUCER_IDS, LayoutFault, encode_producer_ids
+from edge_broker.cluster.znodes.zookeeper import (
     Answer,
     Connected,
     Create,

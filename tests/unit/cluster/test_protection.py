@@ -1,4 +1,4 @@
-"""Znodes become the brokers' alone: by the rules of ownership.py, against the model of an ensemble."""
+"""Znodes become the brokers' alone: by the rules of znodes/ownership.py, against the model of an ensemble."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.znodes.ownership import (
+    Action,
+    Owner,
+    Users,
+    action_for,
+    digest_identity,
+    other_products,
+    owner_of,
+)
+from edge_broker.cluster.znodes.protection import IN_FLIGHT, Protection
+from edge_broker.cluster.znodes.znode_codec import (
     CONTROLLER,
     FORMAT,
     OWNERSHIP,
@@ -21,17 +31,7 @@ from edge_broker.cluster.layout import (
     encode_rebuilt_format,
     topic_path,
 )
-from edge_broker.cluster.ownership import (
-    Action,
-    Owner,
-    Users,
-    action_for,
-    digest_identity,
-    other_products,
-    owner_of,
-)
-from edge_broker.cluster.protection import IN_FLIGHT, Protection
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     ALL,
     ANY_VERSION,
     EVERYBODY,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from edge_broker.cluster.disks import RUNNING, Disk, DiskEpoch, DiskLog, DiskTopic
-from edge_broker.cluster.rebuild_plan import (
+from edge_broker.cluster.rebuild.disks import RUNNING, Disk, DiskEpoch, DiskLog, DiskTopic
+from edge_broker.cluster.rebuild.rebuild_plan import (
     ELECTION_ZXIDS,
     ELECTIONS_AHEAD,
     EPOCHS_AHEAD,
@@ -18,7 +18,7 @@ from edge_broker.cluster.rebuild_plan import (
     PlannedPartition,
     plan_rebuild,
 )
-from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionId, Topic
+from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, PartitionId, Topic
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
 
 P = PartitionId("t", 0)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from edge_broker.cluster.effects import Effect, Enter, Lost
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.rebuild.rebuilt_losses import RebuiltLosses
+from edge_broker.cluster.state.cluster_state import NO_LEADER, Identity, InSyncReplica, PartitionId, PartitionState
+from edge_broker.cluster.znodes.znode_codec import (
     FORMAT,
     LOST,
     Format,
@@ -25,9 +27,7 @@ from edge_broker.cluster.layout import (
     state_path,
     topic_id_path,
 )
-from edge_broker.cluster.rebuilt_losses import RebuiltLosses
-from edge_broker.cluster.state import NO_LEADER, Identity, InSyncReplica, PartitionId, PartitionState
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     ANY_VERSION,
     Answer,
     Check,

@@ -12,11 +12,11 @@ from edge_broker.cluster.effects import (
     PassOver,
     Resigned,
 )
-from edge_broker.cluster.layout import decode_state
-from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
-from edge_broker.cluster.partition import Partition, Role
-from edge_broker.cluster.state import NO_LEADER, PartitionState
-from edge_broker.cluster.zookeeper import Node, SetData, Stat
+from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.partition.partition import Partition, Role
+from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionState
+from edge_broker.cluster.znodes.znode_codec import decode_state
+from edge_broker.cluster.znodes.zookeeper import Node, SetData, Stat
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
 from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, following, replica_of

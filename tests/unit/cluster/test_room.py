@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.effects import BeginEpoch, Send
-from edge_broker.cluster.leading import Follower
-from edge_broker.cluster.messages import ReplicaFetch
-from edge_broker.cluster.partition import Partition, Role
-from edge_broker.cluster.room import KNOWN_MS, ROOM_KEPT_MS, room_offset
-from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionState, Registration, Topic
+from edge_broker.cluster.inter_broker_messages import ReplicaFetch
+from edge_broker.cluster.partition.leader_state import Follower
+from edge_broker.cluster.partition.partition import Partition, Role
+from edge_broker.cluster.partition.room import KNOWN_MS, ROOM_KEPT_MS, room_offset
+from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, PartitionState, Registration, Topic
 from tests.simulation.cluster_disk import SimLog
 from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, replica_of, written
 

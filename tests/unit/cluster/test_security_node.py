@@ -6,9 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_broker.cluster.layout import FORMAT, SECURITY, SECURITY_STATE, encode, encode_format, with_security
-from edge_broker.cluster.security_node import Found, SecurityNode, Standing
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.security_znode import Found, SecurityNode, Standing
+from edge_broker.cluster.znodes.znode_codec import (
+    FORMAT,
+    SECURITY,
+    SECURITY_STATE,
+    encode,
+    encode_format,
+    with_security,
+)
+from edge_broker.cluster.znodes.zookeeper import (
     Answer,
     Create,
     Done,

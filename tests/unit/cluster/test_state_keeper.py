@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.cluster.state_keeper import StateKeeper
+from edge_broker.cluster.state.state_keeper import StateKeeper
 from edge_broker.storage.metadata.kept_states import KeptState, LogId
 
 A, B = LogId("a", 0), LogId("b", 3)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_broker.cluster.layout import LayoutFault, encode_state
-from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState
-from edge_broker.cluster.state_write import Stage, StateWrite
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId, PartitionState
+from edge_broker.cluster.znodes.partition_state_write import Stage, StateWrite
+from edge_broker.cluster.znodes.znode_codec import LayoutFault, encode_state
+from edge_broker.cluster.znodes.zookeeper import (
     ANY_VERSION,
     Answer,
     Check,

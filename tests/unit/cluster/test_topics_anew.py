@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from edge_broker.cluster.controller import Controller
-from edge_broker.cluster.image import Image
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.znodes.metadata_image import Image
+from edge_broker.cluster.znodes.partition_state_write import StateWrite
+from edge_broker.cluster.znodes.znode_codec import (
     ROOTS,
     LayoutFault,
     decode_state,
@@ -18,9 +20,7 @@ from edge_broker.cluster.layout import (
     state_path,
     topic_path,
 )
-from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.state_write import StateWrite
-from edge_broker.cluster.zookeeper import Answer, Change, Create, Failure, Node, Request, Watched
+from edge_broker.cluster.znodes.zookeeper import Answer, Change, Create, Failure, Node, Request, Watched
 from edge_broker.errors import ErrorCode
 from edge_broker.testing.zookeeper import Ensemble, Tree
 

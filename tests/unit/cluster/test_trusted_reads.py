@@ -9,12 +9,19 @@ from collections.abc import Callable
 import pytest
 
 from edge_broker.cluster.controller import NO_CONTROLLER, Controller, Office
-from edge_broker.cluster.image import Image
-from edge_broker.cluster.layout import BROKERS, CONTROLLER, TOPICS, encode_controller, encode_topic, topic_path
-from edge_broker.cluster.ownership import Users, digest_identity
-from edge_broker.cluster.state import Topic
-from edge_broker.cluster.trusted_reads import Read, TrustedReads
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.state.cluster_state import Topic
+from edge_broker.cluster.znodes.metadata_image import Image
+from edge_broker.cluster.znodes.ownership import Users, digest_identity
+from edge_broker.cluster.znodes.trusted_reads import Read, TrustedReads
+from edge_broker.cluster.znodes.znode_codec import (
+    BROKERS,
+    CONTROLLER,
+    TOPICS,
+    encode_controller,
+    encode_topic,
+    topic_path,
+)
+from edge_broker.cluster.znodes.zookeeper import (
     ANY_VERSION,
     EVERYBODY,
     Answer,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_broker.cluster.disks import (
+from edge_broker.cluster.rebuild.disks import (
     NEVER_REGISTERED,
     NO_BROKER,
     NO_GENERATION,

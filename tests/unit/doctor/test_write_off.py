@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edge_broker.clock import SystemClock
-from edge_broker.cluster.disks import Disk, DiskEpoch, DiskLog, encode
+from edge_broker.cluster.rebuild.disks import Disk, DiskEpoch, DiskLog, encode
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.settings import LogSettings

@@ -15,10 +15,10 @@ import pytest
 from edge_broker.broker.cluster.follower_fetch_sessions import FetchSession, FollowerFetches, Waiting
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.cluster.effects import Advance, Broke, KeepCopy, KeepStates, Left, Objects, Send, StartAnew, Stray
-from edge_broker.cluster.lines import Relation
-from edge_broker.cluster.messages import AskEnd, ForwardEntries, HandOver, ReplicaFetch
-from edge_broker.cluster.partition import Settings
-from edge_broker.cluster.state import InSyncReplica, PartitionId, Registration
+from edge_broker.cluster.inter_broker_messages import AskEnd, ForwardEntries, HandOver, ReplicaFetch
+from edge_broker.cluster.partition.partition import Settings
+from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId, Registration
+from edge_broker.cluster.state.lines import Relation
 from edge_broker.config import read_config
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.network.cluster import member_runtime

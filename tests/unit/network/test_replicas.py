@@ -22,7 +22,7 @@ from edge_broker.cluster.effects import (
     Reopen,
     StartAnew,
 )
-from edge_broker.cluster.state import PartitionId, Topic
+from edge_broker.cluster.state.cluster_state import PartitionId, Topic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.network.cluster import replica_jobs
 from edge_broker.network.cluster.replica_jobs import INTERNAL_ROOM_BYTES, RETRY_S, Replicas

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from edge_broker.cluster.disks import Disk, encode
-from edge_broker.cluster.rebuild import RebuildRefused
+from edge_broker.cluster.rebuild.disks import Disk, encode
+from edge_broker.cluster.rebuild.rebuild import RebuildRefused
 from edge_broker.rebuild import session
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion
 from tests.support.command import Ran, edge_broker_run

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from edge_broker.cluster.log import last_epoch
+from edge_broker.cluster.state.replica_log_view import last_epoch
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.log.log_reader import whole_batches

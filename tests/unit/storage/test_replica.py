@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from edge_broker.cluster.log import last_epoch
+from edge_broker.cluster.state.replica_log_view import last_epoch
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header
 from edge_broker.runs_in import LOOP, within

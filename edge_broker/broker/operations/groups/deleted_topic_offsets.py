@@ -26,7 +26,7 @@ from edge_broker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
-    from edge_broker.cluster.image import DeletedTopic
+    from edge_broker.cluster.znodes.metadata_image import DeletedTopic
     from edge_broker.coordinator.groups import GroupCoordinator
 
 

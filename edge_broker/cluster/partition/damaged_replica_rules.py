@@ -10,7 +10,7 @@
 Each step out of the set begins another leader epoch, though the same leader may lead: what was acknowledged by the log
 as it was, and may still be on its way, counts for nothing there. So whoever is named again has all of it anew.
 
-While it keeps out, each fetch says so (messages.py); it is no candidate. A leader that is gone is waited for: nothing
+While it keeps out, each fetch says so (inter_broker_messages.py); it is no candidate. A leader that is gone is waited for: nothing
 is cut before somebody leads who has it.
 
 Lives here: what the state should say. Must never come in: how damage is found (storage/loss/quarantine.py, storage/replica/missing_ranges.py).
@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edge_broker.cluster import election
+from edge_broker.cluster.partition import election
 
 if TYPE_CHECKING:
-    from edge_broker.cluster.state import PartitionState
+    from edge_broker.cluster.state.cluster_state import PartitionState
 
 
 def steps_back(state: PartitionState, *, damaged: bool) -> bool:

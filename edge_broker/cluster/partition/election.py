@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from edge_broker.cluster.in_sync import changed
-from edge_broker.cluster.state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Registration
+from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Registration
+from edge_broker.cluster.state.isr_rules import changed
 
 Registrations = Mapping[int, Registration]
 

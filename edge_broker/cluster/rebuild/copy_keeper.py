@@ -23,10 +23,10 @@ from collections.abc import Callable
 from functools import partial
 
 from edge_broker.cluster.effects import Effect, KeepCopy
-from edge_broker.cluster.image import Image
-from edge_broker.cluster.layout import deleted_path
-from edge_broker.cluster.state_write import AskThen
-from edge_broker.cluster.zookeeper import Answer, Exists, Failure, Stat
+from edge_broker.cluster.znodes.metadata_image import Image
+from edge_broker.cluster.znodes.partition_state_write import AskThen
+from edge_broker.cluster.znodes.znode_codec import deleted_path
+from edge_broker.cluster.znodes.zookeeper import Answer, Exists, Failure, Stat
 from edge_broker.storage.metadata.cluster_copy import (
     DELETIONS_KEPT,
     ClusterCopy,

@@ -1,4 +1,4 @@
-"""What the znodes of a cluster say, as values (FORMATS.md has their bytes, layout.py reads and writes them).
+"""What the znodes of a cluster say, as values (FORMATS.md has their bytes, znode_codec.py reads and writes them).
 
 A broker's epoch is the zxid that made its registration: no two registrations of an ensemble share one, so it is the
 start count that the in-sync set goes by. A data directory keeps the epochs under which it was registered (`Identity`).
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from edge_broker.cluster.lines import UNMARKED_LINE, Line
+from edge_broker.cluster.state.lines import UNMARKED_LINE, Line
 from edge_broker.storage.metadata.broker_registrations import EPOCHS_KEPT
 
 NO_LEADER = -1

@@ -20,7 +20,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from edge_broker.cluster.effects import Effect, Enter, Lost
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.partition.partition import Partition
+from edge_broker.cluster.state.cluster_state import Identity, PartitionId
+from edge_broker.cluster.znodes.partition_state_write import AskThen
+from edge_broker.cluster.znodes.znode_codec import (
     LOST,
     LayoutFault,
     MayBeLost,
@@ -30,10 +33,7 @@ from edge_broker.cluster.layout import (
     state_path,
     topic_id_path,
 )
-from edge_broker.cluster.partition import Partition
-from edge_broker.cluster.state import Identity, PartitionId
-from edge_broker.cluster.state_write import AskThen
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     ANY_VERSION,
     Answer,
     Check,

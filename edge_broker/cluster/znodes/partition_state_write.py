@@ -32,9 +32,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
-from edge_broker.cluster.layout import decode_state, encode_state, state_path, topic_id_path
-from edge_broker.cluster.state import PartitionId, PartitionState
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.state.cluster_state import PartitionId, PartitionState
+from edge_broker.cluster.znodes.znode_codec import decode_state, encode_state, state_path, topic_id_path
+from edge_broker.cluster.znodes.zookeeper import (
     ANY_VERSION,
     Answer,
     Check,

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from edge_broker.cluster.lines import UNMARKED_LINE, Departure, Line
-from edge_broker.cluster.state import (
+from edge_broker.cluster.state.cluster_state import (
     InSyncReplica,
     Objection,
     OfflineLog,
@@ -20,7 +19,8 @@ from edge_broker.cluster.state import (
     Registration,
     Topic,
 )
-from edge_broker.cluster.zookeeper import Node
+from edge_broker.cluster.state.lines import UNMARKED_LINE, Departure, Line
+from edge_broker.cluster.znodes.zookeeper import Node
 
 VERSION = 1
 REBUILT_VERSION = 2  # of the format of a rebuilt cluster: a release without epoch bases does not join it

@@ -10,14 +10,15 @@
 An objection is written once for each broker and kept state, so two brokers that object do not write in turn. The write
 replaces the version that was read: a broker that read a stale state finds the newer one.
 
-Contains: these decisions for all partitions of a broker. Does not contain: roles, writes (partition.py).
+Contains: these decisions for all partitions of a broker. Does not contain: roles, writes (partition/partition.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from edge_broker.cluster.lines import (
+from edge_broker.cluster.state.cluster_state import NO_LEADER, Identity, Objection, PartitionState, Registration
+from edge_broker.cluster.state.lines import (
     UNMARKED_LINE,
     Line,
     Relation,
@@ -27,8 +28,7 @@ from edge_broker.cluster.lines import (
     relation,
     successor,
 )
-from edge_broker.cluster.state import NO_LEADER, Identity, Objection, PartitionState, Registration
-from edge_broker.cluster.state_keeper import StateKeeper
+from edge_broker.cluster.state.state_keeper import StateKeeper
 from edge_broker.storage.metadata.kept_states import KeptState, LogId
 
 

@@ -25,8 +25,8 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from edge_broker.cluster.layout import TOP
-from edge_broker.cluster.zookeeper import ALL, AclEntries, AclEntry, Permission
+from edge_broker.cluster.znodes.znode_codec import TOP
+from edge_broker.cluster.znodes.zookeeper import ALL, AclEntries, AclEntry, Permission
 
 ZOOKEEPERS_OWN = "zookeeper"
 

@@ -29,7 +29,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
 
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.znodes.partition_state_write import AskThen
+from edge_broker.cluster.znodes.znode_codec import (
     FORMAT,
     SECURITY,
     SECURITY_STATE,
@@ -38,8 +39,7 @@ from edge_broker.cluster.layout import (
     has_security,
     with_security,
 )
-from edge_broker.cluster.state_write import AskThen
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     Answer,
     Create,
     Done,

@@ -21,7 +21,9 @@ from collections.abc import Generator, Iterable
 from contextlib import suppress
 from typing import TypeAlias
 
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.rebuild.rebuild_plan import Plan, PlannedTopic
+from edge_broker.cluster.state.cluster_state import PartitionState
+from edge_broker.cluster.znodes.znode_codec import (
     BROKERS,
     DELETED,
     FORMAT,
@@ -48,9 +50,7 @@ from edge_broker.cluster.layout import (
     topic_id_path,
     topic_path,
 )
-from edge_broker.cluster.rebuild_plan import Plan, PlannedTopic
-from edge_broker.cluster.state import PartitionState
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     ANY_VERSION,
     Answer,
     Children,

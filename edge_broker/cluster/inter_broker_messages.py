@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from edge_broker.cluster.log import NEWEST_EPOCH
-from edge_broker.cluster.state import InSyncReplica, PartitionId
+from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId
+from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH
 from edge_broker.errors import ErrorCode
 
 
@@ -40,7 +40,7 @@ class ReplicaFetch(NamedTuple):
     keeps_out: bool = False  # it takes no records now, and is not to be named: its disk is full, or its log damaged
     is_full: bool = False  # its disk is full
     state_id: str = ""  # of the state that its disk has kept and by which it fetches; "": an older release
-    was_full: bool = False  # its disk was full within ROOM_KEPT_MS (room.py), by its own clock
+    was_full: bool = False  # its disk was full within ROOM_KEPT_MS (partition/room.py), by its own clock
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, high_watermark: int = 0) -> ReplicaFetched:
         """An answer to it, without records."""

@@ -18,7 +18,7 @@
 | any | the log is offline | it is tried again each `reopen_ms`; one that is missing is made anew, once the set does not name it |
 | any | the log is back | it takes back by a write what it has said |
 | any | the log may lack what it had acknowledged, and others are named, too | the same |
-| any | the log is damaged | as repair.py says |
+| any | the log is damaged | as damaged_replica_rules.py says |
 | any | the session ended | idle, and nothing of the old state holds |
 
 Everything that is certain comes in by `take_in`, in the order of the znode's versions; `reconcile` then does what is
@@ -33,8 +33,6 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
-from edge_broker.cluster import election
-from edge_broker.cluster.acting import Lines
 from edge_broker.cluster.effects import (
     Advance,
     Append,
@@ -54,15 +52,22 @@ from edge_broker.cluster.effects import (
     StartAnew,
     Truncate,
 )
-from edge_broker.cluster.election import LogEnds, Registrations
-from edge_broker.cluster.following import KEPT_OUT_MS, Cut, Cutting, Following, Step, keeps_out, lost_by, truncation_end
-from edge_broker.cluster.in_sync import changed, high_watermark
-from edge_broker.cluster.leading import Follower, Leading, epoch_error, is_known, is_removed
-from edge_broker.cluster.lines import UNMARKED_LINE, next_epoch
-from edge_broker.cluster.log import NEWEST_EPOCH, ReplicaLog, epoch_end, last_epoch
-from edge_broker.cluster.messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
-from edge_broker.cluster.repair import steps_back, without_damaged
-from edge_broker.cluster.room import (
+from edge_broker.cluster.inter_broker_messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
+from edge_broker.cluster.partition import election
+from edge_broker.cluster.partition.damaged_replica_rules import steps_back, without_damaged
+from edge_broker.cluster.partition.election import LogEnds, Registrations
+from edge_broker.cluster.partition.follower_state import (
+    KEPT_OUT_MS,
+    Cut,
+    Cutting,
+    Following,
+    Step,
+    keeps_out,
+    lost_by,
+    truncation_end,
+)
+from edge_broker.cluster.partition.leader_state import Follower, Leading, epoch_error, is_known, is_removed
+from edge_broker.cluster.partition.room import (
     ROOM_KEPT_MS,
     full_followers,
     has_kept_room,
@@ -70,7 +75,8 @@ from edge_broker.cluster.room import (
     others_with_room,
     room_offset,
 )
-from edge_broker.cluster.state import (
+from edge_broker.cluster.state.acting import Lines
+from edge_broker.cluster.state.cluster_state import (
     NO_LEADER,
     Identity,
     InSyncReplica,
@@ -78,7 +84,10 @@ from edge_broker.cluster.state import (
     PartitionState,
     Topic,
 )
-from edge_broker.cluster.state_write import AskThen, StateWrite
+from edge_broker.cluster.state.isr_rules import changed, high_watermark
+from edge_broker.cluster.state.lines import UNMARKED_LINE, next_epoch
+from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH, ReplicaLog, epoch_end, last_epoch
+from edge_broker.cluster.znodes.partition_state_write import AskThen, StateWrite
 from edge_broker.errors import ErrorCode
 from edge_broker.storage.log.leader_epochs import NONE
 from edge_broker.storage.metadata.kept_states import LogId

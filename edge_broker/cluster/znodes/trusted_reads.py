@@ -20,9 +20,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from edge_broker.cluster.ownership import Users, is_trusted, owner_of
-from edge_broker.cluster.state_write import AskThen
-from edge_broker.cluster.zookeeper import Acl, Answer, Children, Exists, Failure, Get, GetAcl, Node, Stat
+from edge_broker.cluster.znodes.ownership import Users, is_trusted, owner_of
+from edge_broker.cluster.znodes.partition_state_write import AskThen
+from edge_broker.cluster.znodes.zookeeper import Acl, Answer, Children, Exists, Failure, Get, GetAcl, Node, Stat
 
 Read: TypeAlias = Get | Exists | Children
 Then = Callable[[Answer], None]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edge_broker.cluster.state import Registration
+from edge_broker.cluster.state.cluster_state import Registration
 
 
 def contradiction(mine: Registration, others: Iterable[Registration]) -> str:

@@ -33,9 +33,9 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from edge_broker.cluster.effects import CutDamage, Lost, PassOver, StartAnew, Truncate
-from edge_broker.cluster.log import NEWEST_EPOCH, ReplicaLog, last_epoch
-from edge_broker.cluster.messages import EpochEnd, ReplicaFetch, ReplicaFetched
-from edge_broker.cluster.state import InSyncReplica, PartitionId
+from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetch, ReplicaFetched
+from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId
+from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH, ReplicaLog, last_epoch
 
 REMOVAL_RETRY_MS = 1_000.0
 KEPT_OUT_MS = 1_000.0  # between fetches of one that keeps out: they are answered at once

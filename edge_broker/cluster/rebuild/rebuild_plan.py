@@ -25,10 +25,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from edge_broker.cluster.disks import NEVER_REGISTERED, NO_BROKER, NO_GENERATION, RUNNING, Disk, DiskLog
-from edge_broker.cluster.layout import Format
 from edge_broker.cluster.producer_ids import BLOCK_IDS, IDS_END
-from edge_broker.cluster.state import NO_LEADER, InSyncReplica, PartitionId, PartitionState, Topic
+from edge_broker.cluster.rebuild.disks import NEVER_REGISTERED, NO_BROKER, NO_GENERATION, RUNNING, Disk, DiskLog
+from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, PartitionId, PartitionState, Topic
+from edge_broker.cluster.znodes.znode_codec import Format
 from edge_broker.storage.metadata.cluster_copy import NEVER, CopiedTopic, newest_of
 
 EPOCHS_AHEAD = 1 << 20  # elections that a board that was written off may have seen beyond those of the others

@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
+from edge_broker.cluster.znodes.partition_state_write import AskThen
+from edge_broker.cluster.znodes.znode_codec import (
     BROKERS,
     TOPICS,
     LayoutFault,
@@ -31,9 +33,7 @@ from edge_broker.cluster.layout import (
     state_path,
     topic_path,
 )
-from edge_broker.cluster.state import InSyncReplica, PartitionId, PartitionState, Registration, Topic
-from edge_broker.cluster.state_write import AskThen
-from edge_broker.cluster.zookeeper import Answer, Children, Failure, Get, Names, Node, Sync, Watched
+from edge_broker.cluster.znodes.zookeeper import Answer, Children, Failure, Get, Names, Node, Sync, Watched
 
 
 class Seen(Protocol):

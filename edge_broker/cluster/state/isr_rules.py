@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from edge_broker.cluster.state import InSyncReplica
+from edge_broker.cluster.state.cluster_state import InSyncReplica
 
 InSync = tuple[InSyncReplica, ...]
 

@@ -26,7 +26,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from edge_broker.cluster.layout import (
+from edge_broker.cluster.znodes.ownership import Action, Owner, Users, action_for, is_trusted, other_products, owner_of
+from edge_broker.cluster.znodes.partition_state_write import AskThen
+from edge_broker.cluster.znodes.znode_codec import (
     BROKERS,
     DELETED,
     FORMAT,
@@ -40,9 +42,7 @@ from edge_broker.cluster.layout import (
     decode_format,
     encode,
 )
-from edge_broker.cluster.ownership import Action, Owner, Users, action_for, is_trusted, other_products, owner_of
-from edge_broker.cluster.state_write import AskThen
-from edge_broker.cluster.zookeeper import (
+from edge_broker.cluster.znodes.zookeeper import (
     Acl,
     Answer,
     Children,

@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from edge_broker.cluster.election import Registrations, is_offline
-from edge_broker.cluster.in_sync import InSync, may_join
-from edge_broker.cluster.log import ReplicaLog
-from edge_broker.cluster.messages import EpochEnd, ReplicaFetch
-from edge_broker.cluster.state import InSyncReplica, OfflineLog, PartitionState, Topic
+from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetch
+from edge_broker.cluster.partition.election import Registrations, is_offline
+from edge_broker.cluster.state.cluster_state import InSyncReplica, OfflineLog, PartitionState, Topic
+from edge_broker.cluster.state.isr_rules import InSync, may_join
+from edge_broker.cluster.state.replica_log_view import ReplicaLog
 from edge_broker.errors import ErrorCode
 from edge_broker.storage.log.leader_epochs import NONE
 

@@ -11,7 +11,7 @@
 | the leader is gone | a full replica claims after the others |
 
 A follower reports in each fetch whether its disk is full, and whether it was within ROOM_KEPT_MS (`is_full`,
-`was_full`, messages.py). A leader's own memory would not do: it ends with the leader epoch, and a fetch may be lost.
+`was_full`, inter_broker_messages.py). A leader's own memory would not do: it ends with the leader epoch, and a fetch may be lost.
 A follower that has not fetched in this leader epoch has room until it counts as slow, as it may be about to fetch. It
 removes what its leader removed, whole segments of its own, and so gets room. How much it lacks is not known: a step is
 a part of what it holds. Nothing is evicted by one fetch alone: it may be late, or come twice.
@@ -25,8 +25,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edge_broker.cluster.election import Registrations
-    from edge_broker.cluster.leading import Follower, Leading
+    from edge_broker.cluster.partition.election import Registrations
+    from edge_broker.cluster.partition.leader_state import Follower, Leading
 
 ROOM_KEPT_MS = 60_000.0
 """How long a replica must have had room before it leads on request."""

@@ -1,0 +1,1 @@
+"""One partition as a member has it: leader, follower, election, repair."""

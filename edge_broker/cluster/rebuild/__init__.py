@@ -1,0 +1,1 @@
+"""Makes the znodes of a cluster again from the disks of its boards."""

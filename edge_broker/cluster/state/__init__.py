@@ -1,0 +1,1 @@
+"""Values of a partition and a cluster: states, their lines, replicas, ISR."""

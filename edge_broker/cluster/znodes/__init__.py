@@ -1,0 +1,1 @@
+"""What ZooKeeper has of a cluster: formats, ownership, reads that are trusted."""
