@@ -2,7 +2,7 @@
 
 import sys
 
-from drupelet.interrupts import quick_end
+from drupelet.command.interrupts import quick_end
 
 quick_end()
 

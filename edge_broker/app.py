@@ -16,13 +16,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from drupelet import event_loop, heap, log_tree
+from drupelet import event_loop
 from drupelet.addresses import endpoint_text
-from drupelet.command_line import announce
-from drupelet.descriptors import raise_limit
+from drupelet.command.command_line import announce
 from drupelet.errors import ConfigurationError, reason
-from drupelet.metrics_access import MetricsAccess
-from drupelet.systemd import Notifier
+from drupelet.host import heap
+from drupelet.host.descriptors import raise_limit
+from drupelet.host.systemd import Notifier
+from drupelet.observe import log_tree
+from drupelet.observe.metrics_access import MetricsAccess
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.broker.operations.groups.group_expiry import expire_members
@@ -317,7 +319,7 @@ def log_settings(config: BrokerConfig) -> LogSettings:
 async def _serve_metrics(
     endpoint: Endpoint, token: bytes, broker: Broker, dispatcher: Dispatcher, server: Server, started_ms: int
 ) -> asyncio.Server:
-    from drupelet.http import Pages, serve_http  # noqa: PLC0415 - not every broker serves them
+    from drupelet.observe.http import Pages, serve_http  # noqa: PLC0415 - not every broker serves them
 
     try:
         pages = Pages(

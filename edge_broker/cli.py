@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from drupelet.arguments import Parser, add_command, not_empty, whole_number
-from drupelet.command_line import run
+from drupelet.command.arguments import Parser, add_command, not_empty, whole_number
+from drupelet.command.command_line import run
 from drupelet.errors import CommandFailed, ConfigurationError, reason
 from edge_broker.access.arguments import add_access
 from edge_broker.access.user_arguments import add_users
@@ -319,7 +319,7 @@ def _keys(_options: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> str:
-    from drupelet.file_reads import read_named  # noqa: PLC0415 - --help needs none of it
+    from drupelet.tls.file_reads import read_named  # noqa: PLC0415 - --help needs none of it
 
     try:
         return read_named(path).decode()

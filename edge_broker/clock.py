@@ -12,7 +12,7 @@ import time
 import uuid
 from typing import NamedTuple, Protocol
 
-from drupelet import kernel_clock
+from drupelet.host import kernel_clock
 
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from drupelet.addresses import host_and_port
-from drupelet.config_check import nearest, parse_toml
+from drupelet.command.config_check import nearest, parse_toml
 from drupelet.errors import ConfigurationError
 from edge_broker.security_keys import (
     LISTENER_KEYS,
@@ -335,7 +335,7 @@ class BrokerConfig:
         self._values = {key.name: self.explicit.get(key.name, key.default) for key in KEYS.values()}
         self.super_users: frozenset[str] = frozenset()
         self.secrets_of_file: Sequence[str] = ()
-        """Keys whose secret stands in the file itself, which is private then (drupelet/secret_files.py)."""
+        """Keys whose secret stands in the file itself, which is private then (drupelet/tls/secret_files.py)."""
         for check in (self._check_writers, self._check_super_users, self._check_timeouts, self._check_retention):
             try:
                 check()

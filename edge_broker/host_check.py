@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
-from drupelet.metrics_access import MetricsAccess
-from drupelet.secret_files import changeable, check_private
+from drupelet.observe.metrics_access import MetricsAccess
+from drupelet.tls.secret_files import changeable, check_private
 from edge_broker.config import BrokerConfig, size_problem
 from edge_broker.configuration_check import Checked
 from edge_broker.listeners import METRICS_TOKEN, Listener, inter_broker_listener

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 from drupelet.addresses import PORT_MAX, endpoint_text, is_loopback
 from drupelet.errors import ConfigurationError
-from drupelet.metrics_access import open_to_anybody as metrics_open
+from drupelet.observe.metrics_access import open_to_anybody as metrics_open
 from edge_broker.config import BrokerConfig, Endpoint, Refuse, raise_error
 from edge_broker.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
 

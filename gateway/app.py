@@ -18,14 +18,14 @@ from functools import partial
 from typing import Any, Protocol
 
 from drupelet.addresses import is_loopback
-from drupelet.boot_clock import KernelBootClock
-from drupelet.certificate_ends import CertificateEnds
 from drupelet.errors import ConfigurationError, reason
-from drupelet.http import Pages
-from drupelet.log_tree import Log
+from drupelet.host.boot_clock import KernelBootClock
+from drupelet.host.systemd import Notifier, alive
+from drupelet.observe.http import Pages
+from drupelet.observe.log_tree import Log
+from drupelet.observe.watches import health_text, unknown_text
 from drupelet.printable import shell_word
-from drupelet.systemd import Notifier, alive
-from drupelet.watches import health_text, unknown_text
+from drupelet.tls.certificate_expiry import CertificateEnds
 from gateway import notices, state
 from gateway.boot_times import BootTimes
 from gateway.config import FileConfig, GatewayConfig, MqttConfig

@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from drupelet.backoff import Backoff
-from drupelet.boot_clock import BOOT_TIMES_TOPIC, BootClock, BootMoment, encode_boot
 from drupelet.errors import reason
-from drupelet.log_tree import Log
-from drupelet.watches import Watch, WatchState, ok, unknown
+from drupelet.host.boot_clock import BOOT_TIMES_TOPIC, BootClock, BootMoment, encode_boot
+from drupelet.observe.log_tree import Log
+from drupelet.observe.watches import Watch, WatchState, ok, unknown
 from gateway import state
 from gateway.boot_state import Boot, Boots
 from gateway.records import Record

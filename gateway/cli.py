@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from datetime import UTC
 from importlib.resources import files
 
-from drupelet.arguments import Parser, path
-from drupelet.command_line import announce, run
-from drupelet.descriptors import raise_limit
+from drupelet.command.arguments import Parser, path
+from drupelet.command.command_line import announce, run
 from drupelet.errors import ConfigurationError
-from drupelet.log_tree import Log, set_up
+from drupelet.host.descriptors import raise_limit
+from drupelet.observe.log_tree import Log, set_up
 from drupelet.printable import printable
 from gateway import notices
 from gateway.config import GatewayConfig, MqttConfig, default_client_id, load_config

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from drupelet.addresses import host_and_port
-from drupelet.boot_clock import BOOT_TIMES_TOPIC
-from drupelet.config_check import Keys, Table, parse_toml, read_text
+from drupelet.command.config_check import Keys, Table, parse_toml, read_text
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
-from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
+from drupelet.host.boot_clock import BOOT_TIMES_TOPIC
+from drupelet.kafka.client import COMPRESSION_TYPES, ClientSettings
+from drupelet.kafka.security import SECURITY_KEYS, Security, security_from
 from drupelet.ledger import LEDGER_TOPIC
-from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
-from drupelet.secret_files import check_private
+from drupelet.observe.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
+from drupelet.tls.secret_files import check_private
 from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
 from gateway.time_settings import time_settings
 from gateway.timestamps import TIME_UNITS

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from drupelet.addresses import host_and_port
-from drupelet.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
-from drupelet.kafka_connection import TIMEOUT_S, End, NotConnected, asked, opened, try_cluster
-from drupelet.kafka_security import Security
+from drupelet.host.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
+from drupelet.kafka.connection import TIMEOUT_S, End, NotConnected, asked, opened, try_cluster
+from drupelet.kafka.security import Security
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.api import CREATE_TOPICS, DESCRIBE_CONFIGS, PRODUCE

@@ -13,10 +13,10 @@ from contextlib import suppress
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 
-from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_connection import TIMEOUT_S, End, NotConnected
-from drupelet.watches import Watch, WatchState
+from drupelet.kafka.connection import TIMEOUT_S, End, NotConnected
+from drupelet.kafka.connection_errors import explained
+from drupelet.observe.watches import Watch, WatchState
 from gateway.config import MqttConfig
 from gateway.sources.mqtt import hung_up, read_password, said, tls_context
 from gateway.sources.sys_signals import (

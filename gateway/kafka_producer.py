@@ -17,12 +17,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.conn import AIOKafkaConnection
 
-from drupelet import kafka_connection
-from drupelet.aiokafka_login import log_in_as_ours
-from drupelet.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
 from drupelet.errors import ConfigurationError, sentence
-from drupelet.kafka_client import replicas_for
-from drupelet.log_tree import Log
+from drupelet.host.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
+from drupelet.kafka import connection as kafka_connection
+from drupelet.kafka.aiokafka_login import log_in_as_ours
+from drupelet.kafka.client import replicas_for
+from drupelet.observe.log_tree import Log
 from gateway import dead_letters
 from gateway.config import KafkaConfig
 from gateway.publisher import (

@@ -1,6 +1,6 @@
 """What the gateway counts, and the HTTP port that shows it: GET /metrics for Prometheus, GET /health for a person.
 
-Anything about HTTP itself stays out (drupelet/http.py).
+Anything about HTTP itself stays out (drupelet/observe/http.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.http import Pages, serve_http
+from drupelet.observe.http import Pages, serve_http
 
 
 class Metrics:

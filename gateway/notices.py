@@ -15,7 +15,7 @@ from pathlib import Path
 from drupelet.addresses import host_and_port, is_loopback
 from drupelet.errors import reason
 from drupelet.printable import name_text, shell_word
-from drupelet.secret_files import changeable, exposure
+from drupelet.tls.secret_files import changeable, exposure
 from gateway.config import FileConfig, GatewayConfig, JournalConfig, MosquittoConfig
 from gateway.sources.links import irregular_kind, rule_for
 from gateway.sources.matches import CANDIDATES_MAX, find_matches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drupelet.descriptors import hard_limit
+from drupelet.host.descriptors import hard_limit
 from gateway.config import FileConfig
 from gateway.sources.family import FINISHED_HELD_MAX, HELD_MAX
 

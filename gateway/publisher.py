@@ -40,7 +40,7 @@ from typing import Any, Protocol
 from drupelet.backoff import Backoff
 from drupelet.errors import sentence
 from drupelet.ledger import LEDGER_TOPIC
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from gateway import dead_letters
 from gateway.config import KafkaConfig
 from gateway.metrics import Metrics

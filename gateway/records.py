@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
-from drupelet.boot_clock import BootMoment
+from drupelet.host.boot_clock import BootMoment
 from drupelet.ledger import LEDGER_TOPIC, encode
 from drupelet.printable import printable
 from gateway.timestamps import RECEIVED

@@ -7,7 +7,7 @@ import zoneinfo
 from datetime import UTC, timedelta, timezone, tzinfo
 from typing import NamedTuple
 
-from drupelet.config_check import Table
+from drupelet.command.config_check import Table
 from gateway.time_texts import FORMATS_MAX, FormatError, check_format
 
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)

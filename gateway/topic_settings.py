@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drupelet.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
+from drupelet.host.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 
 POLICY = "cleanup.policy"

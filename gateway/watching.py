@@ -1,6 +1,6 @@
 """The watches of all sources: their states for /health and metrics, and a log line when one of them changes.
 
-What the states mean stands in drupelet/watches.py; the signals are each source's own business.
+What the states mean stands in drupelet/observe/watches.py; the signals are each source's own business.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 
 from prometheus_client import Gauge
 
-from drupelet.log_tree import Log
-from drupelet.watches import Watch, WatchState
+from drupelet.observe.log_tree import Log
+from drupelet.observe.watches import Watch, WatchState
 
 LOOK_S = 1.0
 _log = Log("gateway.watches")

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from drupelet.arguments import Parser, path
-from drupelet.command_line import run as run_command
+from drupelet.command.arguments import Parser, path
+from drupelet.command.command_line import run as run_command
 from drupelet.errors import ConfigurationError
 from hardware import JSON
 from hardware.board import read_board

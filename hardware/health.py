@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from drupelet import kernel_clock
+from drupelet.host import kernel_clock
 from hardware import JSON
 from hardware.board import DEVICE_TREE, RTC, TIMESYNC_MARK, cgroup_memory, revision_code, watchdog_state
 from hardware.board_data import decode_revision, measures_under_voltage

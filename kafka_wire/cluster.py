@@ -14,7 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from drupelet.addresses import host_and_port
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest

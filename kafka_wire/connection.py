@@ -23,10 +23,10 @@ from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from drupelet.connection_errors import NOT_FOUND, explained
 from drupelet.errors import reason, sentence
-from drupelet.kafka_connection import NO_KAFKA, WANTS_TLS, NotConnected, answers_in_tls, hung_up, refused
-from drupelet.kafka_security import Security
+from drupelet.kafka.connection import NO_KAFKA, WANTS_TLS, NotConnected, answers_in_tls, hung_up, refused
+from drupelet.kafka.connection_errors import NOT_FOUND, explained
+from drupelet.kafka.security import Security
 from edge_broker.errors import ErrorCode, ProtocolViolation, error_name
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
 from edge_broker.protocol.api import SASL_AUTHENTICATE as SASL_AUTHENTICATE_KEY

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from drupelet.connection_errors import HUNG_UP_IN_TLS
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_connection import NotConnected, check_login, check_mechanism, login_tokens, refused
-from drupelet.kafka_security import Security
+from drupelet.kafka.connection import NotConnected, check_login, check_mechanism, login_tokens, refused
+from drupelet.kafka.connection_errors import HUNG_UP_IN_TLS
+from drupelet.kafka.security import Security
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 

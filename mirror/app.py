@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 
-from drupelet.certificate_ends import CertificateEnds
-from drupelet.command_line import announce
+from drupelet.command.command_line import announce
 from drupelet.errors import CommandFailed, reason
-from drupelet.heap import give_back_large_buffers, share_one_heap
-from drupelet.http import Pages
-from drupelet.log_tree import Log
-from drupelet.systemd import Notifier, alive
+from drupelet.host.heap import give_back_large_buffers, share_one_heap
+from drupelet.host.systemd import Notifier, alive
+from drupelet.observe.http import Pages
+from drupelet.observe.log_tree import Log
+from drupelet.tls.certificate_expiry import CertificateEnds
 from kafka_wire.routes import RouteWatch
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target

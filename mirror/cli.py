@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from drupelet import event_loop
-from drupelet.arguments import Parser, path, whole_number
-from drupelet.command_line import run
+from drupelet.command.arguments import Parser, path, whole_number
+from drupelet.command.command_line import run
 from drupelet.errors import ConfigurationError
-from drupelet.log_tree import set_up
+from drupelet.observe.log_tree import set_up
 from drupelet.printable import printable
 from mirror.audit.arguments import AUDIT_EXAMPLE, add_audit
 from mirror.audit.digest.selection import needed
@@ -93,7 +93,7 @@ def _load(given: argparse.Namespace, required: tuple[str, ...], *, serves: bool 
 
 
 def _check(given: argparse.Namespace, config: Config) -> int:
-    from drupelet.kafka_connection import try_cluster  # noqa: PLC0415 - what opens connections, only where asked for
+    from drupelet.kafka.connection import try_cluster  # noqa: PLC0415 - what opens connections, only where asked for
 
     config.metrics_access.token()
     sides = (("source", config.source_client), ("target", config.target_client))

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from drupelet.addresses import host_and_port
-from drupelet.config_check import nearest, parse_toml, read_text
+from drupelet.command.config_check import nearest, parse_toml, read_text
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings
-from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
-from drupelet.log_tree import Log
-from drupelet.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
+from drupelet.kafka.client import COMPRESSION_TYPES, ClientSettings
+from drupelet.kafka.security import SECURITY_KEYS, Security, security_from
+from drupelet.observe.log_tree import Log
+from drupelet.observe.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
 from mirror.topics.overrides import TABLE, Rule, TopicSettings, rules_from, settings_of
 from mirror.topics.selection import POLICIES, SITE_LENGTH_MAX, Policy, Selection, is_site_name
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event
 
-from drupelet.arguments import Parser, whole_number
-from drupelet.command_line import run as run_command
+from drupelet.command.arguments import Parser, whole_number
+from drupelet.command.command_line import run as run_command
 from drupelet.printable import printable
 from spark.catalogue import SUMMARIES, listing
 from spark.checkpoint import opened_checkpoint
@@ -145,7 +145,7 @@ def wait_for_clock(
 
 def check_settings(arguments: argparse.Namespace) -> int:
     """Check settings without a JVM, and with --connect the brokers; 1 where one of them does not let us in."""
-    from drupelet.kafka_connection import try_cluster  # noqa: PLC0415
+    from drupelet.kafka.connection import try_cluster  # noqa: PLC0415
     from spark.preflight import check_memory, checked_addresses  # noqa: PLC0415
     from spark.security import client_options, security_of, waits_for_clock  # noqa: PLC0415
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from drupelet.config_check import nearest
+from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError
 
 DAY_MS = 86_400_000

@@ -1,9 +1,9 @@
-"""A job's log lines on stderr, one per event, in the form of drupelet/log_lines.py."""
+"""A job's log lines on stderr, one per event, in the form of drupelet/observe/log_lines.py."""
 
 import sys
 import time
 
-from drupelet.log_lines import log_line
+from drupelet.observe.log_lines import log_line
 
 TEXT_CHARACTERS_MAX = 2_000
 

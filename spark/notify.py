@@ -1,9 +1,9 @@
-"""What a job tells systemd. What the state is must not come in here, nor how it is sent (drupelet/systemd.py)."""
+"""What a job tells systemd. What the state is must not come in here, nor how it is sent (drupelet/host/systemd.py)."""
 
 import os
 from functools import partial
 
-from drupelet.systemd import Notifier
+from drupelet.host.systemd import Notifier
 from spark.logs import log
 
 

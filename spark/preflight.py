@@ -9,10 +9,10 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from drupelet.addresses import host_and_port
-from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError, reason
-from drupelet.kafka_connection import NotConnected, connected
-from drupelet.kafka_security import Security
+from drupelet.kafka.connection import NotConnected, connected
+from drupelet.kafka.connection_errors import explained
+from drupelet.kafka.security import Security
 from spark.config import Settings
 from spark.logs import log
 

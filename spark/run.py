@@ -19,8 +19,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from drupelet.command_line import announce
-from drupelet.config_check import nearest
+from drupelet.command.command_line import announce
+from drupelet.command.config_check import nearest
 from spark import failures, notify, progress, topics
 from spark.checkpoint import NEW_ONE, agree_on_cluster
 from spark.config import Settings

@@ -4,7 +4,7 @@ Here: column names and types as Spark DDL; a reading's are those of drupelet/rea
 Times that end in `_ms` are epoch milliseconds, UTC.
 """
 
-from drupelet import reading
+from drupelet import reading_schema
 
 SPARK_TYPES = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE"}  # by JSON type
 # A device's own time is the record's timestamp, where the gateway has put it whatever its form; in the JSON of another
@@ -14,12 +14,12 @@ READ_OTHERWISE = {"time_ms": "BIGINT"}
 
 def device_json() -> str:
     """Write the declaration of a reading as Spark DDL; a field that is missing or of a wrong type becomes null."""
-    return ", ".join(f"{name} {READ_OTHERWISE.get(name) or only_type(name)}" for name in reading.field_types())
+    return ", ".join(f"{name} {READ_OTHERWISE.get(name) or only_type(name)}" for name in reading_schema.field_types())
 
 
 def only_type(name: str) -> str:
     """Name the Spark type of a field that the declaration gives one JSON type."""
-    (kind,) = reading.field_types()[name]
+    (kind,) = reading_schema.field_types()[name]
     return SPARK_TYPES[kind]
 
 

@@ -1,4 +1,4 @@
-"""How the Java client of a job is secured: our keys (drupelet/kafka_security.py) as its own options, and no secret.
+"""How the Java client of a job is secured: our keys (drupelet/kafka/security.py) as its own options, and no secret.
 
 A key and a password stay in their files. The options name the files in the form of Kafka's own DirectoryConfigProvider
 (KIP-632), and the client reads them itself, wherever it runs: no option, log line, web page, event log, environment or
@@ -9,9 +9,9 @@ Here: options and those checks. Never here: Spark, and what connects.
 import os
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.file_reads import read_named
 from drupelet.installation import built_s
-from drupelet.kafka_security import SECURITY_KEYS, Security, security_from
+from drupelet.kafka.security import SECURITY_KEYS, Security, security_from
+from drupelet.tls.file_reads import read_named
 from spark.config import Settings
 
 PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"

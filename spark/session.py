@@ -23,9 +23,9 @@ from pyspark import SparkContext, java_gateway
 from pyspark.accumulators import AccumulatorServer
 from pyspark.sql import SparkSession
 
-from drupelet import log_tree
 from drupelet.addresses import host_and_port
 from drupelet.errors import ConfigurationError, reason
+from drupelet.observe import log_tree
 from spark.config import Settings
 from spark.jars import connector_jars
 from spark.java import java_home

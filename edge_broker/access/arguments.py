@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.arguments import not_empty, shown
+from drupelet.command.arguments import not_empty, shown
 
 EXAMPLE = """examples:
   edge-broker acl add --data-dir data --allow User:gateway --producer --topic readings --prefixed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.arguments import not_empty, whole_number
+from drupelet.command.arguments import not_empty, whole_number
 
 ITERATIONS = 4096, 16384  # those of security/scram.py, which --help need not import
 EXAMPLE = """examples:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from drupelet.errors import CommandFailed, ConfigurationError
-from drupelet.secret_files import first_line
+from drupelet.tls.secret_files import first_line
 from edge_broker.access.store import open_store, wait_until_done
 from edge_broker.clock import SystemClock
 from edge_broker.errors import Refusal, StorageFault

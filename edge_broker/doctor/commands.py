@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.file_reads import read_named
+from drupelet.tls.file_reads import read_named
 from edge_broker.cluster.rebuild.disks import Disk, DiskFault, decode
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.cluster.znodes.znode_codec import is_number

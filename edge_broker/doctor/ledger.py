@@ -17,7 +17,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from drupelet.config_check import nearest
+from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.doctor.accounts import Account, Known, Span

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from drupelet.log_window import LogWindow, Timers
+from drupelet.observe.log_window import LogWindow, Timers
 from edge_broker.broker.effects import Audited
 from edge_broker.network.log_lines import LINES_MAX, log_line
 

@@ -1,7 +1,7 @@
 """The broker's log lines, on standard error.
 
 Lives here: who writes them, and a bound for those that clients can bring about. Must never come in: the line's form
-(drupelet/log_lines.py), record contents, secrets, Python's logging tree (asyncio's own warnings are routed here).
+(log_lines.py), record contents, secrets, Python's logging tree (asyncio's own warnings are routed here).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import time
 
-from drupelet import log_lines
-from drupelet.log_window import LENGTH_S, LogWindow, Timers
+from drupelet.observe import log_lines
+from drupelet.observe.log_window import LENGTH_S, LogWindow, Timers
 
 LINES_MAX = 20
 WINDOW_S = LENGTH_S

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.arguments import add_command, not_empty, whole_number
+from drupelet.command.arguments import add_command, not_empty, whole_number
 
 INT_MAX = 0x7FFFFFFF
 EXAMPLE = """examples:

@@ -9,8 +9,8 @@ import argparse
 from typing import Any
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.file_reads import read_named
 from drupelet.printable import printable
+from drupelet.tls.file_reads import read_named
 from edge_broker.cluster.rebuild.disks import Disk, DiskFault, decode
 from edge_broker.cluster.rebuild.rebuild import RebuildRefused
 from edge_broker.cluster.rebuild.rebuild_plan import Decisions, Plan, PlannedPartition, plan_rebuild

@@ -6,7 +6,7 @@
 | CN, C, L, ST, O, OU, STREET, DC, UID, of a text type | `CN=text`, a backslash before `,=+<>#;"\\` and outer spaces |
 | any other | `1.2.3=#` and the value's bytes as hexadecimal digits |
 
-Lives here: the text of a subject. Must never come in: trust, clocks, other fields (drupelet/certificates.py).
+Lives here: the text of a subject. Must never come in: trust, clocks, other fields (drupelet/tls/certificates.py).
 Source: RFC 5280, RFC 2253, X.690; Java's X500Principal.getName.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from drupelet.certificates import certificate
+from drupelet.tls.certificates import certificate
 
 KEYWORDS = {
     "2.5.4.3": "CN",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.arguments import path, shown, whole_number
+from drupelet.command.arguments import path, shown, whole_number
 from edge_broker.tools.limits import LAST, LAST_MAX
 
 BOOTSTRAP = "127.0.0.1:9092"

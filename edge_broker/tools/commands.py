@@ -9,7 +9,7 @@ import argparse
 
 from drupelet.addresses import host_and_port
 from drupelet.errors import CommandFailed, ConfigurationError
-from drupelet.kafka_security import Security
+from drupelet.kafka.security import Security
 from drupelet.printable import printable
 from edge_broker.wire_client.cluster import Cluster
 from edge_broker.wire_client.connection import NotThere, WireFailure
@@ -37,7 +37,7 @@ def _cluster(options: argparse.Namespace) -> Cluster:
 def _security(options: argparse.Namespace) -> Security:
     if options.command_config is None:
         return Security()
-    from drupelet.kafka_properties import security_of  # noqa: PLC0415 - for who has such a file
+    from drupelet.kafka.properties import security_of  # noqa: PLC0415 - for who has such a file
 
     return security_of(options.command_config)
 

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from drupelet.backoff import Backoff
-from drupelet.boot_clock import BOOT_ID_HEADER, BOOT_TIME_HEADER, BOOT_TIMES_TOPIC, decode_boot
 from drupelet.errors import ConfigurationError
+from drupelet.host.boot_clock import BOOT_ID_HEADER, BOOT_TIME_HEADER, BOOT_TIMES_TOPIC, decode_boot
 from drupelet.printable import printable
 from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from drupelet.config_check import nearest
-from drupelet.kafka_security import Security
+from drupelet.command.config_check import nearest
+from drupelet.kafka.security import Security
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest

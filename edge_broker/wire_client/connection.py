@@ -1,7 +1,7 @@
 """One connection to one broker: a request goes out, its answer comes back, within a time and a size.
 
 Lives here: the socket, frames, the choice of versions, and the sentences about a broker that does not answer. Must
-never come in: what is asked, and how TLS and log-ins go (drupelet.kafka_connection).
+never come in: what is asked, and how TLS and log-ins go (drupelet.kafka.connection).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import NoReturn, TypeVar
 
 from drupelet.errors import reason
-from drupelet.kafka_connection import NotConnected, answers_in_tls, connected, refused
-from drupelet.kafka_properties import in_kafkas_names
-from drupelet.kafka_security import Security
+from drupelet.kafka.connection import NotConnected, answers_in_tls, connected, refused
+from drupelet.kafka.properties import in_kafkas_names
+from drupelet.kafka.security import Security
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
 from edge_broker.protocol.api import Asked

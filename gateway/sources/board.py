@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from drupelet.errors import sentence
-from drupelet.log_tree import Log
-from drupelet.watches import Watch, WatchState, early, ok, unknown
+from drupelet.observe.log_tree import Log
+from drupelet.observe.watches import Watch, WatchState, early, ok, unknown
 from gateway.config import BoardConfig
 from gateway.publisher import Publisher
 from gateway.records import Record

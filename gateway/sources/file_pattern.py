@@ -23,7 +23,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from drupelet.printable import label_text
 from gateway import state
 from gateway.config import FileConfig

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from drupelet.printable import label_text, name_text
 from gateway.config import FileConfig
 from gateway.dead_letters import REASON_LINE_TOO_LONG

@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from drupelet.boot_clock import BootMoment
-from drupelet.log_tree import Log
+from drupelet.host.boot_clock import BootMoment
+from drupelet.observe.log_tree import Log
 from gateway import state
 from gateway.config import PRIORITIES, JournalConfig
 from gateway.dead_letters import REASON_LINE_TOO_LONG

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from drupelet.errors import reason
-from drupelet.log_tree import Log
-from drupelet.log_window import LogWindow, Timers
+from drupelet.observe.log_tree import Log
+from drupelet.observe.log_window import LogWindow, Timers
 from drupelet.printable import shell_word
 from gateway import state
 from gateway.metrics import Metrics

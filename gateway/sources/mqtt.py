@@ -32,12 +32,12 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from drupelet.backoff import Backoff
-from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError, sentence
-from drupelet.file_reads import AT_ONCE_S
-from drupelet.log_tree import Log
-from drupelet.secret_files import first_line
-from drupelet.watches import Watch
+from drupelet.kafka.connection_errors import explained
+from drupelet.observe.log_tree import Log
+from drupelet.observe.watches import Watch
+from drupelet.tls.file_reads import AT_ONCE_S
+from drupelet.tls.secret_files import first_line
 from gateway import dead_letters
 from gateway.config import MqttConfig
 from gateway.metrics import Metrics
@@ -329,7 +329,7 @@ def tls_context(config: MqttConfig) -> ssl.SSLContext:
 
     The name in the certificate is always checked against `host`.
     """
-    from drupelet.tls import client_context  # noqa: PLC0415 (ssl takes 2 MB, for those who use it)
+    from drupelet.tls.contexts import client_context  # noqa: PLC0415 (ssl takes 2 MB, for those who use it)
 
     files = [str(path) for path in (config.ssl_ca_file, config.ssl_cert_file, config.ssl_key_file) if path]
     try:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from gateway import state
 
 SAVE_RETRY_S = 1.0

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from drupelet.watches import Watch, early, ok, unknown
+from drupelet.observe.watches import Watch, early, ok, unknown
 
 DROPPED_TOPIC = "$SYS/broker/publish/messages/dropped"
 UPTIME_TOPIC = "$SYS/broker/uptime"

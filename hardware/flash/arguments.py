@@ -2,7 +2,7 @@
 
 import argparse
 
-from drupelet.arguments import not_empty, path
+from drupelet.command.arguments import not_empty, path
 
 EPILOG = """examples:
   edge-board flash raspios.img.xz --to /dev/sdb --host pi-1 --user site --ssh-key ~/.ssh/id_ed25519.pub

@@ -19,7 +19,7 @@ from getpass import getpass
 from pathlib import Path, PurePosixPath
 from types import FrameType
 
-from drupelet.config_check import nearest
+from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError, reason
 from hardware.flash.countries import known_country
 from hardware.flash.errors import FlashError

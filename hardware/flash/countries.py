@@ -7,7 +7,7 @@ Source: tz database, `iso3166.tab`: code, a tab, name; `#` begins a comment. The
 import re
 from pathlib import Path
 
-from drupelet.config_check import nearest
+from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError
 
 SYSTEM_TABLE = Path("/usr/share/zoneinfo/iso3166.tab")

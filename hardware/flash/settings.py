@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from drupelet.config_check import nearest
+from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError
 from hardware.flash.user_names import TAKEN
 

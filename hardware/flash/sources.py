@@ -31,8 +31,8 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import zstandard
 
-from drupelet.connection_errors import explained
 from drupelet.errors import ConfigurationError, reason
+from drupelet.kafka.connection_errors import explained
 from hardware.flash.errors import FlashError
 
 MAGIC = {b"\xfd7zXZ\0": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"PK\x03\x04": "zip"}

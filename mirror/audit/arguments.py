@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from drupelet.arguments import not_empty, path
+from drupelet.command.arguments import not_empty, path
 from mirror.audit.digest.selection import only
 from mirror.config import SIDES
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from drupelet.backoff import Backoff
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.api import Asked
 from edge_broker.protocol.message import Message

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from drupelet.errors import ConfigurationError, sentence
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.api import Asked
 from edge_broker.protocol.message import Message

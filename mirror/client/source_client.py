@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from drupelet.printable import name_text, peer_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.api import Asked

@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from drupelet.kafka_client import replicas_for
+from drupelet.kafka.client import replicas_for
 from drupelet.printable import peer_text
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from drupelet.kafka_client import ClientSettings, replicas_for
+from drupelet.kafka.client import ClientSettings, replicas_for
 from drupelet.printable import peer_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.describe_configs import (

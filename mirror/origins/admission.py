@@ -18,7 +18,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from kafka_wire.batches import Piece
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition

@@ -29,7 +29,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from drupelet.backoff import Backoff
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from drupelet.printable import peer_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import (

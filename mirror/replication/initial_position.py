@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from kafka_wire.partitions import TopicPartition
 from mirror.client.log_queries import Asking, Content
 from mirror.client.source_client import Source

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from drupelet.backoff import Backoff
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from kafka_wire.partitions import TopicPartition
 from mirror.client.target_client import Target
 from mirror.config import Config

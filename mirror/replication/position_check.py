@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from mirror.client.log_queries import EpochQuestion
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from drupelet.backoff import Backoff
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from drupelet.printable import label_text
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target
 from mirror.errors import SourceError, TargetError

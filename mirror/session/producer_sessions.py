@@ -23,7 +23,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from drupelet.backoff import Backoff
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.errors import WireError

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 from kafka_wire.cluster import Partition
 from kafka_wire.fencing import LAST_EPOCH, Fence
 from kafka_wire.looking import Look, Wanted

@@ -1,6 +1,6 @@
 """What can be watched: the Prometheus metrics, the health in one line, and the HTTP port that serves both.
 
-No decision of the mirror may come in here, and nothing about HTTP itself (drupelet/http.py).
+No decision of the mirror may come in here, and nothing about HTTP itself (drupelet/observe/http.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from drupelet.addresses import host_and_port
-from drupelet.http import Pages, serve_http
+from drupelet.observe.http import Pages, serve_http
 from mirror.ledger.losses import CAUSES
 from mirror.status.report import Report
 

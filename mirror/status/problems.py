@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from drupelet.log_tree import Log
+from drupelet.observe.log_tree import Log
 
 NOT_YET = "not reached yet"
 NAMED_MAX = 3

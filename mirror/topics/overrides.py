@@ -20,9 +20,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from drupelet.config_check import nearest
+from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_client import COMPRESSION_TYPES
+from drupelet.kafka.client import COMPRESSION_TYPES
 
 TABLE = "topic"
 OnRefused = Literal["stop", "dead_letter"]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from drupelet.config_check import nearest
+from drupelet.command.config_check import nearest
 from drupelet.ledger import LEDGER_TOPIC
 
 TOPIC_NAME_LENGTH_MAX = 249

@@ -27,7 +27,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from drupelet.kafka_properties import security_of
+from drupelet.kafka.properties import security_of
 from tests.card.board import ADDRESS, DNS, GATEWAY, PREFIX, Board
 from tests.support.processes import wait_until
 from tests.support.runtimes import console_script

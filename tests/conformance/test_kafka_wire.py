@@ -7,9 +7,9 @@ import uuid
 
 import pytest
 
-from drupelet.kafka_client import ClientSettings
-from drupelet.kafka_security import Security
-from drupelet.secret_files import Secret
+from drupelet.kafka.client import ClientSettings
+from drupelet.kafka.security import Security
+from drupelet.tls.secret_files import Secret
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

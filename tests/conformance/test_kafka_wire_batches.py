@@ -13,8 +13,8 @@ import subprocess
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from drupelet.kafka_client import ClientSettings
-from drupelet.kafka_security import Security
+from drupelet.kafka.client import ClientSettings
+from drupelet.kafka.security import Security
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from kafka_wire.cluster import Cluster
 from mirror.partition.offset_map import End, Step
 from mirror.partition.state_records import Head, Topics, head_record, steps_record, topic_name

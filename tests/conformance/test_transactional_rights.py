@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from kafka_wire.cluster import SIDE, Cluster
 from kafka_wire.granting import denied_operations
 from kafka_wire.transactions import Transactions

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from edge_broker.errors import error_name
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
-from drupelet.kafka_security import Security
+from drupelet.kafka.security import Security
 from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_wire import apis

@@ -16,7 +16,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from kafka_wire import dialling, line
 from kafka_wire.cluster import SIDE, Cluster
 from kafka_wire.errors import WireError

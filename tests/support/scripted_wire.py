@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-from drupelet.kafka_security import Security
+from drupelet.kafka.security import Security
 from edge_broker.protocol.api import API_VERSIONS, read_request_header
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message

@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.file_identity import MISSING, file_identity
-from drupelet.secret_files import check_unchangeable
+from drupelet.host.file_identity import MISSING, file_identity
+from drupelet.tls.secret_files import check_unchangeable
 from edge_broker.runs_in import runs_in
 from edge_broker.security.deny_list import DenyList, parse_deny_list
 from edge_broker.security_keys import DENY_LIST

@@ -26,7 +26,7 @@ from kafka_wire.connection import Connection
 from kafka_wire.errors import NobodyListens, WireError
 
 if TYPE_CHECKING:
-    from drupelet.kafka_security import Security
+    from drupelet.kafka.security import Security
     from edge_broker.config import Endpoint
 
 CONNECT_S = 5.0

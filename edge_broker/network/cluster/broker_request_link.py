@@ -39,7 +39,7 @@ from edge_broker.protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from drupelet.kafka_security import Security
+    from drupelet.kafka.security import Security
     from edge_broker.protocol import message
 
 ELECT = asked(api.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, 2, 2)

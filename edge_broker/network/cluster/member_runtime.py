@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_security import Security
-from drupelet.secret_files import check_private, lines_of
+from drupelet.kafka.security import Security
+from drupelet.tls.secret_files import check_private, lines_of
 from edge_broker.broker.cluster.cluster_view import Cluster, endpoint_of
 from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go
 from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
@@ -664,7 +664,7 @@ def link_security(config: BrokerConfig, listener: Listener) -> Security:
     """How other brokers' listeners are spoken to; ConfigurationError."""
     path = config.text("edge.inter.broker.config.file")
     if path:
-        from drupelet.kafka_properties import security_of  # noqa: PLC0415 - for secured clusters alone
+        from drupelet.kafka.properties import security_of  # noqa: PLC0415 - for secured clusters alone
 
         found = security_of(Path(path))
         _check_shown(config, listener, path, found)

@@ -42,7 +42,7 @@ from edge_broker.storage.metadata.topic_record import id_of, id_text
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from drupelet.kafka_security import Security
+    from drupelet.kafka.security import Security
     from kafka_wire.connection import Connection
 
 FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 17, 17)

@@ -21,8 +21,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from drupelet.addresses import endpoint_text, is_loopback
-from drupelet.descriptors import NO_LIMIT
 from drupelet.errors import ConfigurationError, reason
+from drupelet.host.descriptors import NO_LIMIT
 from edge_broker.config import BrokerConfig
 from edge_broker.errors import ProtocolViolation
 from edge_broker.listeners import Listener

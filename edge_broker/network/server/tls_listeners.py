@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
-from drupelet.secret_files import changeable
+from drupelet.tls.secret_files import changeable
 from edge_broker.clock import Clock
 from edge_broker.config import BrokerConfig
 from edge_broker.listeners import Listener

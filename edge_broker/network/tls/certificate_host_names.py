@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
-from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN
+from drupelet.tls.contexts import NO_CHECK_TIME, PARTIAL_CHAIN
 
 MISMATCHES = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 

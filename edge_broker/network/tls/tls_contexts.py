@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
-from drupelet.certificate_ends import SOON_S
-from drupelet.certificates import certificate
 from drupelet.errors import ConfigurationError, reason
-from drupelet.file_identity import FileIdentity, file_identity
-from drupelet.file_reads import AT_ONCE_S, read_named
-from drupelet.secret_files import changeable, check_status
-from drupelet.tls import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
+from drupelet.host.file_identity import FileIdentity, file_identity
+from drupelet.tls.certificate_expiry import SOON_S
+from drupelet.tls.certificates import certificate
+from drupelet.tls.contexts import NO_CHECK_TIME, PARTIAL_CHAIN, peer_chain
+from drupelet.tls.file_reads import AT_ONCE_S, read_named
+from drupelet.tls.secret_files import changeable, check_status
 from edge_broker.network.tls.certificate_host_names import alternative_name, names_host
 from edge_broker.network.tls.memory_files import as_file
 from edge_broker.network.tls.tls_transport import Refused, Shown

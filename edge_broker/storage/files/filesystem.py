@@ -14,7 +14,7 @@ from contextlib import suppress
 from resource import RLIMIT_NOFILE, RUSAGE_THREAD, getrlimit, getrusage
 from typing import NamedTuple, Protocol, TypeAlias
 
-from drupelet.descriptors import bounded
+from drupelet.host.descriptors import bounded
 from edge_broker import libc
 
 Bytes: TypeAlias = bytes | bytearray | memoryview

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from drupelet.log_lines import log_line
+from drupelet.observe.log_lines import log_line
 from edge_broker.runs_in import runs_in
 from edge_broker.security.changes import Event
 from edge_broker.storage.files.atomic_files import fault_of, write_all

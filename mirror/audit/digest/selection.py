@@ -9,7 +9,7 @@ import argparse
 import re
 from typing import NamedTuple
 
-from drupelet.arguments import shown
+from drupelet.command.arguments import shown
 
 
 class Only(NamedTuple):

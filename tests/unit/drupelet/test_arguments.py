@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drupelet.arguments import Parser, not_empty, whole_number
+from drupelet.command.arguments import Parser, not_empty, whole_number
 
 
 def parser() -> Parser:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drupelet import certificate_ends, tls
-from drupelet.certificate_ends import CertificateEnds, WatchedFile
+from drupelet.tls import certificate_expiry, contexts
+from drupelet.tls.certificate_expiry import CertificateEnds, WatchedFile
 from gateway import notices
 from gateway.app import Gateway
 from gateway.config import parse_config
@@ -95,7 +95,7 @@ def test_cas_that_became_a_pipe_do_not_stop_health(tmp_path: Path) -> None:
 
 
 def test_without_tls_nothing_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(tls, "latest_s")
+    monkeypatch.delattr(contexts, "latest_s")
     ends = CertificateEnds()
     ends.watch(("ssl_ca_file", None), ("ssl_cert_file", None))
     assert ends.notes() == []
@@ -116,4 +116,4 @@ def test_gateway_and_mirror_say_it(tmp_path: Path, days: int) -> None:
     mirror = app._pages(config, figures, Replicator(config, figures))
     for said, name in ((gateway.well(), "kafka.ssl_ca_file"), (mirror.well(), "target_ssl_ca_file")):
         soon = f"ok; the certificate in {name} {ca} ends "
-        assert said.startswith(soon) if days * DAY_S < certificate_ends.SOON_S else said == "ok"
+        assert said.startswith(soon) if days * DAY_S < certificate_expiry.SOON_S else said == "ok"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drupelet.certificates import Certificate, certificate, certificates_in, ended
+from drupelet.tls.certificates import Certificate, certificate, certificates_in, ended
 from tests.support.certificates import Authority
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drupelet import command_line
+from drupelet.command import command_line
 from drupelet.errors import CommandFailed, ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -122,7 +122,7 @@ def test_log_lines_that_have_no_room_end_no_broker(tmp_path: Path) -> None:
 
 def test_ctrl_c_is_no_word_and_status_130() -> None:
     script = (
-        "import signal, sys; from drupelet.command_line import run; "
+        "import signal, sys; from drupelet.command.command_line import run; "
         "sys.exit(run('p', lambda: signal.raise_signal(signal.SIGINT) or print('went on')))"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -148,8 +148,8 @@ def test_ctrl_c_stays_ignored_where_it_was_before(tmp_path: Path) -> None:
 
 def test_ctrl_c_is_no_word_when_the_work_is_done() -> None:
     code = (
-        "import atexit, os, signal, sys; from drupelet.interrupts import quick_end; quick_end(); "
-        "from drupelet.command_line import run; atexit.register(os.kill, os.getpid(), signal.SIGINT); "
+        "import atexit, os, signal, sys; from drupelet.command.interrupts import quick_end; quick_end(); "
+        "from drupelet.command.command_line import run; atexit.register(os.kill, os.getpid(), signal.SIGINT); "
         "sys.exit(run('p', lambda: print(signal.getsignal(signal.SIGINT) is signal.default_int_handler) or 0))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -168,7 +168,7 @@ def run_script(program: str, environment: dict[str, str]) -> subprocess.Complete
 
 def test_a_name_that_is_no_text_can_be_printed(tmp_path: Path) -> None:
     work = "lambda: print(sys.argv[1], '→') or 0"
-    script = f"import sys; from drupelet.command_line import run; sys.exit(run('p', {work}))"
+    script = f"import sys; from drupelet.command.command_line import run; sys.exit(run('p', {work}))"
     ran = subprocess.run(
         [sys.executable, "-c", script, os.fsencode(tmp_path) + b"/\xff"],
         capture_output=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drupelet.config_check import CONFIG_BYTES_MAX, Table, nearest, parse_toml, read_text
+from drupelet.command.config_check import CONFIG_BYTES_MAX, Table, nearest, parse_toml, read_text
 from drupelet.errors import ConfigurationError
 
 FILE = Path("/etc/part.toml")

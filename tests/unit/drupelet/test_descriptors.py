@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drupelet.descriptors import NO_LIMIT, bounded, hard_limit, raise_limit
+from drupelet.host.descriptors import NO_LIMIT, bounded, hard_limit, raise_limit
 
 FILES = resource.RLIMIT_NOFILE
 

@@ -21,8 +21,8 @@ import aiokafka.errors
 import paho.mqtt.client
 import pytest
 
-from drupelet.connection_errors import HUNG_UP_IN_TLS, explained
 from drupelet.errors import SENTENCE_CHARACTERS_MAX, reason, sentence
+from drupelet.kafka.connection_errors import HUNG_UP_IN_TLS, explained
 
 MODULES: tuple[ModuleType, ...] = (aiokafka.errors, paho.mqtt.client, builtins, ssl, socket, asyncio)
 ARGUMENTS: tuple[tuple[object, ...], ...] = (

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drupelet.file_identity import MISSING, file_identity
+from drupelet.host.file_identity import MISSING, file_identity
 
 FIELDS = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode", "st_uid", "st_gid")
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from drupelet import file_reads
-from drupelet.config_check import read_text
+from drupelet.command.config_check import read_text
 from drupelet.errors import ConfigurationError
-from drupelet.file_reads import AT_ONCE_S, read_named
-from drupelet.kafka_security import Security, security_from
-from drupelet.secret_files import first_line
+from drupelet.kafka.security import Security, security_from
+from drupelet.tls import file_reads
+from drupelet.tls.file_reads import AT_ONCE_S, read_named
+from drupelet.tls.secret_files import first_line
 
 SAYS = "it is a pipe that no program has written and closed"
 
@@ -139,7 +139,7 @@ def test_a_certificate_that_became_a_pipe_is_refused_before_openssl_opens_it(fif
 
 
 def test_a_shell_s_process_substitution_is_read(tmp_path: Path) -> None:
-    code = "import sys; from drupelet.secret_files import first_line; print(first_line(sys.argv[1], 'key'))"
+    code = "import sys; from drupelet.tls.secret_files import first_line; print(first_line(sys.argv[1], 'key'))"
     script = '"$0" -c "$1" <(sleep 0.2; echo s3cret)'
     ran = subprocess.run(
         ["bash", "-c", script, sys.executable, code], capture_output=True, text=True, timeout=60, check=False

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from drupelet import http
-from drupelet.http import Pages, respond, serve_http
+from drupelet.observe import http
+from drupelet.observe.http import Pages, respond, serve_http
 
 PAGES = Pages(lambda: b"metric 1\n", lambda: None)
 

@@ -7,9 +7,9 @@ import ssl
 import pytest
 
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_client import COMPRESSION_TYPES, ClientSettings, replicas_for
-from drupelet.kafka_security import Security
-from drupelet.secret_files import Secret
+from drupelet.kafka.client import COMPRESSION_TYPES, ClientSettings, replicas_for
+from drupelet.kafka.security import Security
+from drupelet.tls.secret_files import Secret
 
 SETTINGS = ClientSettings("a:1,b:2", "me", 5_000)
 

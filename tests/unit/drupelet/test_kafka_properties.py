@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_properties import in_kafkas_names, properties, security_of
+from drupelet.kafka.properties import in_kafkas_names, properties, security_of
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

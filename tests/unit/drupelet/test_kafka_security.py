@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_security import MECHANISMS, SECURITY_KEYS, SECURITY_PROTOCOLS, Security, security_from
+from drupelet.kafka.security import MECHANISMS, SECURITY_KEYS, SECURITY_PROTOCOLS, Security, security_from
 from tests.support.certificates import Authority
 
 SASL = {"security_protocol": "SASL_SSL", "sasl_username": "u", "sasl_password_file": "pw"}

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from drupelet.log_lines import log_line
-from drupelet.log_tree import LineFormatter, Log, NoRepeats
+from drupelet.observe.log_lines import log_line
+from drupelet.observe.log_tree import LineFormatter, Log, NoRepeats
 from drupelet.printable import name_text
 
 

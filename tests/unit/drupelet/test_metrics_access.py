@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drupelet.errors import ConfigurationError
-from drupelet.metrics_access import MetricsAccess, access_from, check_metrics
+from drupelet.observe.metrics_access import MetricsAccess, access_from, check_metrics
 from gateway.cli import main as gateway
 from mirror.cli import main as mirror
 from tests.support.command import in_process

@@ -10,9 +10,9 @@ import itertools
 import pytest
 
 from drupelet.errors import sentence
-from drupelet.http import Pages, respond
+from drupelet.host.systemd import Notifier
+from drupelet.observe.http import Pages, respond
 from drupelet.printable import label_text, name_text, printable, quoted
-from drupelet.systemd import Notifier
 from tests.support.notify_socket import NotifySocket
 
 ESC = "\x1b[31m"

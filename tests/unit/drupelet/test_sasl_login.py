@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drupelet.sasl_login import LogInError, tokens
+from drupelet.kafka.sasl_login import LogInError, tokens
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 WHOLE = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"

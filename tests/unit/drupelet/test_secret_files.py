@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from drupelet.errors import ConfigurationError
-from drupelet.secret_files import Secret, check_private, check_status, first_line
+from drupelet.tls.secret_files import Secret, check_private, check_status, first_line
 
 
 def written(path: Path, content: bytes, mode: int = 0o600) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drupelet.systemd import Notifier, alive
+from drupelet.host.systemd import Notifier, alive
 from tests.support.notify_socket import NotifySocket
 from tests.support.waiting import CALL_S
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from drupelet.certificates import certificates_in
-from drupelet.connection_errors import explained
 from drupelet.installation import LEAST_S, built_s
-from drupelet.tls import CertificateEndedError, client_context, judge_ends, latest_s, peer_chain
+from drupelet.kafka.connection_errors import explained
+from drupelet.tls.certificates import certificates_in
+from drupelet.tls.contexts import CertificateEndedError, client_context, judge_ends, latest_s, peer_chain
 from tests.support.certificates import Authority
 
 DAY_S = 86_400

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drupelet.boot_clock import (
+from drupelet.host.boot_clock import (
     BOOT_TIMES_TOPIC,
     BootClock,
     BootMoment,
@@ -412,8 +412,8 @@ def test_what_is_no_record_of_a_boot_is_passed_over(key: bytes | None, value: by
 def test_the_kernel_is_asked_and_a_clock_before_this_version_is_not_set(
     kernel: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drupelet.boot_clock.kernel_synchronised", lambda: kernel)
-    monkeypatch.setattr("drupelet.boot_clock.TIMESYNC_MARK", "/nonexistent")
+    monkeypatch.setattr("drupelet.host.boot_clock.kernel_synchronised", lambda: kernel)
+    monkeypatch.setattr("drupelet.host.boot_clock.TIMESYNC_MARK", "/nonexistent")
     clock = KernelBootClock()
     assert clock.synchronised() is kernel
     assert clock.boot_id

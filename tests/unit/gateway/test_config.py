@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from drupelet.config_check import Keys
+from drupelet.command.config_check import Keys
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_security import SECURITY_KEYS
+from drupelet.kafka.security import SECURITY_KEYS
 from gateway import cli
 from gateway.config import KEYS, parse_config, read_config
 from gateway.mosquitto_conf import render

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from drupelet.http import Pages, respond
+from drupelet.observe.http import Pages, respond
 from gateway.app import _file_source
 from gateway.config import FileConfig
 from gateway.metrics import Metrics

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from drupelet.boot_clock import BootMoment
+from drupelet.host.boot_clock import BootMoment
 from gateway import state
 from gateway.config import JournalConfig
 from gateway.sources import journal

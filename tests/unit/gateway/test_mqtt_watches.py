@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from drupelet.watches import WatchState
+from drupelet.observe.watches import WatchState
 from gateway.metrics import Metrics
 from gateway.sources import mqtt
 from gateway.sources.mosquitto import MosquittoWatch

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from drupelet import secret_files
 from drupelet.errors import ConfigurationError
+from drupelet.tls import secret_files
 from gateway import cli, connect, notices
 from gateway.config import GatewayConfig, parse_config
 from gateway.sources.mqtt import read_password

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drupelet.descriptors import raise_limit
+from drupelet.host.descriptors import raise_limit
 from gateway.metrics import Metrics
 from gateway.open_files import EACH_MAX, OTHERS_MAX, limit_notices, open_files_max
 from gateway.sources import copies, family, family_file

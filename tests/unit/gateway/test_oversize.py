@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from drupelet.log_window import LENGTH_S
+from drupelet.observe.log_window import LENGTH_S
 from gateway.metrics import Metrics
 from gateway.sources.mosquitto import MosquittoWatch
 from gateway.sources.oversize import (

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from drupelet.backoff import Backoff
-from drupelet.boot_clock import BootMoment
+from drupelet.host.boot_clock import BootMoment
 from drupelet.ledger import LEDGER_TOPIC
 from gateway.config import KafkaConfig, parse_config
 from gateway.metrics import Metrics

@@ -21,14 +21,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from drupelet import reading
+from drupelet import reading_schema
 from gateway.config import parse_config
 from gateway.records import Record
 from gateway.routing import Message, Rejection, route_message
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = ("gateway/README.md", "spark/README.md", "ansible/FROM-A-BARE-CARD.md")
-SCHEMA = reading.schema()
+SCHEMA = reading_schema.schema()
 READING = Draft202012Validator(SCHEMA)
 RECEIVED_MS = 1_764_000_000_555
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure

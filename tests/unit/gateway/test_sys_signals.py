@@ -13,7 +13,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drupelet.watches import Watch, WatchState, health_text
+from drupelet.observe.watches import Watch, WatchState, health_text
 from gateway.sources.sys_signals import (
     DROPPED_TOPIC,
     DROPS,

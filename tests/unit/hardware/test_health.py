@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from drupelet import kernel_clock
+from drupelet.host import kernel_clock
 from hardware.board import TIMESYNC_MARK
 from hardware.health import clock_synchronised, read_health
 from hardware.mock import mock_names, write_mock

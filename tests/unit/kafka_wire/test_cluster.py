@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from drupelet.kafka_client import ClientSettings
-from drupelet.kafka_security import Security
+from drupelet.kafka.client import ClientSettings
+from drupelet.kafka.security import Security
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.metadata import (

@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from drupelet.kafka_security import Security
-from drupelet.secret_files import Secret
+from drupelet.kafka.security import Security
+from drupelet.tls.secret_files import Secret
 from edge_broker.protocol.messages.api_versions import ApiVersionsResponse
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from drupelet.kafka_security import Security
+from drupelet.kafka.security import Security
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,

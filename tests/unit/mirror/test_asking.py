@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drupelet.kafka_client import ClientSettings
+from drupelet.kafka.client import ClientSettings
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,

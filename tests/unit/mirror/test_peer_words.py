@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from drupelet.kafka_connection import NotConnected, check_login
-from drupelet.kafka_security import Security
+from drupelet.kafka.connection import NotConnected, check_login
+from drupelet.kafka.security import Security
 from drupelet.printable import PEER_CHARACTERS_MAX
 from edge_broker.errors import ErrorCode
 from kafka_wire.cluster import Cluster

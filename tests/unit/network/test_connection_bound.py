@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drupelet.descriptors import NO_LIMIT
+from drupelet.host.descriptors import NO_LIMIT
 from edge_broker.network.connection.connection_limit import CONNECTIONS_MIN, OTHERS_MAX, connection_bound, needed
 from edge_broker.storage.segment.open_file_cache import files_share
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drupelet import secret_files
 from drupelet.errors import ConfigurationError
+from drupelet.tls import secret_files
 from edge_broker.network.background.deny_list_file import BYTES_MAX, DenyListFile
 
 HOLDS = "; until then the list from before holds"

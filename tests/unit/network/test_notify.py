@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import gateway.app
-from drupelet.systemd import Notifier
+from drupelet.host.systemd import Notifier
 from edge_broker.network.background import systemd_notify
 from edge_broker.network.worker import Worker
 from gateway.app import Gateway

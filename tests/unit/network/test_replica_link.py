@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from drupelet.kafka_security import Security
+from drupelet.kafka.security import Security
 from edge_broker.cluster.inter_broker_messages import AskEnd, EpochEnd, Message, ReplicaFetch, ReplicaFetched, TellEnd
 from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode, known_error

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import pytest
 
-from drupelet import secret_files
-from drupelet.certificates import certificate, certificates_in
 from drupelet.errors import ConfigurationError
-from drupelet.tls import peer_chain
+from drupelet.tls import secret_files
+from drupelet.tls.certificates import certificate, certificates_in
+from drupelet.tls.contexts import peer_chain
 from edge_broker.clock import SystemClock
 from edge_broker.config import Endpoint, read_config
 from edge_broker.listeners import Listener

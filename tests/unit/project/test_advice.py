@@ -20,9 +20,9 @@ import pytest
 
 import drupelet
 from drupelet.errors import ConfigurationError
-from drupelet.http import Pages, respond
+from drupelet.observe.http import Pages, respond
 from drupelet.printable import shell_word
-from drupelet.secret_files import changeable, check_private, check_unchangeable, first_line
+from drupelet.tls.secret_files import changeable, check_private, check_unchangeable, first_line
 from edge_broker.security.scram import ScramCredential
 from edge_broker.security.state import SecurityState
 from edge_broker.storage.files.filesystem import Disk

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drupelet.certificates import certificate
+from drupelet.tls.certificates import certificate
 from edge_broker.security.distinguished_names import Name, is_same, parse_name, read_name
 from tests.support.runtimes import openssl
 

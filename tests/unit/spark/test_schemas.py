@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import DoubleType, LongType, StringType
 
-from drupelet import reading
+from drupelet import reading_schema
 from spark import schemas
 
 SPARK = {"string": StringType, "integer": LongType, "number": DoubleType}
@@ -20,7 +20,7 @@ def columns() -> dict[str, str]:
 
 
 def test_spark_reads_the_fields_of_the_declaration_with_their_types() -> None:
-    declared = reading.field_types()
+    declared = reading_schema.field_types()
     found = columns()
     assert list(found) == list(declared)
     for name, kinds in declared.items():
@@ -31,5 +31,5 @@ def test_spark_reads_the_fields_of_the_declaration_with_their_types() -> None:
 
 def test_a_change_of_the_declaration_is_a_change_of_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = {"value": {"number"}, "device": {"string"}, "time_ms": {"number", "string"}, "battery_pct": {"integer"}}
-    monkeypatch.setattr(reading, "field_types", lambda: changed)
+    monkeypatch.setattr(reading_schema, "field_types", lambda: changed)
     assert columns() == {"value": "DOUBLE", "device": "STRING", "time_ms": "BIGINT", "battery_pct": "BIGINT"}

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from drupelet import reading as reading_declaration
+from drupelet import reading_schema as reading_declaration
 from spark import schemas, sinks, transforms
 from spark.config import Settings
 from spark.jobs import windows

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.file_reads import read_named
+from drupelet.tls.file_reads import read_named
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,7 @@
 """Who may read /metrics and /health: who shows a token; without one everybody on this host, beyond it nobody.
 
 Every part's keys for it are judged here: the broker's `edge.metrics.token.file` and `edge.network.trusted`, and of the
-others `metrics_token_file` and `network_trusted`. Must never come in: HTTP (drupelet/http.py), what else a part serves.
+others `metrics_token_file` and `network_trusted`. Must never come in: HTTP (http.py), what else a part serves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.addresses import endpoint_text, is_loopback
 from drupelet.errors import ConfigurationError
-from drupelet.secret_files import check_private, first_line
+from drupelet.tls.secret_files import check_private, first_line
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from drupelet.command.interrupts import interruptible
 from drupelet.errors import CommandFailed, ConfigurationError, reason
-from drupelet.interrupts import interruptible
 from drupelet.printable import printable
 
 if TYPE_CHECKING:

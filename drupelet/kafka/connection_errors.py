@@ -51,7 +51,7 @@ def explained(error: BaseException) -> str:
         return NOT_FOUND
     if isinstance(error, TimeoutError):
         return _BY_NUMBER[errno.ETIMEDOUT]
-    told = getattr(error, "told", None)  # of ours, as drupelet.tls.CertificateEndedError
+    told = getattr(error, "told", None)  # of ours, as drupelet.tls.contexts.CertificateEndedError
     if isinstance(told, str):
         return told
     code = getattr(error, "verify_code", None)

@@ -7,7 +7,7 @@
 | unknown | the watch hears nothing, so it can tell neither | 200 `unknown: …` |
 
 WATCHES.md lists the watches of all parts, and how each tells silence from well.
-Does not contain: the signals themselves, clocks, and HTTP (drupelet/http.py).
+Does not contain: the signals themselves, clocks, and HTTP (http.py).
 """
 
 from __future__ import annotations

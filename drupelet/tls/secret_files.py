@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.file_reads import read_named
 from drupelet.printable import shell_path
+from drupelet.tls.file_reads import read_named
 
 if TYPE_CHECKING:
     from pathlib import Path

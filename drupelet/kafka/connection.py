@@ -6,7 +6,7 @@
 | TLS | NotConnected: whose certificate, or that one side has no TLS |
 | SaslHandshake 1, SaslAuthenticate 1 | NotConnected: no log-ins there, another mechanism, the user is refused |
 
-Every sentence goes after the broker's address, and names our keys (kafka_security.py).
+Every sentence goes after the broker's address, and names our keys (security.py).
 Must never come in: topics, records, what a part asks. Source: Kafka's protocol guide, KIP-43 and KIP-152.
 """
 
@@ -18,9 +18,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from drupelet.addresses import host_and_port
-from drupelet.connection_errors import WANTS_CERTIFICATE, explained
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_security import Security
+from drupelet.kafka.connection_errors import WANTS_CERTIFICATE, explained
+from drupelet.kafka.security import Security
 from drupelet.printable import peer_text
 
 METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 3, 17, 36
@@ -187,7 +187,7 @@ def login_tokens(security: Security) -> Generator[bytes, bytes, None]:
     """Yield what a log-in sends, be sent what is answered; the password is read, and hashed, here. NotConnected."""
     import secrets  # noqa: PLC0415 - both only for those who log in
 
-    from drupelet.sasl_login import LogInError, tokens  # noqa: PLC0415
+    from drupelet.kafka.sasl_login import LogInError, tokens  # noqa: PLC0415
 
     try:
         password = "" if security.password is None else security.password.text()

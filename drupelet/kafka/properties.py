@@ -22,10 +22,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from drupelet.config_check import nearest, read_text
+from drupelet.command.config_check import nearest, read_text
 from drupelet.errors import ConfigurationError
-from drupelet.kafka_security import Security, security_from
-from drupelet.secret_files import Secret, check_private
+from drupelet.kafka.security import Security, security_from
+from drupelet.tls.secret_files import Secret, check_private
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Awaitable, Generator
 from typing import Any
 
-from drupelet.sasl_login import LogInError, tokens
+from drupelet.kafka.sasl_login import LogInError, tokens
 
 
 class Scram:

@@ -160,7 +160,7 @@ def _in_the_plural(said: str) -> str:
 
 
 def _perhaps(name: str, known: Iterable[str]) -> str:
-    from drupelet.config_check import nearest  # noqa: PLC0415 - for a mistake alone
+    from drupelet.command.config_check import nearest  # noqa: PLC0415 - for a mistake alone
 
     found = nearest(name, known)
     return f"; did you mean {found}?" if found else ""

@@ -28,8 +28,8 @@ import os
 import time
 from typing import NamedTuple, Protocol
 
+from drupelet.host.kernel_clock import is_synchronised
 from drupelet.installation import built_s
-from drupelet.kernel_clock import is_synchronised
 
 BOOT_TIMES_TOPIC = "boot_times"
 BOOT_TIMES_CONFIG = {"cleanup.policy": "compact"}

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable
 
 from drupelet.errors import sentence, without_numbers
-from drupelet.log_lines import log_line
+from drupelet.observe.log_lines import log_line
 
 REPEAT_S = 30.0  # clients repeat themselves ten times a second in an outage, which wears the card
 _FIELDS = "drupelet_fields"

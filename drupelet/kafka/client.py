@@ -1,14 +1,14 @@
 """What the clients of a Kafka cluster are told alike: where it is, how it is secured, how a producer is made safe.
 
 The values are arguments of aiokafka's clients, which is not imported here. Must never come in: a client, a topic, what
-one part alone sets, and the keys of a configuration file (kafka_security.py).
+one part alone sets, and the keys of a configuration file (security.py).
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from drupelet.kafka_security import Security
+from drupelet.kafka.security import Security
 
 COMPRESSION_TYPES = ("none", "gzip", "lz4", "snappy", "zstd")
 REPLICAS_MAX = 3

@@ -3,7 +3,7 @@
 OpenSSL looks at signatures, purposes and names, and not at times: a board without a battery starts in 1970, when no
 certificate is valid yet. We judge the ends ourselves, by the later of the clock and the date of this build; beginnings
 are not judged. This module imports ssl, 2 MB: import it where TLS is configured, and not before.
-Must never come in: who is connected to, and sentences about failures (connection_errors.py).
+Must never come in: who is connected to, and sentences about failures (kafka/connection_errors.py).
 Source: https://docs.python.org/3/library/ssl.html, X509_VERIFY_PARAM_set_flags(3).
 """
 
@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drupelet.certificates import Certificate, certificate, ended
 from drupelet.installation import built_s
+from drupelet.tls.certificates import Certificate, certificate, ended
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -16,11 +16,11 @@ import pathlib
 import time
 from collections.abc import Callable, Iterable
 
-from drupelet.certificates import certificates_in
 from drupelet.errors import reason
-from drupelet.file_identity import MISSING, file_identity
-from drupelet.file_reads import AT_ONCE_S, read_named
-from drupelet.secret_files import changeable
+from drupelet.host.file_identity import MISSING, file_identity
+from drupelet.tls.certificates import certificates_in
+from drupelet.tls.file_reads import AT_ONCE_S, read_named
+from drupelet.tls.secret_files import changeable
 
 SOON_S = 60 * 86_400
 Path = str | pathlib.Path
@@ -45,7 +45,7 @@ class CertificateEnds:
         """What a person should know now, a sentence each."""
         if not self._files:
             return []
-        from drupelet.tls import latest_s  # noqa: PLC0415 - ssl takes 2 MB, and is there with the first connection
+        from drupelet.tls.contexts import latest_s  # noqa: PLC0415 - ssl takes 2 MB, and is there with the first connection
 
         now_s = latest_s()
         return [note for file in self._files for note in (file.note(now_s), file.changeable()) if note]

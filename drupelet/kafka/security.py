@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.errors import ConfigurationError, sentence
-from drupelet.file_reads import AT_ONCE_S
-from drupelet.secret_files import Secret, changeable, check_private, first_line
+from drupelet.tls.file_reads import AT_ONCE_S
+from drupelet.tls.secret_files import Secret, changeable, check_private, first_line
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -75,7 +75,7 @@ class Security(NamedTuple):
         """The ssl.SSLContext of its connections, None without TLS; ConfigurationError where a file cannot be used."""
         if not self.has_tls:
             return None
-        from drupelet.tls import client_context  # noqa: PLC0415 - ssl takes 2 MB, for those who use it
+        from drupelet.tls.contexts import client_context  # noqa: PLC0415 - ssl takes 2 MB, for those who use it
 
         try:
             return client_context(self.ca_file, self.cert_file, self.key_file)

@@ -1,0 +1,1 @@
+"""The command line of every part: arguments, interrupts, checks of a configuration."""

@@ -1,0 +1,1 @@
+"""Clocks, files, descriptors and memory of this host, and systemd."""

@@ -1,0 +1,1 @@
+"""How every part connects to Kafka: properties, TLS, SASL, errors of connections."""

@@ -1,0 +1,1 @@
+"""Certificates, TLS contexts, and files with secrets."""
