@@ -1,7 +1,7 @@
 """A cluster as a client sees it: where its partitions are led, and connections to its brokers, opened when needed.
 
-Must never come in: what is produced, fetched or committed, when a connection is tried again (line.py), and how often
-somebody asks.
+Must never come in: what is produced, fetched or committed, when a connection is tried again
+(reconnecting_connection.py), and how often somebody asks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from kafka_wire.apis import FIND_COORDINATOR, METADATA
-from kafka_wire.connection import SILENT_S_MAX, UNSENT_BYTES_MAX, Connection, Served
-from kafka_wire.errors import ConnectionLost, NoCoordinator, Refused
-from kafka_wire.line import Line
-from kafka_wire.traffic import Traffic
+from kafka_wire.connection.byte_counters import Traffic
+from kafka_wire.connection.connection import SILENT_S_MAX, UNSENT_BYTES_MAX, Connection, Served
+from kafka_wire.connection.errors import ConnectionLost, NoCoordinator, Refused
+from kafka_wire.connection.reconnecting_connection import Line
 
 SERVER_S = 10.0  # for one of several bootstrap servers, before the next is tried
 SIDE = -1  # the number of the connection for questions, which must not wait behind fetches

@@ -22,7 +22,7 @@ from drupelet.host.systemd import Notifier, alive
 from drupelet.observe.http import Pages
 from drupelet.observe.log_tree import Log
 from drupelet.tls.certificate_expiry import CertificateEnds
-from kafka_wire.routes import RouteWatch
+from kafka_wire.connection.route_watch import RouteWatch
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target
 from mirror.config import Config

@@ -18,9 +18,9 @@ from __future__ import annotations
 import json
 
 from drupelet.errors import CommandFailed
-from kafka_wire.errors import WireError
-from kafka_wire.looking import Wanted
+from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.transactions.last_batch_lookup import Wanted
 from mirror.client.target_client import Target
 from mirror.config import Config
 from mirror.errors import TargetError

@@ -35,7 +35,7 @@ from edge_broker.protocol.messages.leave_group import LeaveGroupRequest, MemberI
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafka_wire.apis import DESCRIBE_GROUPS, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kafka_wire.cluster import Cluster
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 
 R = TypeVar("R", bound=Message)
 

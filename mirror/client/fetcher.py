@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kafka_wire.apis import CONSUMER, FETCH, FETCH_BY_ID, READ_COMMITTED
 from kafka_wire.cluster import Cluster, uuid_of
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from mirror.link.link_model import Best
 

@@ -30,11 +30,11 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 from edge_broker.protocol.record_batch import LOG_APPEND_TIME, BatchHeader, Record, records_of
 from kafka_wire.apis import CONSUMER, EARLIEST, FETCH, LATEST, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, READ_COMMITTED
-from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
-from kafka_wire.errors import VersionUnknown, WireError
+from kafka_wire.connection.byte_counters import Traffic
+from kafka_wire.connection.errors import VersionUnknown, WireError
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.traffic import Traffic
+from kafka_wire.records.batches import BadBatch, Piece, Skipped, pieces_of
 from mirror.client.retry_wait import Pauses
 from mirror.errors import LeaderlessError, SourceError, TargetError, UntoldError
 from mirror.partition.leader_epochs import EpochEnd

@@ -22,7 +22,7 @@ from edge_broker.protocol.messages.offset_commit import (
 )
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from kafka_wire.apis import DESCRIBE_CONFIGS, OFFSET_COMMIT, OFFSET_FETCH, TOPIC_CONFIG, TOPIC_RESOURCE
-from kafka_wire.errors import ConnectionLost, WireError
+from kafka_wire.connection.errors import ConnectionLost, WireError
 from kafka_wire.partitions import TopicPartition
 from mirror.client.active_election import Member
 from mirror.client.fetcher import Reader

@@ -45,11 +45,11 @@ from kafka_wire.apis import (
     PRODUCE,
     READ_COMMITTED,
 )
-from kafka_wire.batches import SEQUENCES, BadBatch, Piece, Skipped, last_marker, merged, pieces_of, stamp
 from kafka_wire.cluster import SIDE, Cluster, Leader
-from kafka_wire.connection import Connection
-from kafka_wire.errors import WireError
-from kafka_wire.fencing import Overtaken
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import WireError
+from kafka_wire.records.batches import SEQUENCES, BadBatch, Piece, Skipped, last_marker, merged, pieces_of, stamp
+from kafka_wire.transactions.fencing import Overtaken
 from mirror.client.append_time_clock import TargetClock, boot_s
 from mirror.errors import TopicRefusedError
 from mirror.partition.state_records import Partition, Reading, Record, StateError

@@ -39,13 +39,13 @@ from kafka_wire.apis import (
     TOPIC_RESOURCE,
 )
 from kafka_wire.cluster import SIDE, Partition, Topic
-from kafka_wire.connection import Connection
-from kafka_wire.errors import WireError
-from kafka_wire.fencing import Fencing
-from kafka_wire.granting import denied_operations
-from kafka_wire.looking import Look, Wanted, look
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.transactions import Transactions
+from kafka_wire.transactions.fencing import Fencing
+from kafka_wire.transactions.granting import denied_operations
+from kafka_wire.transactions.last_batch_lookup import Look, Wanted, look
+from kafka_wire.transactions.transactions import Transactions
 from mirror.client.log_queries import Asking
 from mirror.client.state_topic import StateTopic
 from mirror.client.topic_admin import AGAIN, Created, NewTopicChoices, Refusal, create, grow

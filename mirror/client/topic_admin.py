@@ -19,8 +19,8 @@ from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequ
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kafka_wire.apis import CREATE_PARTITIONS, CREATE_TOPICS
 from kafka_wire.cluster import SIDE, Cluster
-from kafka_wire.connection import Connection
-from kafka_wire.errors import WireError
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import WireError
 
 CREATED_AT_ONCE = 100  # topics in a request
 SERVED_S = 30.0  # for the brokers to make them

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from edge_broker.protocol.record_batch import build_batch, records_of
-from kafka_wire.batches import Piece
+from kafka_wire.records.batches import Piece
 
 DEAD_LETTER_TOPIC = "__edge_dead_letter"
 DEAD_LETTER_CONFIG = {

@@ -22,7 +22,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from kafka_wire.dialling import Filled
+from kafka_wire.connection.tcp_connect import Filled
 
 WAITS_S = 0.05  # of packets on the link, which is full then
 DRAIN_S = 2.0  # until all that waits is gone

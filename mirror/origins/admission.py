@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from drupelet.observe.log_tree import Log
-from kafka_wire.batches import Piece
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import Piece
 from mirror.errors import OriginsChangedError, SourceError
 from mirror.origins.screening import Screen
 from mirror.partition.provenance import (

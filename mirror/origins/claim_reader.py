@@ -31,10 +31,10 @@ from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from edge_broker.protocol.record_batch import TRANSACTIONAL, records_of
 from kafka_wire.apis import CONSUMER, FETCH
-from kafka_wire.batches import BadBatch, Piece, markers_of, pieces_of
 from kafka_wire.cluster import SIDE, Topic
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import BadBatch, Piece, markers_of, pieces_of
 from mirror.client.source_client import Source
 from mirror.errors import SourceError
 from mirror.partition.provenance import Claim, Claims

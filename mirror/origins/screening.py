@@ -21,9 +21,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from kafka_wire.batches import Piece, Skipped
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import Piece, Skipped
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target as TargetEnd
 from mirror.config import Config

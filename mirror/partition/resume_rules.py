@@ -35,8 +35,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from kafka_wire.batches import SEQUENCES
-from kafka_wire.looking import Own
+from kafka_wire.records.batches import SEQUENCES
+from kafka_wire.transactions.last_batch_lookup import Own
 from mirror.partition.leader_epochs import differ
 from mirror.partition.offset_map import End, OffsetMap
 from mirror.partition.state_records import StateError, StepsMissing, Topics

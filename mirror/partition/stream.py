@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from edge_broker.protocol.record_batch import CODEC_NONE
-from kafka_wire.batches import Packed, Piece
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import Packed, Piece
 from mirror.link.link_model import Mark
 from mirror.partition.leader_epochs import LeaderEpochs, differ
 from mirror.partition.provenance import Origin, Writers

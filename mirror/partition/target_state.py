@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafka_wire.batches import SEQUENCES
+from kafka_wire.records.batches import SEQUENCES
 from mirror.partition.leader_epochs import EpochStart
 from mirror.partition.offset_map import End, OffsetMap, Step
 from mirror.partition.provenance import Origin, Writing, origin_of_writing

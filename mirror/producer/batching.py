@@ -18,7 +18,7 @@ from typing import NamedTuple
 from edge_broker.errors import Refusal
 from edge_broker.protocol.record_batch import CODEC_NONE
 from edge_broker.protocol.unpacking import CODEC_ZSTD
-from kafka_wire.batches import (
+from kafka_wire.records.batches import (
     BadBatch,
     Packed,
     Piece,

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from drupelet.backoff import Backoff
-from kafka_wire.batches import record_bytes, split
+from kafka_wire.records.batches import record_bytes, split
 from mirror.ledger.dead_letter import Refused
 from mirror.link.link_model import Link
 from mirror.partition.stream import Batch, Lane

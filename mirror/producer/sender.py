@@ -41,13 +41,13 @@ from edge_broker.protocol.messages.produce import (
 )
 from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.apis import ALL_REPLICAS, PRODUCE
-from kafka_wire.batches import (
+from kafka_wire.connection.connection import Connection
+from kafka_wire.records.batches import (
     Packed,
     TooMuchAtOnce,
     stamp,
 )
-from kafka_wire.codecs import Packer
-from kafka_wire.connection import Connection
+from kafka_wire.records.codecs import Packer
 from mirror.client.append_time_clock import boot_s
 from mirror.client.log_queries import leader_of
 from mirror.client.target_client import Target

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kafka_wire.cluster import Cluster
-from kafka_wire.connection import Connection
-from kafka_wire.dialling import Windowed
-from kafka_wire.errors import WireError
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import WireError
+from kafka_wire.connection.tcp_connect import Windowed
 from mirror.link.bbr_pacing import Beside, Filling
 from mirror.link.link_model import BATCH_BYTES_MIN, LEAST_BYTES, Link, Pace
 from mirror.partition.stream import Batch, Lane

@@ -2,7 +2,7 @@
 
 No client, no clock and no chance may come in here: time and chance are arguments.
 
-The rule for gaps. The mirror reads raw batches (kafka_wire.batches); it expects offset E next:
+The rule for gaps. The mirror reads raw batches (kafka_wire.records.batches); it expects offset E next:
 
 | what the log holds of an offset                                 | verdict   | then                           |
 |-----------------------------------------------------------------|-----------|--------------------------------|

@@ -28,11 +28,11 @@ from drupelet.backoff import Backoff
 from drupelet.observe.log_tree import Log
 from drupelet.printable import label_text
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
-from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import Topic
-from kafka_wire.codecs import codec_number
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import BadBatch, Piece, Skipped, pieces_of
+from kafka_wire.records.codecs import codec_number
 from mirror.client.active_election import Standby
 from mirror.client.fetcher import WAIT_ALL_S, Answer, Place
 from mirror.client.source_client import Source

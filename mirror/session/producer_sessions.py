@@ -26,9 +26,9 @@ from drupelet.backoff import Backoff
 from drupelet.observe.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.cluster import Partition
-from kafka_wire.errors import WireError
-from kafka_wire.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
-from kafka_wire.looking import Look
+from kafka_wire.connection.errors import WireError
+from kafka_wire.transactions.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
+from kafka_wire.transactions.last_batch_lookup import Look
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
 from mirror.partition.state_records import Reading, StateError, Stored, no_spare_record

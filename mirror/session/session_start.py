@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 
 from drupelet.observe.log_tree import Log
 from kafka_wire.cluster import Partition
-from kafka_wire.fencing import LAST_EPOCH, Fence
-from kafka_wire.looking import Look, Wanted
+from kafka_wire.transactions.fencing import LAST_EPOCH, Fence
+from kafka_wire.transactions.last_batch_lookup import Look, Wanted
 from mirror.client.state_topic import StateTopic
 from mirror.client.target_client import Target
 from mirror.errors import LeaderlessError, SourceError, TargetError

@@ -23,7 +23,7 @@ one else was given an epoch since, and no one is until all markers are written.
 
 A mirror that reads announcements under its own id takes these spares, too, reads again, and removes the announcements.
 A released version refuses them, as records of version 3. Kafka before 3.0 has no DescribeTransactions: there all
-partitions wait for the own id. Does not contain: requests (kafka_wire/transactions.py).
+partitions wait for the own id. Does not contain: requests (kafka_wire/transactions/transactions.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import NamedTuple
 from drupelet.backoff import Backoff
 from edge_broker.errors import error_name
 from kafka_wire.cluster import Partition
-from kafka_wire.transactions import Transactions
+from kafka_wire.transactions.transactions import Transactions
 from mirror.errors import TargetError
 
 SPARES = 3

@@ -27,9 +27,9 @@ from drupelet.backoff import Backoff
 from drupelet.observe.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.cluster import Partition
-from kafka_wire.errors import WireError
-from kafka_wire.fencing import BOUND_S, Fence, Meanwhile, NoFence, OutOfPatience
-from kafka_wire.looking import Look
+from kafka_wire.connection.errors import WireError
+from kafka_wire.transactions.fencing import BOUND_S, Fence, Meanwhile, NoFence, OutOfPatience
+from kafka_wire.transactions.last_batch_lookup import Look
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
 from mirror.partition.resume_rules import Resumed

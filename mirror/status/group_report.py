@@ -17,8 +17,8 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from kafka_wire.batches import Piece, Skipped
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import Piece, Skipped
 from mirror.client.source_client import Source
 from mirror.config import Config
 from mirror.errors import SourceError

@@ -32,8 +32,8 @@ from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, Lis
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis
 from kafka_wire.cluster import SIDE, TRANSACTION, Cluster
-from kafka_wire.fencing import LAST_EPOCH, Fencing, NoFence, Overtaken
-from kafka_wire.looking import Look, Own, Wanted, look, producers
+from kafka_wire.transactions.fencing import LAST_EPOCH, Fencing, NoFence, Overtaken
+from kafka_wire.transactions.last_batch_lookup import Look, Own, Wanted, look, producers
 from mirror.client.state_topic import StateTopic
 from mirror.partition.resume_rules import Seen
 from mirror.partition.state_records import Reading, Topics

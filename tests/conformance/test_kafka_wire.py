@@ -26,9 +26,9 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis
-from kafka_wire import connection as connection_module
 from kafka_wire.cluster import SIDE, Cluster
-from kafka_wire.errors import ConnectionLost, Refused, WireError
+from kafka_wire.connection import connection as connection_module
+from kafka_wire.connection.errors import ConnectionLost, Refused, WireError
 from tests.support import runtimes
 from tests.support.certificates import Authority
 from tests.support.kafka_reading import create_topic, read_topic

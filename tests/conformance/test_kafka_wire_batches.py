@@ -18,8 +18,8 @@ from drupelet.kafka.security import Security
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis
-from kafka_wire.batches import Piece, forwarded, merged, pieces_of, split, stamp
 from kafka_wire.cluster import Cluster
+from kafka_wire.records.batches import Piece, forwarded, merged, pieces_of, split, stamp
 from tests.support import runtimes
 from tests.support.kafka_reading import create_topic
 from tests.support.lying_batches import CODECS, NOW_MS

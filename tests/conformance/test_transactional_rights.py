@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
 
 from drupelet.kafka.client import ClientSettings
 from kafka_wire.cluster import SIDE, Cluster
-from kafka_wire.granting import denied_operations
-from kafka_wire.transactions import Transactions
+from kafka_wire.transactions.granting import denied_operations
+from kafka_wire.transactions.transactions import Transactions
 from tests.support import runtimes
 from tests.support.processes import ApacheKafka, EdgeBroker, wait_until
 from tests.support.waiting import CALL_S

@@ -18,10 +18,10 @@ from drupelet.kafka.client import ClientSettings
 from edge_broker.errors import error_name
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis
-from kafka_wire.batches import stamp
 from kafka_wire.cluster import Cluster
-from kafka_wire.errors import WireError
-from kafka_wire.transactions import Transactions
+from kafka_wire.connection.errors import WireError
+from kafka_wire.records.batches import stamp
+from kafka_wire.transactions.transactions import Transactions
 from tests.support.apache_cluster import kraft_cluster, zookeeper_cluster
 from tests.support.kafka_reading import read_topic
 from tests.support.record_batches import make_batch

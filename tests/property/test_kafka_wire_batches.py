@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import check_batch
-from kafka_wire.batches import (
+from kafka_wire.records.batches import (
     BadBatch,
     Piece,
     forwarded,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader
 from kafka_wire.cluster import Leader
-from kafka_wire.looking import Look, Own, Search, Wanted
+from kafka_wire.transactions.last_batch_lookup import Look, Own, Search, Wanted
 from tests.support.record_batches import make_batch
 
 OURS, THEIRS = 7, 8

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_wire.batches import SEQUENCES
-from kafka_wire.looking import Own
+from kafka_wire.records.batches import SEQUENCES
+from kafka_wire.transactions.last_batch_lookup import Own
 from mirror.partition.leader_epochs import EpochStart
 from mirror.partition.offset_map import End, Found, OffsetMap, Step
 from mirror.partition.resume_rules import Life, Resumed, Seen, floor_of, resume

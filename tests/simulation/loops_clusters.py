@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
-from kafka_wire.batches import CONTROL_KIND, Piece, Skipped, pieces_of
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import CONTROL_KIND, Piece, Skipped, pieces_of
 from mirror.errors import TargetError
 from mirror.partition.state_records import Record
 

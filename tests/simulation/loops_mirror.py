@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kafka_wire.batches import Piece
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import Piece
 from mirror.errors import OriginsChangedError, SourceError
 from mirror.origins.admission import Admission
 from mirror.origins.screening import Screen

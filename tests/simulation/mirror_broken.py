@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kafka_wire.batches import pieces_of
+from kafka_wire.records.batches import pieces_of
 from mirror.partition import leader_epochs, resume_rules, target_state
 from mirror.partition.offset_map import OffsetMap
 from mirror.partition.resume_rules import Resumed

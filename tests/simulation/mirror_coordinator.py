@@ -60,9 +60,9 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from edge_broker.protocol.record_batch import CONTROL, build_batch
-from kafka_wire.batches import stamp
 from kafka_wire.cluster import Leader, Partition, Topic
-from kafka_wire.errors import ConnectionLost
+from kafka_wire.connection.errors import ConnectionLost
+from kafka_wire.records.batches import stamp
 from tests.simulation.mirror_source import of_transaction
 
 if TYPE_CHECKING:

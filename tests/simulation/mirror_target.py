@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from edge_broker.protocol.record_batch import TRANSACTIONAL, BatchHeader, build_batch, records_of
-from kafka_wire.batches import SEQUENCES
 from kafka_wire.cluster import Partition, Topic
-from kafka_wire.errors import ConnectionLost
-from kafka_wire.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
-from kafka_wire.looking import Look, Own, Wanted
+from kafka_wire.connection.errors import ConnectionLost
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.transactions import Transactions
+from kafka_wire.records.batches import SEQUENCES
+from kafka_wire.transactions.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
+from kafka_wire.transactions.last_batch_lookup import Look, Own, Wanted
+from kafka_wire.transactions.transactions import Transactions
 from mirror.client.append_time_clock import TargetClock, boot_s
 from mirror.client.log_queries import Content, Contents
 from mirror.client.retry_wait import Pauses

@@ -15,8 +15,8 @@ from typing import Any
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.record_batch import TRANSACTIONAL, BatchHeader, records_of
 from kafka_wire.cluster import Leader, Partition, Topic
-from kafka_wire.fencing import BOUND_S
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.transactions.fencing import BOUND_S
 from mirror.client.active_election import Member
 from mirror.errors import TargetError
 from mirror.partition.source_offsets import Commit

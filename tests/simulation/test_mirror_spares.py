@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kafka_wire.transactions import Described, Transactions
+from kafka_wire.transactions.transactions import Described, Transactions
 from mirror.partition.state_records import StateError
 from mirror.replication import replicator
 from mirror.session import producer_sessions

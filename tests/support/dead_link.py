@@ -17,8 +17,8 @@ from drupelet.kafka.security import Security
 from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_wire import apis
-from kafka_wire.connection import Connection
-from kafka_wire.errors import ConnectionLost, Refused
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import ConnectionLost, Refused
 from tests.support.scripted_wire import APIS, Peer, playing, until
 from tests.support.waiting import CALL_S
 

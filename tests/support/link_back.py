@@ -17,10 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from drupelet.kafka.client import ClientSettings
-from kafka_wire import dialling, line
 from kafka_wire.cluster import SIDE, Cluster
-from kafka_wire.errors import WireError
-from kafka_wire.routes import RouteWatch
+from kafka_wire.connection import reconnecting_connection as line
+from kafka_wire.connection import tcp_connect
+from kafka_wire.connection.errors import WireError
+from kafka_wire.connection.route_watch import RouteWatch
 from tests.support.dead_link import play
 from tests.support.scripted_wire import playing, until
 
@@ -113,7 +114,7 @@ async def carrier() -> int:
 async def main() -> None:
     """All cases."""
     ip("link", "set", "lo", "up")
-    line.LINK_S = dialling.NEXT_S = 3600.0
+    line.LINK_S = tcp_connect.NEXT_S = 3600.0
     found = {"comes": await a_link_that_comes(), "hangs": await attempts_that_hang(), "carrier": await carrier()}
     print(json.dumps(found | {"uid": os.geteuid()}))
 

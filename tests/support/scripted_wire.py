@@ -16,7 +16,7 @@ from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kafka_wire import apis
-from kafka_wire.connection import Connection
+from kafka_wire.connection.connection import Connection
 from tests.support.waiting import CALL_S, Deadline
 
 APIS = {asked.api.key: asked.api for asked in apis.ALL}

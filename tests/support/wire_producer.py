@@ -10,7 +10,7 @@ import asyncio
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_wire import apis
-from kafka_wire.connection import Connection
+from kafka_wire.connection.connection import Connection
 from tests.support.waiting import CALL_S, Deadline
 
 

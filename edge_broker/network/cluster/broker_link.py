@@ -22,8 +22,8 @@ from drupelet.backoff import Backoff
 from edge_broker.cluster.inter_broker_messages import Message
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol.api import Asked
-from kafka_wire.connection import Connection
-from kafka_wire.errors import NobodyListens, WireError
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import NobodyListens, WireError
 
 if TYPE_CHECKING:
     from drupelet.kafka.security import Security

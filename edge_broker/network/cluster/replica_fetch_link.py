@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from drupelet.kafka.security import Security
-    from kafka_wire.connection import Connection
+    from kafka_wire.connection.connection import Connection
 
 FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 17, 17)
 

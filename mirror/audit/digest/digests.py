@@ -19,7 +19,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Literal, NamedTuple
 
-from kafka_wire.batches import Piece, merged
+from kafka_wire.records.batches import Piece, merged
 
 DIGEST_BYTES = 16
 KEY_BYTES = 8
@@ -38,7 +38,7 @@ _WRAP, _HALF = 1 << 64, 1 << 63
 Kind = Literal["control", "aborted", "compacted", "from_target", "jump", "gone", "open"]
 """What offsets without a record are: `jump`: no batch covers them; `gone`: the log let them go while it was read;
 `open`: behind the last stable offset, of transactions that have not ended. `from_target`: the mirror passes them over.
-The first three as kafka_wire.batches."""
+The first three as kafka_wire.records.batches."""
 
 COUNTED: tuple[Kind, ...] = ("control", "aborted", "compacted", "from_target")
 

@@ -13,10 +13,10 @@ from drupelet.errors import CommandFailed
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ProtocolViolation, Refusal
 from edge_broker.protocol.record_batch import records_of
-from kafka_wire.batches import BadBatch, Piece
 from kafka_wire.cluster import Topic
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import BadBatch, Piece
 from mirror.audit.compare.ledger_entries import Found, entries_of, note_entry
 from mirror.audit.compare.matching import Side
 from mirror.audit.digest.digests import Parts, Range, parts_of

@@ -17,10 +17,10 @@ from drupelet.errors import sentence
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from kafka_wire.apis import CONSUMER, FETCH, READ_COMMITTED
-from kafka_wire.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.cluster import SIDE
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import BadBatch, Piece, Skipped, pieces_of
 from mirror.audit.digest.digests import Chunker, Digests, Hole, Range, digests_of
 from mirror.audit.endpoints.origins import PassesOver
 from mirror.client.log_queries import Asking

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kafka_wire.dialling import THROUGH_LOSS
+from kafka_wire.connection.tcp_connect import THROUGH_LOSS
 from tests.support.runtimes import console_script
 
 ROLE = Path(__file__).parents[3] / "ansible/roles/mirror"

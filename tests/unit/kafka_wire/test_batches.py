@@ -1,4 +1,4 @@
-"""Record batches cut out of a fetch, forwarded and merged: what the table of kafka_wire/batches.py says, row by row."""
+"""Record batches cut out of a fetch, forwarded and merged: what the table of batches.py says, row by row."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from edge_broker.protocol.record_batch import (
     check_batch,
 )
 from edge_broker.protocol.unpacking import CODEC_NAMES, CODEC_NONE, CODEC_ZSTD
-from kafka_wire import batches, codecs
-from kafka_wire.batches import (
+from kafka_wire.records import batches, codecs
+from kafka_wire.records.batches import (
     BadBatch,
     Piece,
     Skipped,
@@ -34,7 +34,7 @@ from kafka_wire.batches import (
     split,
     stamp,
 )
-from kafka_wire.codecs import Packer, compress
+from kafka_wire.records.codecs import Packer, compress
 from tests.support.lying_batches import CODECS, LYING_AREAS, NOW_MS, batch, packed
 from tests.support.pieces import Kept, batch_of, read_back
 from tests.support.record_batches import ABORT, COMMIT, changed, marker

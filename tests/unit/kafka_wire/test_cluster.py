@@ -18,8 +18,8 @@ from edge_broker.protocol.messages.metadata import (
 )
 from kafka_wire import apis
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
-from kafka_wire.errors import ConnectionLost, NobodyListens, Refused, WireError
-from kafka_wire.line import BACKOFF_MAX_S, LINK_S, Line
+from kafka_wire.connection.errors import ConnectionLost, NobodyListens, Refused, WireError
+from kafka_wire.connection.reconnecting_connection import BACKOFF_MAX_S, LINK_S, Line
 from tests.support.played_broker import PlayedBroker, listening
 from tests.support.ports import free_port
 from tests.support.scripted_wire import until

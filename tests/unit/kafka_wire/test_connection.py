@@ -22,9 +22,9 @@ from edge_broker.protocol.messages.produce import (
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from kafka_wire import apis
-from kafka_wire.connection import SILENT_S_MAX, Connection
-from kafka_wire.dialling import QUIET_S
-from kafka_wire.errors import ConnectionLost, Refused, VersionUnknown
+from kafka_wire.connection.connection import SILENT_S_MAX, Connection
+from kafka_wire.connection.errors import ConnectionLost, Refused, VersionUnknown
+from kafka_wire.connection.tcp_connect import QUIET_S
 from tests.support.ports import free_port
 from tests.support.scripted_wire import answer_to, framed, opened, playing, until
 from tests.support.waiting import CALL_S
@@ -80,8 +80,10 @@ async def test_requests_are_written_at_once_and_answered_in_order():
 def algorithms(monkeypatch):
     """What the kernel is asked for, whose own is the usual one."""
     asked = []
-    monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: not asked.append(name))
-    monkeypatch.setattr("kafka_wire.connection.congestion_control", lambda _: "usual")
+    monkeypatch.setattr(
+        "kafka_wire.connection.connection.set_congestion_control", lambda _, name: not asked.append(name)
+    )
+    monkeypatch.setattr("kafka_wire.connection.connection.congestion_control", lambda _: "usual")
     return asked
 
 
@@ -117,9 +119,9 @@ async def test_what_goes_through_losses_is_begun_anew_by_way_of_the_usual_algori
 
 async def test_how_a_link_is_filled_is_asked_while_it_is_sent_through_and_a_rate_is_told_once(monkeypatch):
     told = []
-    monkeypatch.setattr("kafka_wire.connection.set_congestion_control", lambda _, name: True)
-    monkeypatch.setattr("kafka_wire.connection.filled", lambda _: "as told")
-    monkeypatch.setattr("kafka_wire.connection.set_rate_max", lambda _, bytes_s: told.append(bytes_s))
+    monkeypatch.setattr("kafka_wire.connection.connection.set_congestion_control", lambda _, name: True)
+    monkeypatch.setattr("kafka_wire.connection.connection.filled", lambda _: "as told")
+    monkeypatch.setattr("kafka_wire.connection.connection.set_rate_max", lambda _, bytes_s: told.append(bytes_s))
 
     async def play(peer):
         await peer.begin()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_wire import dialling
-from kafka_wire.dialling import (
+from kafka_wire.connection import tcp_connect
+from kafka_wire.connection.tcp_connect import (
     ANY_RATE,
     ATTEMPTS_MAX,
     THROUGH_LOSS,
@@ -119,7 +119,7 @@ async def test_a_connect_that_was_sent_for_the_third_time_begins_slowly():
 async def test_who_begins_slowly_is_a_spare_for_a_moment(slow, made, monkeypatch):
     """So many begin slowly; which one is had. Where no other comes in time it is the first."""
     answered = []
-    monkeypatch.setattr(dialling, "begins_slowly", lambda one: answered.append(one) or len(answered) <= slow)
+    monkeypatch.setattr(tcp_connect, "begins_slowly", lambda one: answered.append(one) or len(answered) <= slow)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = await dial("127.0.0.1", listener.getsockname()[1], TUNING)
         assert connection is answered[made - 1]

@@ -15,10 +15,10 @@ from edge_broker.protocol.messages.add_partitions_to_txn import (
 )
 from edge_broker.protocol.messages.end_txn import EndTxnResponse
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdResponse
-from kafka_wire import fencing
 from kafka_wire.cluster import SIDE, Cluster
-from kafka_wire.errors import ConnectionLost, WireError
-from kafka_wire.fencing import Fence, Fencing, NoFence, Overtaken
+from kafka_wire.connection.errors import ConnectionLost, WireError
+from kafka_wire.transactions import fencing
+from kafka_wire.transactions.fencing import Fence, Fencing, NoFence, Overtaken
 from tests.support.played_broker import PlayedBroker, listening
 from tests.support.scripted_wire import APIS
 from tests.support.waiting import CALL_S

@@ -8,8 +8,8 @@ from struct import pack
 
 import pytest
 
-from kafka_wire import routes
-from kafka_wire.routes import Changes, RouteWatch, messages
+from kafka_wire.connection import route_watch
+from kafka_wire.connection.route_watch import Changes, RouteWatch, messages
 from tests.support.waiting import CALL_S
 
 LINK_DOWN, LINK_UP, LINK_UP_BUSY = 0x1003, 0x11043, 0x11143
@@ -105,7 +105,7 @@ async def test_news_that_come_together_are_told_once_and_only_the_kernel_is_hear
             return near.recv(size), (self.pid, 0)
 
     heard = Heard()
-    monkeypatch.setattr(routes, "_listening", lambda: heard)
+    monkeypatch.setattr(route_watch, "_listening", lambda: heard)
     told = asyncio.Queue()
     with far, RouteWatch(lambda: told.put_nowait(None)):
         heard.pid = 77

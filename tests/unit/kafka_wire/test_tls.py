@@ -16,7 +16,7 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceData,
 )
 from kafka_wire import apis
-from kafka_wire.errors import ConnectionLost, Refused
+from kafka_wire.connection.errors import ConnectionLost, Refused
 from tests.support.certificates import Authority
 from tests.support.scripted_wire import opened, playing, until
 from tests.support.waiting import CALL_S

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
-from kafka_wire.dialling import carried, windowed
-from kafka_wire.traffic import Traffic
+from kafka_wire.connection.byte_counters import Traffic
+from kafka_wire.connection.tcp_connect import carried, windowed
 from tests.support.waiting import Deadline
 
 

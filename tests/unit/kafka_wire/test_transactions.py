@@ -17,9 +17,9 @@ from edge_broker.protocol.messages.describe_transactions import DescribeTransact
 from edge_broker.protocol.messages.end_txn import EndTxnResponse
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_wire.cluster import Cluster
-from kafka_wire.errors import ConnectionLost, WireError
-from kafka_wire.fencing import Overtaken
-from kafka_wire.transactions import NEVER_COMMITTED, Described, Transactions
+from kafka_wire.connection.errors import ConnectionLost, WireError
+from kafka_wire.transactions.fencing import Overtaken
+from kafka_wire.transactions.transactions import NEVER_COMMITTED, Described, Transactions
 from tests.support.played_broker import PlayedBroker, listening
 from tests.support.waiting import CALL_S
 

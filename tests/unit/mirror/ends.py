@@ -15,12 +15,12 @@ from types import SimpleNamespace
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
-from kafka_wire.batches import SEQUENCES
 from kafka_wire.cluster import Leader, Topic
-from kafka_wire.errors import ConnectionLost, WireError
-from kafka_wire.fencing import Fence, NoFence
-from kafka_wire.looking import Look, Own
+from kafka_wire.connection.errors import ConnectionLost, WireError
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import SEQUENCES
+from kafka_wire.transactions.fencing import Fence, NoFence
+from kafka_wire.transactions.last_batch_lookup import Look, Own
 from mirror.client.active_election import Member
 from mirror.client.fetcher import Answer
 from mirror.client.log_queries import Content, Contents

@@ -12,7 +12,7 @@ import pytest
 
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import LOG_APPEND_TIME, build_batch
-from kafka_wire.batches import Piece, merged, pieces_of
+from kafka_wire.records.batches import Piece, merged, pieces_of
 from mirror.audit.compare.account import Account, Audited
 from mirror.audit.compare.ledger_entries import entries_of, note_entry
 from mirror.audit.compare.matching import match

@@ -9,7 +9,7 @@ from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, build_batch
 from kafka_wire.cluster import Leader, Topic
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 from mirror.errors import SourceError
 from mirror.origins.claim_reader import PROBE, ClaimsReader
 from mirror.partition.offset_map import End

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from kafka_wire.dialling import Filled
+from kafka_wire.connection.tcp_connect import Filled
 from mirror.link.bbr_pacing import ANEW_S, LOOK_S, RATE_SHARE_MIN, SPARED, WAITS_S, Beside, Filling, Told, rate_max
 
 SHORTEST_S = 0.3

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_wire.dialling import Filled, Windowed
+from kafka_wire.connection.tcp_connect import Filled, Windowed
 from kafka_wire.partitions import TopicPartition
 from mirror.link.bbr_pacing import Beside, Filling, rate_max
 from mirror.link.link_model import LEAST_BYTES, PACE_S, Link, Pace

@@ -24,7 +24,7 @@ from edge_broker.protocol.messages.metadata import (
 )
 from kafka_wire.apis import TOPIC_RESOURCE
 from kafka_wire.cluster import Leader, Topic
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from mirror.client.target_client import Target
 from mirror.errors import ShortError, TargetError

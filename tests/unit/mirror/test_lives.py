@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_wire.looking import Look
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.transactions.last_batch_lookup import Look
 from mirror.errors import LeaderlessError, TargetError
 from mirror.partition.stream import Lane
 from mirror.session.producer_sessions import Lives

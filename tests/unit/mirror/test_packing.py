@@ -7,8 +7,8 @@ import random
 import pytest
 
 from edge_broker.protocol.record_batch import build_batch
-from kafka_wire.batches import pieces_of
 from kafka_wire.partitions import TopicPartition
+from kafka_wire.records.batches import pieces_of
 from mirror.link.link_model import Link
 from mirror.partition.stream import Lane
 from mirror.producer.batching import PLAIN_BATCHES, Job, learn, next_job, pack_all

@@ -16,7 +16,7 @@ from edge_broker.protocol.messages.fetch import (
 )
 from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.apis import FETCH, FETCH_BY_ID
-from kafka_wire.errors import ConnectionLost
+from kafka_wire.connection.errors import ConnectionLost
 from kafka_wire.partitions import TopicPartition
 from mirror.client.fetcher import (
     FETCH_BYTES_FIRST,

@@ -13,7 +13,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, build_batch, records_of
 from kafka_wire.cluster import Leader
-from kafka_wire.errors import ConnectionLost
+from kafka_wire.connection.errors import ConnectionLost
 from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.partition.source_offsets import Commit, read_commit

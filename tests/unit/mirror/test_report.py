@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kafka_wire.batches import pieces_of
+from kafka_wire.records.batches import pieces_of
 from mirror.status.group_report import told_by
 from mirror.status.report import (
     TOLD_BY_MIRROR,

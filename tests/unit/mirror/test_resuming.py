@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_wire.looking import Own
+from kafka_wire.transactions.last_batch_lookup import Own
 from mirror.partition.offset_map import End, OffsetMap, Step
 from mirror.partition.resume_rules import Life, Resumed, Seen, resume
 from mirror.partition.state_records import Reading, Topics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_wire.transactions import Described
+from kafka_wire.transactions.transactions import Described
 from mirror.errors import TargetError
 from mirror.partition.state_records import (
     Reading,

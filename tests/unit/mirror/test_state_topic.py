@@ -11,7 +11,7 @@ import pytest
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kafka_wire.cluster import Leader
-from kafka_wire.errors import WireError
+from kafka_wire.connection.errors import WireError
 from mirror.client.state_topic import StateTopic
 from mirror.partition.state_records import Reading
 

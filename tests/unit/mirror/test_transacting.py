@@ -14,9 +14,9 @@ import pytest
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.record_batch import BatchHeader
-from kafka_wire.errors import ConnectionLost
-from kafka_wire.fencing import Overtaken
-from kafka_wire.transactions import Described
+from kafka_wire.connection.errors import ConnectionLost
+from kafka_wire.transactions.fencing import Overtaken
+from kafka_wire.transactions.transactions import Described
 from mirror.producer import batch_isolation, sender
 from mirror.replication import replicator
 from mirror.session import marker_partitions

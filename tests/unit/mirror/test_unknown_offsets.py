@@ -12,7 +12,7 @@ import pytest
 
 from drupelet.errors import CommandFailed
 from edge_broker.errors import ErrorCode
-from kafka_wire.batches import Piece, pieces_of
+from kafka_wire.records.batches import Piece, pieces_of
 from mirror.audit import audit_command
 from mirror.audit.digest.partition_facts import Facts
 from mirror.audit.digest.selection import Only

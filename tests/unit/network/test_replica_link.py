@@ -34,7 +34,7 @@ from edge_broker.protocol.messages.offset_for_leader_epoch import (
 )
 from edge_broker.storage.metadata.topic_record import id_text
 from edge_broker.testing.loop import Loop
-from kafka_wire.errors import ConnectionLost, NobodyListens, VersionUnknown
+from kafka_wire.connection.errors import ConnectionLost, NobodyListens, VersionUnknown
 
 P = PartitionId("t", 0)
 ME = InSyncReplica(2, "disk-2", 9)

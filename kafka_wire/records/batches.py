@@ -45,7 +45,7 @@ from edge_broker.protocol.record_batch import (
 )
 from edge_broker.protocol.renumbering import LyingPiece, Place, Wanted, content_bytes, places, renumber
 from edge_broker.protocol.unpacking import CODEC_ZSTD, Unpacker
-from kafka_wire.codecs import codec_number, compress
+from kafka_wire.records.codecs import codec_number, compress
 
 CONTROL_KIND, ABORTED_KIND, COMPACTED_KIND = "control", "aborted", "compacted"
 OFFSET_MAX = 2**63 - 1

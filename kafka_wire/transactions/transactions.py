@@ -36,9 +36,9 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
 from kafka_wire.apis import DESCRIBE_TRANSACTIONS
 from kafka_wire.cluster import Partition
-from kafka_wire.connection import Connection
-from kafka_wire.errors import VersionUnknown, WireError
-from kafka_wire.fencing import Fencing, NoFence, Patience
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import VersionUnknown, WireError
+from kafka_wire.transactions.fencing import Fencing, NoFence, Patience
 
 NEVER_COMMITTED = frozenset(
     {

@@ -17,7 +17,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from edge_broker.protocol.messages.end_txn import EndTxnRequest
 from kafka_wire.apis import DESCRIBE_TRANSACTIONS, END_TXN
-from kafka_wire.connection import Connection
+from kafka_wire.connection.connection import Connection
 
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 

@@ -42,10 +42,10 @@ from edge_broker.protocol.record_batch import (
     read_header,
 )
 from kafka_wire.apis import CONSUMER, DESCRIBE_PRODUCERS, EARLIEST, FETCH, LATEST, LIST_OFFSETS
-from kafka_wire.batches import SEQUENCES
 from kafka_wire.cluster import SIDE, Cluster, Leader, Partition
-from kafka_wire.connection import Connection
-from kafka_wire.errors import WireError
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import WireError
+from kafka_wire.records.batches import SEQUENCES
 
 STEPS_MAX = 200  # fetches of one partition
 ROOM_BYTES = 65_536  # of a partition in a fetch of several

@@ -9,7 +9,7 @@
 | closed | by either side, by silence, by what cannot be read | those under way are lost |
 
 Lives here: the order of requests and answers, their time, and the sentences about a connection that ends. Must never
-come in: what is asked, how TLS and log-ins go (login.py), another attempt (cluster.py).
+come in: what is asked, how TLS and log-ins go (authentication.py), another attempt (cluster.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVe
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from kafka_wire.dialling import (
+from kafka_wire.connection.authentication import apart, encrypted, log_in, tls_context
+from kafka_wire.connection.byte_counters import Traffic
+from kafka_wire.connection.errors import ConnectionLost, NobodyListens, Refused, VersionUnknown, WireError
+from kafka_wire.connection.frame_reader import Frames, as_transport
+from kafka_wire.connection.tcp_connect import (
     THROUGH_LOSS,
     Filled,
     Tuning,
@@ -56,10 +60,6 @@ from kafka_wire.dialling import (
     unsent,
     windowed,
 )
-from kafka_wire.errors import ConnectionLost, NobodyListens, Refused, VersionUnknown, WireError
-from kafka_wire.frames import Frames, as_transport
-from kafka_wire.login import apart, encrypted, log_in, tls_context
-from kafka_wire.traffic import Traffic
 
 __all__ = ["Connection", "ConnectionLost", "Refused", "VersionUnknown", "WireError"]
 
@@ -164,8 +164,8 @@ class Connection:
         `known` has what brokers served when they were asked last, by their places, and learns it: such a one is not
         waited for, where nobody has to log in, as a round trip may take a second. Where it serves by now no more what
         it was asked by, the connection ends.
-        `traffic` counts what it carries; when `hurried` is set, it dials anew (dialling.py); `reached` is called when
-        TCP is connected.
+        `traffic` counts what it carries; when `hurried` is set, it dials anew (tcp_connect.py); `reached` is called
+        when TCP is connected.
         Raises ConnectionLost where nobody answers, Refused where somebody is there.
         """
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -55,8 +55,8 @@ from edge_broker.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafka_wire.apis import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from kafka_wire.cluster import SIDE, TRANSACTION, Cluster, Partition
-from kafka_wire.connection import Connection
-from kafka_wire.errors import ConnectionLost, NoCoordinator, VersionUnknown, WireError
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import ConnectionLost, NoCoordinator, VersionUnknown, WireError
 
 BOUND_S = 30.0
 BACKOFF_S = 0.02, 1.0  # first and longest wait before the coordinator is asked again

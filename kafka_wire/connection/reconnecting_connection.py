@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from drupelet.backoff import FIRST_S, Backoff
-from kafka_wire.connection import Connection
-from kafka_wire.errors import ConnectionLost, NobodyListens, Refused
+from kafka_wire.connection.connection import Connection
+from kafka_wire.connection.errors import ConnectionLost, NobodyListens, Refused
 
 LINK_S = 1.0
 BACKOFF_MAX_S = 60.0

@@ -1,0 +1,1 @@
+"""One connection to a broker: TCP, log-in, frames, reconnecting."""

@@ -1,0 +1,1 @@
+"""Producer ids, fencing and transactions."""
