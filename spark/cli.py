@@ -15,9 +15,9 @@ from drupelet.command.arguments import Parser, whole_number
 from drupelet.command.command_line import run as run_command
 from drupelet.printable import printable
 from spark.catalogue import SUMMARIES, listing
-from spark.checkpoint import opened_checkpoint
 from spark.config import Settings, default_checkpoint, with_assignments
 from spark.logs import log
+from spark.streams.checkpoint import opened_checkpoint
 
 CLOCK_POLL_S = 1.0
 CLOCK_TIMEOUT_S = 60  # systemd gives a job that still waits so much more time to start
@@ -108,9 +108,9 @@ def add_daemons(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 def run_job(arguments: argparse.Namespace) -> int:
     """Run a job until it is told to stop."""
+    from spark.jvm.standalone import spark_home  # noqa: PLC0415
     from spark.preflight import check_memory, checked_addresses, say_unreachable  # noqa: PLC0415
     from spark.security import security_of  # noqa: PLC0415
-    from spark.standalone import spark_home  # noqa: PLC0415
 
     settings = with_assignments(settings_from(arguments), arguments.set)
     check_memory(settings.spark)
@@ -131,7 +131,7 @@ def wait_for_clock(
     """Wait until the clock has been set, where a job has TLS: Java would refuse every certificate as not yet valid."""
     from spark import notify  # noqa: PLC0415
     from spark.security import waits_for_clock  # noqa: PLC0415
-    from spark.waiting import Wait  # noqa: PLC0415
+    from spark.wait_log import Wait  # noqa: PLC0415
 
     waiting = Wait("waiting_for_clock", level="warning", then="Java judges certificates by the clock: set it, or NTP")
     while waits_for_clock(settings, now_s := clock()):
@@ -170,9 +170,9 @@ def run_opened(name: str, settings: Settings) -> int:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     from spark import notify  # noqa: PLC0415
-    from spark.failures import sentence  # noqa: PLC0415
-    from spark.jars import connector_jars  # noqa: PLC0415
     from spark.jobs import JOBS  # noqa: PLC0415 - PySpark takes a second to import
+    from spark.jvm.failures import sentence  # noqa: PLC0415
+    from spark.jvm.jars import connector_jars  # noqa: PLC0415
     from spark.run import JobError, run  # noqa: PLC0415
     from spark.session import JVM_GONE, StoppedError, start_session, stop_session  # noqa: PLC0415
 
@@ -221,7 +221,7 @@ def list_jobs(arguments: argparse.Namespace) -> int:
 
 def print_jars(_: argparse.Namespace) -> int:
     """Fetch the connector's jars where they are missing, and print where they are."""
-    from spark.jars import connector_jars  # noqa: PLC0415
+    from spark.jvm.jars import connector_jars  # noqa: PLC0415
 
     sys.stdout.writelines(f"{jar}\n" for jar in connector_jars())
     return 0
@@ -229,8 +229,8 @@ def print_jars(_: argparse.Namespace) -> int:
 
 def become_master(arguments: argparse.Namespace) -> int:
     """Become Spark's master; does not return."""
+    from spark.jvm.standalone import become  # noqa: PLC0415
     from spark.preflight import check_free, checked_size  # noqa: PLC0415
-    from spark.standalone import become  # noqa: PLC0415
 
     checked_size("--heap", arguments.heap)
     check_free("--port", arguments.host, arguments.port)
@@ -242,8 +242,8 @@ def become_master(arguments: argparse.Namespace) -> int:
 
 def become_worker(arguments: argparse.Namespace) -> int:
     """Become a worker; does not return."""
+    from spark.jvm.standalone import become  # noqa: PLC0415
     from spark.preflight import check_free, checked_size, master_addresses, say_unreachable  # noqa: PLC0415
-    from spark.standalone import become  # noqa: PLC0415
 
     checked_size("--heap", arguments.heap)
     checked_size("--memory", arguments.memory)

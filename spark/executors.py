@@ -11,7 +11,7 @@ from spark import notify
 from spark.config import Settings
 from spark.logs import log
 from spark.session import OPTIONS, is_local
-from spark.waiting import Wait
+from spark.wait_log import Wait
 
 PATIENCE_S = 5.0  # a worker starts its executor's JVM meanwhile
 

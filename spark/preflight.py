@@ -1,6 +1,6 @@
 """What is looked at before a JVM starts, as it takes a second here and many there: addresses, ports, memory values.
 
-Here: sentences about the command line. Never here: Spark, a Kafka client, or the checkpoint (checkpoint.py).
+Here: sentences about the command line. Never here: Spark, a Kafka client, or the checkpoint (streams/checkpoint.py).
 """
 
 import errno

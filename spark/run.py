@@ -21,14 +21,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from drupelet.command.command_line import announce
 from drupelet.command.config_check import nearest
-from spark import failures, notify, progress, topics
-from spark.checkpoint import NEW_ONE, agree_on_cluster
+from spark import notify
 from spark.config import Settings
 from spark.executors import Executors
 from spark.jobs import Job, StartQuery
+from spark.jvm import failures
 from spark.logs import log
 from spark.session import JVM_GONE
-from spark.waiting import Wait
+from spark.streams import progress, topics
+from spark.streams.checkpoint import NEW_ONE, agree_on_cluster
+from spark.wait_log import Wait
 
 POLL_S = 1.0
 PROGRESS_S = 10.0

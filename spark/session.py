@@ -27,10 +27,10 @@ from drupelet.addresses import host_and_port
 from drupelet.errors import ConfigurationError, reason
 from drupelet.observe import log_tree
 from spark.config import Settings
-from spark.jars import connector_jars
-from spark.java import java_home
+from spark.jvm.jars import connector_jars
+from spark.jvm.java import java_home
 from spark.logs import log
-from spark.waiting import Wait
+from spark.wait_log import Wait
 
 LOOPBACK = "127.0.0.1"
 JVM_STOP_S = 10
@@ -143,7 +143,8 @@ def without_traceback(record: logging.LogRecord) -> bool:
 def session_options(settings: Settings) -> dict[str, str]:
     """Collect the session's options: ours, then the operator's.
 
-    The jars are on the class paths, so all workers have them at one place; `spark.jars` would copy them at each start.
+    The jars are on the class paths, so all workers have them at one place; `spark.jars` would copy them at each
+    start.
     """
     jars = ":".join(str(jar) for jar in connector_jars())
     paths = {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.config import Settings
 from spark.jobs import alarms, malformed, windows
-from spark.progress import Tell
+from spark.streams.progress import Tell
 
 StartQuery = Callable[[SparkSession, Settings, Tell], StreamingQuery]
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark import schemas, sinks, sources, transforms
 from spark.config import Settings
-from spark.failures import short_errors
-from spark.progress import Tell
+from spark.jvm.failures import short_errors
+from spark.streams import schemas, sinks, sources, transforms
+from spark.streams.progress import Tell
 
 FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no recent mean any more
 BATCHES_TO_FORGET = 100  # so often silent devices are looked for

@@ -5,11 +5,11 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark import sinks, sources, transforms
 from spark.config import Settings
-from spark.failures import short_errors
+from spark.jvm.failures import short_errors
 from spark.logs import log
-from spark.progress import Tell
+from spark.streams import sinks, sources, transforms
+from spark.streams.progress import Tell
 
 
 def start(session: SparkSession, settings: Settings, _: Tell) -> StreamingQuery:

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark import schemas, sinks, sources, transforms
 from spark.config import Settings
-from spark.failures import short_errors
+from spark.jvm.failures import short_errors
 from spark.logs import log
-from spark.progress import Tell, listed, place_ranges, utc
+from spark.streams import schemas, sinks, sources, transforms
+from spark.streams.progress import Tell, listed, place_ranges, utc
 
 OPEN, DEVICES, FINISHED = "windows_open", "windows_devices", "finished_windows"
 FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no row of its own any more

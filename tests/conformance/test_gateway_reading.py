@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from spark import transforms
 from spark.config import Settings
 from spark.session import start_session, stop_session
+from spark.streams import transforms
 from tests.support import runtimes
 from tests.support.command import as_command
 from tests.support.gateway_site import read_whole

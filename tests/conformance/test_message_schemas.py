@@ -20,7 +20,7 @@ from edge_broker.protocol.api import Api
 from edge_broker.protocol.message import NEVER, NO_UUID, OWN_TAGS, Field, Message, MessageType, Versions
 from edge_broker.wire_client.apis import DESCRIBE_LOG_DIRS
 from kafka_wire.apis import ADD_PARTITIONS_TO_TXN, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, END_TXN
-from spark.jars import connector_jars
+from spark.jvm.jars import connector_jars
 from tests.support.runtimes import kafka_jars
 
 RELEASES = ("3.9.0", "4.3.1")

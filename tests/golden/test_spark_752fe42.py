@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Producer
 
 from drupelet.errors import ConfigurationError
-from spark import schemas
-from spark.checkpoint import agree
+from spark.streams import schemas
+from spark.streams.checkpoint import agree
 from tests.support import runtimes
 from tests.support.golden import GOLDEN, expected, unpacked
 from tests.support.mirror_road import read_all

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from drupelet.errors import ConfigurationError
-from spark.jars import cached_jars, jars_directory
-from spark.java import java_home
+from spark.jvm.jars import cached_jars, jars_directory
+from spark.jvm.java import java_home
 
 KAFKA_LOCK = Path(__file__).parents[2] / "ansible/roles/kafka/files/kafka-4.3.1.jars"
 MIRRORMAKER_LOCK = Path(__file__).with_name("mirrormaker-4.3.1.jars")

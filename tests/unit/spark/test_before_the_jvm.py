@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 import pytest
 
 from drupelet.errors import CommandFailed, ConfigurationError
-from spark import catalogue, checkpoint, cli, preflight, session, waiting
+from spark import catalogue, cli, preflight, session, wait_log
 from spark.config import BOUNDS, SETTABLE, Settings
 from spark.jobs import JOBS
+from spark.streams import checkpoint
 from tests.support.command import in_process
 from tests.support.ports import free_port
 
@@ -85,7 +86,7 @@ def test_the_master_says_where_it_is(capsys: pytest.CaptureFixture[str], monkeyp
     def become(*_: Any) -> None:
         raise SystemExit
 
-    monkeypatch.setattr("spark.standalone.become", become)
+    monkeypatch.setattr("spark.jvm.standalone.become", become)
     port, web = free_port(), free_port()
     with pytest.raises(SystemExit):
         main(["master", "--port", str(port), "--web-port", str(web)])
@@ -178,9 +179,9 @@ def test_what_is_waited_for_is_said_at_once_and_again(monkeypatch: pytest.Monkey
         if len(logged) > 1:
             again.set()
 
-    monkeypatch.setattr(waiting, "REPEAT_S", 0.05)
-    monkeypatch.setattr(waiting, "log", log)
-    with waiting.Wait("waiting_for_jvm", heap="512m"):
+    monkeypatch.setattr(wait_log, "REPEAT_S", 0.05)
+    monkeypatch.setattr(wait_log, "log", log)
+    with wait_log.Wait("waiting_for_jvm", heap="512m"):
         assert logged[0] == ("waiting_for_jvm", {"heap": "512m"})
         assert again.wait(10)
     assert logged[1] == ("waiting_for_jvm", {"heap": "512m", "waited_s": 0})

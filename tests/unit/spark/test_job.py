@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 
 from drupelet.errors import ConfigurationError
-from spark import cli, jars, java, progress, run, standalone
+from spark import cli, run
 from spark.config import CLIENT_KEYS, SETTABLE, Settings, with_assignments
-from spark.failures import chain, root
 from spark.jobs import JOBS
+from spark.jvm import jars, java, standalone
+from spark.jvm.failures import chain, root
 from spark.session import session_options
+from spark.streams import progress
 from tests.support.command import in_process
 from tests.support.notify_socket import NotifySocket
 
@@ -319,17 +321,17 @@ def test_what_a_batch_raised_in_python_is_the_root() -> None:
     trace = "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
     trace += (
         '  File "x.py", line 1\n    raise e\n' * 40
-        + "spark.failures.BatchError: org.apache.kafka.common.errors.T: no\n"
+        + "spark.jvm.failures.BatchError: org.apache.kafka.common.errors.T: no\n"
     )
     text = chain(Cause("org.apache.spark.Query", "failed", Cause("py4j.Py4JException", trace)))
-    assert root(text) == "spark.failures.BatchError: org.apache.kafka.common.errors.T: no"
+    assert root(text) == "spark.jvm.failures.BatchError: org.apache.kafka.common.errors.T: no"
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "java.lang.IllegalStateException: Failed to read log file file:/c/offsets/0. Incomplete log file",
-        "spark.failures.BatchError: java.lang.RuntimeException: file:/c/x.parquet is not a Parquet file",
+        "spark.jvm.failures.BatchError: java.lang.RuntimeException: file:/c/x.parquet is not a Parquet file",
     ],
 )
 def test_a_damaged_checkpoint_ends_the_job_at_once(text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import DoubleType, LongType, StringType
 
 from drupelet import reading_schema
-from spark import schemas
+from spark.streams import schemas
 
 SPARK = {"string": StringType, "integer": LongType, "number": DoubleType}
 

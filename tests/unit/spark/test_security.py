@@ -12,7 +12,7 @@ from spark import cli, notify
 from spark.cli import wait_for_clock
 from spark.config import Settings
 from spark.security import client_options, connector_options, security_of, waits_for_clock
-from spark.sinks import kafka_options
+from spark.streams.sinks import kafka_options
 from tests.support.command import in_process
 
 main = in_process(cli.main)

@@ -20,10 +20,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from drupelet import reading_schema as reading_declaration
-from spark import schemas, sinks, transforms
 from spark.config import Settings
 from spark.jobs import windows
 from spark.session import start_session, stop_session
+from spark.streams import schemas, sinks, transforms
 from tests.support import left_over
 from tests.support.command import as_command
 

@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from spark import java
-from spark.jars import MAVEN_URL_VARIABLE
+from spark.jvm import java
+from spark.jvm.jars import MAVEN_URL_VARIABLE
 from tests.support import runtimes
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from drupelet.errors import ConfigurationError
 from spark.config import Settings
-from spark.failures import chain, root
+from spark.jvm.failures import chain, root
 from spark.security import client_options
 
 REQUEST_TIMEOUT_MS = 2_500

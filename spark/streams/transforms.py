@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from spark import schemas
+from spark.streams import schemas
 
 NO_WATERMARK_MS = -1  # below the end of every window
 TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from spark.java import java_home
+from spark.jvm.java import java_home
 
 MAIN_CLASSES = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}
 JVM_OPTIONS = (
@@ -21,7 +21,7 @@ JVM_OPTIONS = (
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.net.preferIPv4Stack=true",
 )
-LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+LOG_SETTINGS = Path(__file__).parent.with_name("log4j2.properties")
 
 
 def become(role: str, heap: str, arguments: Sequence[str]) -> NoReturn:

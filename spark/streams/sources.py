@@ -2,9 +2,9 @@
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark import schemas, sinks
 from spark.config import Settings
 from spark.security import connector_options
+from spark.streams import schemas, sinks
 
 
 def kafka_records(session: SparkSession, settings: Settings) -> DataFrame:

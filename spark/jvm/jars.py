@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from xml.etree.ElementTree import Element, ElementTree, SubElement
 
 from drupelet.errors import ConfigurationError
-from spark.java import java_home
+from spark.jvm.java import java_home
 from spark.logs import log
-from spark.waiting import Wait
+from spark.wait_log import Wait
 
 MAVEN_URL_VARIABLE = "DRUPELET_MAVEN_URL"
 SHIPPED_VARIABLE = "DRUPELET_SPARK_JARS"
@@ -44,7 +44,7 @@ def pins_in(lock: Path) -> dict[str, str]:
     return {pin: digest for digest, pin in lines}
 
 
-CONNECTOR_JARS = pins_in(Path(__file__).with_name("connector.jars"))
+CONNECTOR_JARS = pins_in(Path(__file__).parent.with_name("connector.jars"))
 
 
 def connector_jars() -> list[Path]:

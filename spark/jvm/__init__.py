@@ -1,0 +1,1 @@
+"""The Java runtime, the jars of the connector, and a standalone cluster."""

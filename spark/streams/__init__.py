@@ -1,0 +1,1 @@
+"""Sources, sinks, schemas and checkpoints of the streams."""
