@@ -80,7 +80,7 @@ def forgotten_session(state_dir: Path) -> str | None:
 def _remembered(saved: dict[str, Any], path: Path) -> str:
     client_id, filters = saved.get("client_id"), saved.get("subscriptions")
     sound = isinstance(filters, list) and all(isinstance(text, str) for text in filters)
-    if not isinstance(client_id, str) or not client_id or not sound or not isinstance(saved.get("changes"), int):
+    if not isinstance(client_id, str) or not client_id or not sound or type(saved.get("changes")) is not int:
         raise state.StateError(f"{path} holds no session: remove it, and old subscriptions stay in mosquitto.")
     return client_id
 

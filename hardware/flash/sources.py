@@ -334,7 +334,7 @@ def expected_from_list(text: bytes, image_name: str, place: str) -> Expected:
             digests = [entry.get(name) for name in ("image_download_sha256", "extract_sha256")]
             packed, unpacked = (str(digest).lower() if digest else None for digest in digests)
             packed = packed if image_name == name else None
-            return Expected(packed, unpacked, unpacked_bytes=sizes if isinstance(sizes, int) else None)
+            return Expected(packed, unpacked, unpacked_bytes=sizes if type(sizes) is int else None)
     raise ConfigurationError(f"{image_name} is not in the image list, which has {len(entries)} images: give --sha256.")
 
 

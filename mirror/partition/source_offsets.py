@@ -76,7 +76,7 @@ def read_commit(offset: int, metadata: str) -> Commit:
         fields = json.loads(metadata)
     except ValueError:
         return Commit(offset, offset, by_hand=True)
-    if not isinstance(fields, dict) or fields.get("version") != METADATA_VERSION:
+    if not isinstance(fields, dict) or _integer(fields, "version") != METADATA_VERSION:
         return Commit(offset, offset, by_hand=True)
     sent_up_to, target_end, sent_times = (_integer(fields, key) for key in ("sent_up_to", "target_end", "sent_times"))
     if sent_up_to is None or sent_up_to < offset:
@@ -108,7 +108,7 @@ def _passed_over(found: object) -> tuple[int, ...]:
 
 def _integer(fields: dict[str, object], key: str) -> int | None:
     value = fields.get(key)
-    return value if isinstance(value, int) else None
+    return value if type(value) is int else None  # JSON's true and false are no numbers
 
 
 class PartitionOffsets:

@@ -225,6 +225,8 @@ def _steps(rows: Sequence[Sequence[int]]) -> list[Step]:
     steps: list[Step] = []
     for row in rows:
         records, source, epoch, target = row
+        if not all(type(number) is int for number in row):
+            raise TypeError(f"{row!r} has a number that is none")
         if steps:
             last = steps[-1]
             step = Step(

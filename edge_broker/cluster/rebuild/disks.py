@@ -23,8 +23,10 @@ NEVER_REGISTERED = -1
 NO_GENERATION = -1
 NO_BROKER = -1
 RUNNING = "running"
+CRC_MAX = 0xFFFFFFFF
 INT_MAX = 0x7FFFFFFF
 LONG_MAX = 0x7FFFFFFFFFFFFFFF
+_NO_OUTPUT = "is no output of `edge-broker cluster disk --json`"
 _AGAIN = "describe the disk again with `edge-broker cluster disk --json`"
 
 
@@ -117,7 +119,7 @@ def decode(text: str) -> Disk:
     try:
         fields = json.loads(text)
         kind, version = fields.pop("kind"), fields.pop("version")
-        if (kind, version) != (KIND, VERSION):
+        if (kind, version) != (KIND, VERSION) or type(version) is not int:
             raise DiskFault(f"is of kind {kind} and version {version}, and this release knows {KIND} {VERSION}")
         fields["copy"] = None if fields["copy"] is None else _decode_copy(fields["copy"])
         fields["topics"] = tuple(DiskTopic(**each) for each in fields["topics"])
@@ -126,44 +128,56 @@ def decode(text: str) -> Disk:
         _check(disk)
         return disk
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DiskFault(f"is no output of `edge-broker cluster disk --json` ({error!r})") from None
+        raise DiskFault(f"{_NO_OUTPUT} ({error!r})") from None
 
 
 def _check(disk: Disk) -> None:
     """Refuse a value that no disk has: what is planned by it would be written into znodes.
 
-    ValueError, TypeError; DiskFault names the partition whose offsets or epochs contradict each other.
+    ValueError, TypeError; DiskFault names a number that is none, or the partition whose offsets or epochs contradict
+    each other.
     """
     _check_texts(disk.directory, disk.cluster, disk.state, *disk.problems)
-    _check_number(disk.broker, -1, INT_MAX)
-    for number in (disk.epoch, disk.security_generation, disk.producer_ids):
-        _check_number(number, -1, LONG_MAX)
+    _check_number("broker", disk.broker, -1, INT_MAX)
+    for name in ("epoch", "security_generation", "producer_ids"):
+        _check_number(name, getattr(disk, name), -1, LONG_MAX)
     for topic in disk.topics:
         _check_topic(topic.name, topic.topic_id, topic.config)
-        _check_number(topic.partitions, 0, INT_MAX)
-    for copied in (*disk.copy.topics, *disk.copy.absent) if disk.copy is not None else ():
-        _check_topic(copied.name, copied.topic_id, copied.config)
-        _check_number(copied.epoch, -1, LONG_MAX)
-        if not copied.replicas or any(not each or len(set(each)) < len(each) for each in copied.replicas):
-            raise ValueError(f"topic {copied.name} has no partition, one without a replica, or a broker twice")
-        for broker in (broker for each in copied.replicas for broker in each):
-            _check_number(broker, 0, INT_MAX)
-    for deletion in disk.copy.deletions if disk.copy is not None else ():
-        _check_topic(deletion.name, deletion.topic_id, {})
-        _check_number(deletion.epoch, -1, LONG_MAX)
+        _check_number(f"partitions of topic {topic.name}", topic.partitions, 0, INT_MAX)
+    if disk.copy is not None:
+        _check_copy(disk.copy)
     for log in disk.logs:
         _check_log(log)
+
+
+def _check_copy(copy: ClusterCopy) -> None:
+    _check_number("as_of of the copy", copy.as_of, -1, LONG_MAX)
+    for copied in (*copy.topics, *copy.absent):
+        _check_topic(copied.name, copied.topic_id, copied.config)
+        _check_number(f"epoch of topic {copied.name}", copied.epoch, -1, LONG_MAX)
+        for broker in (broker for each in copied.replicas for broker in each):
+            _check_number(f"replica of topic {copied.name}", broker, 0, INT_MAX)
+        if not copied.replicas or any(not each or len(set(each)) < len(each) for each in copied.replicas):
+            raise ValueError(f"topic {copied.name} has no partition, one without a replica, or a broker twice")
+    for deletion in copy.deletions:
+        _check_topic(deletion.name, deletion.topic_id, {})
+        _check_number(f"epoch of the deletion of {deletion.name}", deletion.epoch, -1, LONG_MAX)
 
 
 def _check_log(log: DiskLog) -> None:
     _check_topic(log.topic, log.topic_id, {})
     _check_texts(log.problem)
-    _check_number(log.partition, 0, INT_MAX)
-    for offset in (log.start_offset, log.end_offset, *(each.offset for each in log.epochs)):
-        _check_number(offset, 0, LONG_MAX)
-    for each in log.epochs:
-        _check_number(each.epoch, -1, INT_MAX)
+    _check_number(f"partition of topic {log.topic}", log.partition, 0, INT_MAX)
     name = f"{log.topic}-{log.partition}"
+    _check_number(f"start_offset of {name}", log.start_offset, 0, LONG_MAX)
+    _check_number(f"end_offset of {name}", log.end_offset, 0, LONG_MAX)
+    for each in log.epochs:
+        _check_number(f"epoch of {name}", each.epoch, -1, INT_MAX)
+        _check_number(f"offset of an epoch of {name}", each.offset, 0, LONG_MAX)
+        if each.crc is not None:
+            _check_number(f"CRC of an epoch of {name}", each.crc, 0, CRC_MAX)
+    if type(log.damaged) is not bool:
+        raise DiskFault(f"{_NO_OUTPUT}: damaged of {name} is {json.dumps(log.damaged)[:40]}, not true or false")
     if log.start_offset > log.end_offset:
         raise DiskFault(
             f"says that the log of {name} starts at offset {log.start_offset}, after its end {log.end_offset}; {_AGAIN}"
@@ -193,9 +207,10 @@ def _check_texts(*texts: str) -> None:
             raise TypeError(f"{text!r} is no text")
 
 
-def _check_number(number: int, least: int, most: int) -> None:
-    if not (isinstance(number, int) and least <= number <= most):
-        raise ValueError(f"{number!r} is no whole number from {least} to {most}")
+def _check_number(name: str, number: int, least: int, most: int) -> None:
+    """Refuse what is no whole number within its bounds, also JSON's true and false, which Python counts as 1 and 0."""
+    if type(number) is not int or not least <= number <= most:
+        raise DiskFault(f"{_NO_OUTPUT}: {name} is {json.dumps(number)[:40]}, no whole number from {least} to {most}")
 
 
 def _decode_copy(fields: dict[str, Any]) -> ClusterCopy:
@@ -204,7 +219,7 @@ def _decode_copy(fields: dict[str, Any]) -> ClusterCopy:
         for word in ("topics", "absent")
     )
     deletions = tuple(CopiedDeletion(**each) for each in fields["deletions"])
-    return ClusterCopy(int(fields["as_of"]), topics, absent, deletions)
+    return ClusterCopy(fields["as_of"], topics, absent, deletions)
 
 
 def _decode_log(fields: dict[str, Any]) -> DiskLog:

@@ -109,6 +109,13 @@ def _reading(path: str, data: bytes) -> Iterator[dict[str, Any]]:
         raise LayoutFault(path, f"lacks a field ({error!r})") from error
 
 
+def _number(value: object) -> int:
+    """Return a whole number; TypeError for anything else, also JSON's true and false."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
 class Format(NamedTuple):
     """Which cluster the ensemble has.
 
@@ -136,7 +143,7 @@ def encode_rebuilt_format(found: Format, *, security: bool) -> bytes:
 def decode_format(node: Node) -> Format:
     """Return what the format says; LayoutFault."""
     with _reading(FORMAT, node.data) as fields:
-        base, rebuilding = int(fields.get("epoch_base", 0)), fields.get("rebuilding", False)
+        base, rebuilding = _number(fields.get("epoch_base", 0)), fields.get("rebuilding", False)
         return Format(str(fields["cluster_id"]), base, rebuilding is True)
 
 
@@ -158,7 +165,7 @@ def encode_controller(broker: int) -> bytes:
 def decode_controller(node: Node) -> int:
     """Who holds the office; LayoutFault."""
     with _reading(CONTROLLER, node.data) as fields:
-        return int(fields["broker"])
+        return _number(fields["broker"])
 
 
 def encode_producer_ids(following: int) -> bytes:
@@ -169,7 +176,7 @@ def encode_producer_ids(following: int) -> bytes:
 def decode_producer_ids(node: Node) -> int:
     """The first producer id that was given to no broker; LayoutFault."""
     with _reading(PRODUCER_IDS, node.data) as fields:
-        following = int(fields["next"])
+        following = _number(fields["next"])
     if following < 0:
         raise LayoutFault(PRODUCER_IDS, f"has {following} as the next producer id")
     return following
@@ -194,7 +201,7 @@ def decode_registration(broker: int, node: Node, epoch_base: int = 0) -> Registr
             if not (host and is_number(port)):
                 raise ValueError(f"its listener {name} is at {at!r}, which is no HOST:PORT")
         directory, rack, (oldest, newest) = str(fields["directory"]), fields.get("rack"), fields["protocols"]
-        protocols = (int(oldest), int(newest))
+        protocols = (_number(oldest), _number(newest))
         return Registration(broker, epoch_base + node.stat.czxid, directory, rack, endpoints, protocols)
 
 
@@ -206,7 +213,7 @@ def encode_topic(topic: Topic) -> bytes:
 def decode_topic(name: str, node: Node) -> Topic:
     """LayoutFault."""
     with _reading(topic_path(name), node.data) as fields:
-        replicas = tuple(tuple(int(broker) for broker in brokers) for brokers in fields["replicas"])
+        replicas = tuple(tuple(_number(broker) for broker in brokers) for brokers in fields["replicas"])
         if not replicas or not all(replicas) or any(len(set(brokers)) < len(brokers) for brokers in replicas):
             raise ValueError("no partition, one without a replica, or a broker twice")
         return Topic(str(fields["topic_id"]), replicas, dict(fields["config"]))
@@ -235,11 +242,11 @@ def _encode_line(line: Line) -> dict[str, Any]:
 
 def _decode_line(fields: dict[str, Any]) -> Line:
     departures = tuple(
-        Departure(int(each["broker"]), tuple(map(str, each["states"])), int(each["height"]))
+        Departure(_number(each["broker"]), tuple(map(str, each["states"])), _number(each["height"]))
         for each in fields.get("departures", ())
     )
     recent, accepted = tuple(map(str, fields["recent"])), tuple(map(str, fields.get("accepted", ())))
-    return Line(str(fields["state"]), int(fields["height"]), recent, departures, accepted)
+    return Line(str(fields["state"]), _number(fields["height"]), recent, departures, accepted)
 
 
 class MayBeLost(NamedTuple):
@@ -264,9 +271,9 @@ def encode_lost(lost: MayBeLost) -> bytes:
 def decode_lost(path: str, node: Node) -> MayBeLost:
     """Return what such a znode says; LayoutFault."""
     with _reading(path, node.data) as fields:
-        partition = PartitionId(str(fields["topic"]), int(fields["partition"]))
+        partition = PartitionId(str(fields["topic"]), _number(fields["partition"]))
         state = decode_state(partition, Node(json.dumps(fields["state"]).encode(), node.stat))
-        entry = state.entry(int(fields["broker"]))
+        entry = state.entry(_number(fields["broker"]))
         if entry is None or entry.directory != fields["directory"]:
             raise ValueError("its state does not name its broker")
         return MayBeLost(partition, str(fields["topic_id"]), entry, state)
@@ -276,9 +283,16 @@ def decode_state(partition: PartitionId, node: Node) -> PartitionState:
     """LayoutFault."""
     with _reading(state_path(partition), node.data) as fields:
         in_sync = tuple(
-            InSyncReplica(int(each["broker"]), str(each["directory"]), int(each["epoch"])) for each in fields["in_sync"]
+            InSyncReplica(_number(each["broker"]), str(each["directory"]), _number(each["epoch"]))
+            for each in fields["in_sync"]
         )
-        offline = tuple(OfflineLog(int(each["broker"]), int(each["epoch"])) for each in fields.get("offline", ()))
+        offline = tuple(
+            OfflineLog(_number(each["broker"]), _number(each["epoch"])) for each in fields.get("offline", ())
+        )
         line = _decode_line(fields["line"]) if "line" in fields else UNMARKED_LINE
-        objections = tuple(Objection(int(each["broker"]), str(each["state"])) for each in fields.get("objections", ()))
-        return PartitionState(int(fields["leader"]), int(fields["leader_epoch"]), in_sync, offline, line, objections)
+        objections = tuple(
+            Objection(_number(each["broker"]), str(each["state"])) for each in fields.get("objections", ())
+        )
+        return PartitionState(
+            _number(fields["leader"]), _number(fields["leader_epoch"]), in_sync, offline, line, objections
+        )

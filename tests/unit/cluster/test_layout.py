@@ -77,6 +77,9 @@ def test_a_topic() -> None:
         (b'{"leader":1}', "is not one of ours"),
         (b'{"version":1,"leader":1}', "lacks a field"),
         (b'{"version":1,"leader":1,"leader_epoch":0,"in_sync":[1]}', "lacks a field"),
+        (b'{"version":1,"leader":true,"leader_epoch":0,"in_sync":[]}', "True is no whole number"),
+        (b'{"version":1,"leader":1,"leader_epoch":false,"in_sync":[]}', "False is no whole number"),
+        (b'{"version":1,"leader":1,"leader_epoch":1.5,"in_sync":[]}', "1.5 is no whole number"),
     ],
 )
 def test_what_is_not_ours_is_said(data: bytes, said: str) -> None:
@@ -84,7 +87,7 @@ def test_what_is_not_ours_is_said(data: bytes, said: str) -> None:
         decode_state(PARTITION, node(data))
 
 
-@pytest.mark.parametrize("replicas", [(), ((),), ((1, 2), ()), ((1, 1),)])
+@pytest.mark.parametrize("replicas", [(), ((),), ((1, 2), ()), ((1, 1),), ((True, 2),)])
 def test_a_topic_without_partitions_or_replicas_is_none_of_ours(replicas: tuple[tuple[int, ...], ...]) -> None:
     """What goes by the first replica of each partition relies on that."""
     with pytest.raises(LayoutFault, match="/topics/t"):

@@ -15,6 +15,7 @@ from edge_broker.cluster.rebuild.disks import (
     DiskEpoch,
     DiskFault,
     DiskLog,
+    DiskTopic,
     decode,
     encode,
 )
@@ -193,6 +194,53 @@ def test_a_description_with_a_value_that_no_disk_has_is_refused(path: tuple[str 
     place[path[-1]] = value
     with pytest.raises(DiskFault, match="is no output of `edge-broker cluster disk --json`"):
         decode(json.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (("version",), None),
+        (("broker",), "broker"),
+        (("epoch",), "epoch"),
+        (("producer_ids",), "producer_ids"),
+        (("security_generation",), "security_generation"),
+        (("copy", "as_of"), "as_of of the copy"),
+        (("copy", "topics", 0, "epoch"), "epoch of topic "),
+        (("copy", "topics", 0, "replicas"), "replica of topic "),
+        (("copy", "deletions", 0, "epoch"), "epoch of the deletion of "),
+        (("topics", 0, "partitions"), "partitions of topic t"),
+        (("logs", 0, "partition"), "partition of topic t"),
+        (("logs", 0, "start_offset"), "start_offset of t-0"),
+        (("logs", 0, "end_offset"), "end_offset of t-0"),
+        (("logs", 0, "epochs", 0, 0), "epoch of t-0"),
+        (("logs", 0, "epochs", 0, 1), "offset of an epoch of t-0"),
+        (("logs", 0, "epochs", 0, 2), "CRC of an epoch of t-0"),
+    ],
+)
+@pytest.mark.parametrize("value", [True, False])
+def test_true_and_false_are_no_numbers_of_a_description(
+    path: tuple[str | int, ...], name: str | None, value: bool
+) -> None:
+    """Python counts them as 1 and 0, so the rebuild would plan by them."""
+    log = DiskLog("t", "id-t", 0, 0, 9, (DiskEpoch(0, 0, 1), DiskEpoch(4, 7)))
+    topics = (DiskTopic("t", "id-t", 1, {}),)
+    fields = json.loads(json.dumps(encode(Disk(2, "dir", "site", 17, "running", 5000, 3, COPY, topics, (log,)))))
+    decode(json.dumps(fields))
+    place = fields
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = [[value]] if path[-1] == "replicas" else value
+    said = "is of kind" if name is None else f"disk --json`: {name}"
+    with pytest.raises(DiskFault, match=re.escape(said)) as refused:
+        decode(json.dumps(fields))
+    assert name is None or f" is {json.dumps(value)}, no whole number from " in str(refused.value)
+
+
+def test_a_number_is_not_whether_a_log_is_damaged() -> None:
+    text = encode(Disk(2, "dir", "site", 17, "running", 5000, 3, None, (), (DiskLog("t", "id-t", 0, 5, 9),)))
+    text["logs"][0]["damaged"] = 1
+    with pytest.raises(DiskFault, match="damaged of t-0 is 1, not true or false"):
+        decode(json.dumps(text))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,15 @@ async def test_another_id_leaves_the_old_session_behind_until_it_is_noted(tmp_pa
 
 @pytest.mark.parametrize(
     "content",
-    [{"client_id": 1}, {"client_id": ""}, {"client_id": "a", "subscriptions": [1], "changes": 0}, {"client_id": "a"}],
+    [
+        *(
+            {"client_id": 1},
+            {"client_id": ""},
+            {"client_id": "a", "subscriptions": [1], "changes": 0},
+            {"client_id": "a"},
+        ),
+        {"client_id": "a", "subscriptions": [], "changes": True},
+    ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, content: dict[str, object]) -> None:
     state.save(tmp_path / "mqtt-session.json", content)

@@ -140,6 +140,12 @@ LIST = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [True, 1.5, "9", None])
+def test_a_size_of_the_image_list_that_is_no_whole_number_counts_as_unknown(size: object) -> None:
+    entry = {"url": "https://x/a.img.xz", "extract_size": size, "image_download_sha256": PACKED}
+    assert expected_from_list(json.dumps({"os_list": [entry]}).encode(), "a.img.xz", "l") == Expected(PACKED)
+
+
 def test_the_image_list_knows_the_image_packed_and_unpacked() -> None:
     text = json.dumps(LIST).encode()
     assert expected_from_list(text, "2026-06-18-lite.img.xz", "l") == Expected(PACKED, UNPACKED, None, 2_747_269_120)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.partition.offset_map import End, Step
-from mirror.partition.state_records import CHUNK_STEPS, Head, Reading, Stored, Topics
+from mirror.partition.state_records import CHUNK_STEPS, Head, Reading, StateError, Stored, Topics
 from mirror.partition.target_state import HELD_CHUNKS_MAX, PartitionState
 from mirror.session import producer_sessions
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
@@ -42,6 +42,18 @@ def test_without_steps_the_head_alone_is_written():
     state = PartitionState(TP, TOPICS, Stored(Head(TOPICS, 7, 0, 0, 0, 0, 0, End(0, 0, 0)), 0, []))
     state.store_again()
     assert written(state).steps == []
+
+
+@pytest.mark.parametrize("row", ["[true,0,0,0]", "[0,0,false,0]", "[0.5,0,0,0]"])
+def test_a_step_with_a_number_that_is_none_cannot_be_read(row):
+    """Python counts true as 1: offsets would be translated by it."""
+    state = PartitionState(TP, TOPICS, Stored(Head(TOPICS, 7, 0, 0, 0, 0, 1, End(10, 11, 12)), 0, [Step(1, 2, 0, 3)]))
+    state.store_again()
+    reading = Reading()
+    for key, value in state.write().records:
+        reading.take(key, value.replace(b"[1,2,0,3]", row.encode()))
+    with pytest.raises(StateError, match=r"The steps of number 0 of .* cannot be read: .* has a number that is none"):
+        reading.partitions()
 
 
 async def test_one_that_is_deleted_while_nothing_is_written_is_found_missing_named_and_written_again(monkeypatch):

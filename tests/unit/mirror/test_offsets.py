@@ -125,12 +125,24 @@ def test_where_the_source_lost_its_end_nothing_is_known_from_there_on():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "null", "[1]", "{", '{"version":2,"sent_up_to":9}', '{"version":1}', '{"version":1,"sent_up_to":4}']
+    "text",
+    [
+        *("", "null", "[1]", "{", '{"version":2,"sent_up_to":9}', '{"version":1}', '{"version":1,"sent_up_to":4}'),
+        '{"version":true,"sent_up_to":9}',
+    ],
 )
 def test_foreign_metadata_counts_as_none_and_as_somebody_elses_will(text):
     commit = read_commit(5, text)
     assert commit == Commit(5, 5)
     assert commit.by_hand
+
+
+def test_true_and_false_are_no_numbers_of_a_commit():
+    """Python counts them as 1 and 0."""
+    assert read_commit(0, '{"version":1,"sent_up_to":true}') == Commit(0, 0)
+    assert read_commit(0, '{"version":1,"sent_up_to":true}').by_hand
+    text = '{"version":1,"sent_up_to":9,"target_end":true,"sent_times":false,"leader_epoch":true}'
+    assert read_commit(5, text) == Commit(5, 9)
 
 
 @given(st.integers(0, 2**62), st.integers(0, 10**6), st.one_of(st.none(), st.integers(0, 2**62)), st.text())
