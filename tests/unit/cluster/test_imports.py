@@ -9,7 +9,12 @@ from pathlib import Path
 import edge_broker
 
 ROOT = Path(edge_broker.__file__).parents[1]
-OF_REPLICAS = ("registrations", "replica", "truncating", "truncation")
+OF_REPLICAS = (
+    "metadata.broker_registrations",
+    "recovery.truncation_file",
+    "replica.replica_log",
+    "replica.replica_truncation",
+)
 
 
 def imported_by(code: str) -> set[str]:
@@ -28,6 +33,7 @@ def test_a_broker_that_stands_alone_imports_nothing_of_a_cluster() -> None:
     found = imported_by("import edge_broker.app, edge_broker.cli, edge_broker.network.server.listener_server")
     assert "edge_broker.network.server.listener_server" in found
     assert not [name for name in found if name.startswith(("edge_broker.cluster", "kazoo", "edge_broker.network.zoo"))]
+    assert all((ROOT / f"edge_broker/storage/{name.replace('.', '/')}.py").exists() for name in OF_REPLICAS)
     assert not found & {f"edge_broker.storage.{name}" for name in OF_REPLICAS}
 
 
