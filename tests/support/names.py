@@ -182,10 +182,10 @@ def _is_participle(name: str) -> bool:
     return name in _PARTICIPLES or (name.endswith("ed") and name not in NOT_PARTICIPLES)
 
 
-def findings(product: Iterable[Source]) -> Findings:
+def findings(every: Iterable[Definition]) -> Findings:
     """Return the definitions of each name that is given up, by part."""
     found: Findings = defaultdict(list)
-    for definition in definitions(product):
+    for definition in every:
         for name, _ in given_up(definition):
             found[definition.path.partition("/")[0], name].append(definition)
     return dict(found)
@@ -231,7 +231,7 @@ def lowered(bounds: Bounds, found: Findings) -> Bounds:
 
 def main() -> None:
     """Lower the bounds, then print what exceeds them and the totals."""
-    found = findings(sources())
+    found = findings(definitions(sources()))
     bounds = lowered(read_bounds(TABLE.read_text(encoding="utf-8")), found)
     TABLE.write_text(as_text(bounds), encoding="utf-8")
     for problem in problems(bounds, found):

@@ -1,1 +1,1 @@
-"""What ZooKeeper has of a cluster: formats, ownership, reads that are trusted."""
+"""The znodes of a cluster: formats, ownership, trusted reads."""

@@ -15,6 +15,7 @@ from tests.support.names import (
     RULES,
     TABLE,
     Bounds,
+    Definition,
     Findings,
     as_text,
     definitions,
@@ -66,15 +67,20 @@ PLANTED = {  # code of the mirror, and the names that are found
 }
 
 
+@pytest.fixture(scope="module")
+def every(product: list[Source]) -> list[Definition]:
+    return list(definitions(product))
+
+
 def planted(root: Path, files: Mapping[str, str]) -> Findings:
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    return findings(sources(root))
+    return findings(definitions(sources(root)))
 
 
-def test_no_part_exceeds_its_bounds(product: list[Source]) -> None:
-    assert problems(read_bounds(TABLE.read_text()), findings(product)) == []
+def test_no_part_exceeds_its_bounds(every: list[Definition]) -> None:
+    assert problems(read_bounds(TABLE.read_text()), findings(every)) == []
 
 
 @pytest.mark.parametrize("code", PLANTED)
@@ -107,8 +113,7 @@ def test_a_name_is_right_in_some_places(tmp_path: Path, name: str) -> None:
             assert list(found) == [(part, name)]
 
 
-def test_each_place_where_a_name_is_right_has_it(product: list[Source]) -> None:
-    every = list(definitions(product))
+def test_each_place_where_a_name_is_right_has_it(every: list[Definition]) -> None:
     for name, places in RIGHT.items():
         for place in places:
             assert any(one.path.startswith(place) and name in one.name.lower() for one in every), (name, place)
