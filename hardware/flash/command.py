@@ -21,15 +21,19 @@ from types import FrameType
 
 from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError, reason
-from hardware.flash.countries import known_country
+from hardware.flash.device.progress import Progress, amount
+from hardware.flash.device.targets import Device, check_device, check_file, device_name
+from hardware.flash.device.writer import Target, Written
 from hardware.flash.errors import FlashError
-from hardware.flash.ext import ExtPartition, checked
-from hardware.flash.first_boot import HOST_KEY, HOST_KEY_CONFIG, FirstBoot, RootFile, first_boot
-from hardware.flash.host_key import make_host_key, own_host_key
-from hardware.flash.images import Disk, Image, identify
-from hardware.flash.known_hosts import check_names, check_writable, replace_line
+from hardware.flash.first_boot.countries import known_country
+from hardware.flash.first_boot.first_boot import HOST_KEY, HOST_KEY_CONFIG, FirstBoot, RootFile, first_boot
+from hardware.flash.first_boot.host_key import make_host_key, own_host_key
+from hardware.flash.first_boot.known_hosts import check_names, check_writable, replace_line
+from hardware.flash.first_boot.settings import HostKey, Settings, Static, Wifi, read_keys
+from hardware.flash.image.ext import ExtPartition, checked
+from hardware.flash.image.images import Disk, Image, identify
+from hardware.flash.image.sources import Expected, ImageSource, expected_from_list, file_sha256, read_list, sha256_given
 from hardware.flash.programs import program
-from hardware.flash.progress import Progress, amount
 from hardware.flash.recognition import (
     check_length,
     chosen_kind,
@@ -39,10 +43,6 @@ from hardware.flash.recognition import (
     remedy_of,
     words_of,
 )
-from hardware.flash.settings import HostKey, Settings, Static, Wifi, read_keys
-from hardware.flash.sources import Expected, ImageSource, expected_from_list, file_sha256, read_list, sha256_given
-from hardware.flash.targets import Device, check_device, check_file, device_name
-from hardware.flash.writer import Target, Written
 from hardware.system_files import SystemFiles
 
 SMALL_FILE_BYTES_MAX = 64 * 1024

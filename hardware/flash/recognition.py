@@ -5,14 +5,14 @@ Never here: the tests themselves (`contents`, `images`), any write.
 """
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.contents import HEAD_BYTES, Layout, layout_of
 from hardware.flash.errors import FlashError
-from hardware.flash.ext import ExtPartition
-from hardware.flash.fat import FatPartition
-from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
-from hardware.flash.images import NO_BOOT, Disk, Image, identify
-from hardware.flash.settings import Settings
-from hardware.flash.sources import Expected, ImageSource
+from hardware.flash.first_boot.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
+from hardware.flash.first_boot.settings import Settings
+from hardware.flash.image.contents import HEAD_BYTES, Layout, layout_of
+from hardware.flash.image.ext import ExtPartition
+from hardware.flash.image.fat import FatPartition
+from hardware.flash.image.images import NO_BOOT, Disk, Image, identify
+from hardware.flash.image.sources import Expected, ImageSource
 
 
 def judged(

@@ -11,9 +11,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from hardware.flash.fat import FatPartition
-from hardware.flash.images import Disk
-from hardware.flash.tables import partitions
+from hardware.flash.image.fat import FatPartition
+from hardware.flash.image.images import Disk
+from hardware.flash.image.tables import partitions
 from tests.support.ports import free_port
 from tests.support.processes import Process, wait_until
 

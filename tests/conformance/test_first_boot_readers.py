@@ -24,9 +24,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
-from hardware.flash.host_key import make_host_key
-from hardware.flash.settings import Settings, Static, Wifi, wifi_key
+from hardware.flash.first_boot.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
+from hardware.flash.first_boot.host_key import make_host_key
+from hardware.flash.first_boot.settings import Settings, Static, Wifi, wifi_key
 from tests.support.card_images import LAYOUTS
 from tests.support.first_boot import KEY, SETTINGS, lay_out_card
 

@@ -30,9 +30,9 @@ import yaml
 import zstandard
 
 from hardware.cli import main
-from hardware.flash.fat import FatPartition
-from hardware.flash.images import Disk, identify
-from hardware.flash.sources import file_sha256
+from hardware.flash.image.fat import FatPartition
+from hardware.flash.image.images import Disk, identify
+from hardware.flash.image.sources import file_sha256
 from tests.support import card_images
 from tests.support.card_images import (
     BOOT_BYTES,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hardware.cli import main
-from hardware.flash.fat import FatPartition
+from hardware.flash.image.fat import FatPartition
 from tests.support.card_images import BOOT_START, IMAGE_BYTES, LAYOUTS, MIB, debugfs, make_image, run
 from tests.support.first_boot import KEY, check_user_data
 from tests.support.processes import wait_until

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hardware.flash.fat import FatPartition
+from hardware.flash.image.fat import FatPartition
 from tests.support.card_images import BOOT_START, LAYOUTS, debugfs, make_image
 from tests.support.first_boot import KEY, check_network_config, check_user_data
 from tests.support.runtimes import console_script

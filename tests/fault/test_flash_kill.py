@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.flash.writer import BLOCK_BYTES, CHUNK_BYTES, Target
+from hardware.flash.device.writer import BLOCK_BYTES, CHUNK_BYTES, Target
 
 CHUNKS = 3
 KILLED = """

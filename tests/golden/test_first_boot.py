@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hardware.flash.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
+from hardware.flash.first_boot.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
 from tests.support.card_images import LAYOUTS
 from tests.support.first_boot import SETTINGS, check_network_config, check_user_data
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hardware.flash.first_boot import HOST_KEY, Kind
-from hardware.flash.settings import wifi_key
+from hardware.flash.first_boot.first_boot import HOST_KEY, Kind
+from hardware.flash.first_boot.settings import wifi_key
 from tests.golden.test_first_boot import made
 from tests.support.first_boot import KEY, SETTINGS
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.contents import layout_of
-from hardware.flash.images import Disk, identify
-from hardware.flash.tables import FAT_TYPES, GPT_ENTRIES_MAX, Partition, fat_label, partitions
+from hardware.flash.image.contents import layout_of
+from hardware.flash.image.images import Disk, identify
+from hardware.flash.image.tables import FAT_TYPES, GPT_ENTRIES_MAX, Partition, fat_label, partitions
 
 MARK = b"\x55\xaa"
 

@@ -19,10 +19,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.flash.firmware import CONFIG_LINES, command_line, config_text, holds, lines_for_all
-from hardware.flash.first_boot import Kind, first_boot
-from hardware.flash.networks import DHCPCD, WIFI_CONNECTION
-from hardware.flash.settings import Settings, Static, Wifi, wifi_key
+from hardware.flash.first_boot.firmware import CONFIG_LINES, command_line, config_text, holds, lines_for_all
+from hardware.flash.first_boot.first_boot import Kind, first_boot
+from hardware.flash.first_boot.networks import DHCPCD, WIFI_CONNECTION
+from hardware.flash.first_boot.settings import Settings, Static, Wifi, wifi_key
 from tests.support.first_boot import check_network_config, check_user_data
 
 hosts = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?", fullmatch=True)

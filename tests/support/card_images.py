@@ -1,7 +1,7 @@
 """Tiny card images laid out as the real ones are: partition table, FAT boot partition, ext4 root. Nothing is mounted.
 
-Each has what tells its kind (see `hardware.flash.images`) and nothing more. Made by Debian's fdisk, dosfstools, mtools
-and e2fsprogs.
+Each has what tells its kind (see `hardware.flash.image.images`) and nothing more. Made by Debian's fdisk,
+dosfstools, mtools and e2fsprogs.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import yaml
 
-from hardware.flash.first_boot import FirstBoot
-from hardware.flash.settings import Settings, Static, Wifi
+from hardware.flash.first_boot.first_boot import FirstBoot
+from hardware.flash.first_boot.settings import Settings, Static, Wifi
 
 SCHEMAS = Path(__file__).parents[1] / "golden/cloud_init"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f site engineer #1"

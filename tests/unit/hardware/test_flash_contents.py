@@ -11,8 +11,8 @@ import uuid
 import pytest
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.contents import HEAD_BYTES, layout_of
-from hardware.flash.tables import Partition
+from hardware.flash.image.contents import HEAD_BYTES, layout_of
+from hardware.flash.image.tables import Partition
 from tests.support.card_images import MIB, boot_sector
 
 FAT, LINUX = "ebd0a0a2-b9e5-4433-87c0-68b6b72699c7", "0fc63daf-8483-4772-8e79-3d69d8477de4"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.countries import CODES, SYSTEM_TABLE, country_names, known_country
-from hardware.flash.settings import Static
+from hardware.flash.first_boot.countries import CODES, SYSTEM_TABLE, country_names, known_country
+from hardware.flash.first_boot.settings import Static
 from tests.support.first_boot import SETTINGS
 
 

@@ -20,7 +20,7 @@ import zstandard
 
 from drupelet.errors import ConfigurationError
 from hardware.flash.errors import FlashError
-from hardware.flash.sources import Expected, ImageSource, expected_from_list, sha256_given
+from hardware.flash.image.sources import Expected, ImageSource, expected_from_list, sha256_given
 
 CONTENT = bytes(range(256)) * 3000 + b"\0" * 500_001
 

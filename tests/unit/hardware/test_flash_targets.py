@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.targets import check_device, check_file, device_name, in_use
+from hardware.flash.device.targets import check_device, check_file, device_name, in_use
 from hardware.system_files import SystemFiles
 
 CARD_BYTES = 32 * 1000**3

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from hardware.flash.device.progress import Progress, describe, duration
+from hardware.flash.device.writer import BLOCK_BYTES, CHUNK_BYTES, Target
 from hardware.flash.errors import FlashError
-from hardware.flash.progress import Progress, describe, duration
-from hardware.flash.writer import BLOCK_BYTES, CHUNK_BYTES, Target
 
 SIZES = [
     1,

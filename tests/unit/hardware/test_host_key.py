@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.first_boot import HOST_KEY, HOST_KEY_CONFIG, Kind, first_boot
-from hardware.flash.host_key import make_host_key
-from hardware.flash.known_hosts import check_names, check_writable, replace_line, with_line
-from hardware.flash.settings import HostKey
+from hardware.flash.first_boot.first_boot import HOST_KEY, HOST_KEY_CONFIG, Kind, first_boot
+from hardware.flash.first_boot.host_key import make_host_key
+from hardware.flash.first_boot.known_hosts import check_names, check_writable, replace_line, with_line
+from hardware.flash.first_boot.settings import HostKey
 from tests.support.first_boot import SETTINGS
 
 OLD = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"

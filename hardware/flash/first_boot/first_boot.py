@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from hardware.flash.cloud_init import cloud_init
-from hardware.flash.firmware import COMMAND_LINES, CONFIG_LINES, command_line, config_text
-from hardware.flash.networks import DHCPCD, RADIO_ON, RADIO_STATE, connections, dhcpcd
-from hardware.flash.settings import Settings, wifi_key
+from hardware.flash.first_boot.cloud_init import cloud_init
+from hardware.flash.first_boot.firmware import COMMAND_LINES, CONFIG_LINES, command_line, config_text
+from hardware.flash.first_boot.networks import DHCPCD, RADIO_ON, RADIO_STATE, connections, dhcpcd
+from hardware.flash.first_boot.settings import Settings, wifi_key
 
 NEEDED_FILES = (*COMMAND_LINES, "config.txt", "sysconf.txt")
 SUDOERS = "/etc/sudoers.d/010_pi-nopasswd"

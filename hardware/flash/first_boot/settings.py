@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError
-from hardware.flash.user_names import TAKEN
+from hardware.flash.first_boot.user_names import TAKEN
 
 Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.settings import HostKey
+from hardware.flash.first_boot.settings import HostKey
 
 NAME = re.compile(r"[A-Za-z0-9._:%-]+|\[[A-Za-z0-9._:%-]+\]:[0-9]{1,5}")
 FILE_BYTES_MAX = 16 << 20

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from drupelet.errors import ConfigurationError, reason
 from hardware.flash.errors import FlashError
+from hardware.flash.first_boot.settings import HostKey
 from hardware.flash.programs import memory_file, run
-from hardware.flash.settings import HostKey
 
 KEY_BYTES_MAX = 4096
 OWN_KEY_BYTES_MAX = 64 * 1024  # RSA's are larger

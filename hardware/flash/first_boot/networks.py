@@ -7,7 +7,7 @@ Sources: nm-settings-keyfile(5), NetworkManager.state(5) as pi-gen writes it, dh
 
 import re
 
-from hardware.flash.settings import WIRELESS, Address, Settings, Static, Wifi, wifi_key
+from hardware.flash.first_boot.settings import WIRELESS, Address, Settings, Static, Wifi, wifi_key
 
 CONNECTIONS = "/etc/NetworkManager/system-connections"
 STATIC_CONNECTION = f"{CONNECTIONS}/edge-static.nmconnection"

@@ -16,7 +16,7 @@ the middle of the first boot; on the card they are there from its start, for ima
 import re
 from collections.abc import Iterable
 
-from hardware.flash.settings import Settings
+from hardware.flash.first_boot.settings import Settings
 
 # As Raspberry Pi OS itself sets it; 15 s, the hardware's own limit, has reset small boards while they were booting.
 WATCHDOG_S = 60

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from drupelet.errors import ConfigurationError
-from hardware.flash.tables import PROTECTIVE, Partition, Read, fat_label, is_ext, mbr_entries, partitions
+from hardware.flash.image.tables import PROTECTIVE, Partition, Read, fat_label, is_ext, mbr_entries, partitions
 
 HEAD_BYTES = 1 << 20
 CD_MARK = 32769

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from hardware.flash.networks import byte_numbers
-from hardware.flash.settings import WIRELESS, Settings, Static, Wifi, wifi_key
+from hardware.flash.first_boot.networks import byte_numbers
+from hardware.flash.first_boot.settings import WIRELESS, Settings, Static, Wifi, wifi_key
 
 LIKE_NUMBERS = re.compile(r"\s*([0-9]{1,3}\s*;\s*)+[0-9]{0,3}\s*")  # what NetworkManager would read as bytes
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from drupelet.errors import ConfigurationError
 from drupelet.printable import shell_word
-from hardware.flash.progress import amount
+from hardware.flash.device.progress import amount
 from hardware.system_files import SystemFiles
 
 SECTOR_BYTES = 512  # what /sys/class/block/*/size counts

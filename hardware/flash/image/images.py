@@ -19,10 +19,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware.flash.ext import ExtPartition
-from hardware.flash.fat import FatPartition
-from hardware.flash.first_boot import Kind
-from hardware.flash.tables import fat_label, is_ext, partitions
+from hardware.flash.first_boot.first_boot import Kind
+from hardware.flash.image.ext import ExtPartition
+from hardware.flash.image.fat import FatPartition
+from hardware.flash.image.tables import fat_label, is_ext, partitions
 
 SEED_FROM_BOOT = re.compile(r"seedfrom:\s*[\"']?file:///boot/firmware")
 NO_BOOT = "it has no FAT boot partition"

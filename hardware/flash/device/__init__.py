@@ -1,0 +1,1 @@
+"""The card: found, written, verified, with progress."""
