@@ -27,13 +27,13 @@ from drupelet.observe.watches import health_text, unknown_text
 from drupelet.printable import shell_word
 from drupelet.tls.certificate_expiry import CertificateEnds
 from gateway import notices, state
-from gateway.boot_times import BootTimes
 from gateway.config import FileConfig, GatewayConfig, MqttConfig
+from gateway.kafka.publisher import Producer, Publisher
 from gateway.metrics import Metrics, pages_of, serve_metrics
-from gateway.publisher import Producer, Publisher
+from gateway.records.boot_times import BootTimes
 from gateway.sources.board import BoardSource
-from gateway.sources.file_pattern import PatternSource
-from gateway.sources.files import FileSource
+from gateway.sources.files.file_pattern import PatternSource
+from gateway.sources.files.files import FileSource
 from gateway.sources.journal import JournalSource
 from gateway.watching import LOOK_S, Watches, Watching
 
@@ -254,7 +254,7 @@ class _ProducerStart:
         self._dead_letter_topic: Any = None
 
     async def __call__(self) -> Producer:
-        from gateway.kafka_producer import KafkaProducer, dead_letter_topic  # noqa: PLC0415 (aiokafka takes long to import)
+        from gateway.kafka.producer import KafkaProducer, dead_letter_topic  # noqa: PLC0415 (aiokafka takes long to import)
 
         producer = await KafkaProducer.start(self._config.kafka, self._config.node)
         if self._dead_letter_topic is None:
@@ -280,14 +280,14 @@ class _BootTimesTopic:
         if not self._connected.is_set():
             return "no broker was reached yet"
         if self._topic is None:
-            from gateway.kafka_producer import boot_times_topic  # noqa: PLC0415 (aiokafka takes long to import)
+            from gateway.kafka.producer import boot_times_topic  # noqa: PLC0415 (aiokafka takes long to import)
 
             self._topic = boot_times_topic(self._config.kafka, self._config.node)
         return str(await self._topic.create())
 
 
 def _tell_forgotten_session(config: GatewayConfig) -> None:
-    from gateway.sources.mqtt_session import forgotten_session  # noqa: PLC0415
+    from gateway.sources.mqtt.mqtt_session import forgotten_session  # noqa: PLC0415
 
     client_id = forgotten_session(config.state_dir)
     if client_id is not None:
@@ -296,10 +296,10 @@ def _tell_forgotten_session(config: GatewayConfig) -> None:
 
 
 def _mqtt_source(config: GatewayConfig, mqtt: MqttConfig, publisher: Publisher, metrics: Metrics) -> Source:
-    from gateway.sources.mosquitto import MosquittoWatch  # noqa: PLC0415 (paho only where MQTT is read)
-    from gateway.sources.mqtt import MqttSource  # noqa: PLC0415
-    from gateway.sources.mqtt_session import MqttSession  # noqa: PLC0415
-    from gateway.sources.sys_signals import SysSignals  # noqa: PLC0415
+    from gateway.sources.mqtt.mosquitto import MosquittoWatch  # noqa: PLC0415 (paho only where MQTT is read)
+    from gateway.sources.mqtt.mqtt import MqttSource  # noqa: PLC0415
+    from gateway.sources.mqtt.mqtt_session import MqttSession  # noqa: PLC0415
+    from gateway.sources.mqtt.sys_signals import SysSignals  # noqa: PLC0415
 
     session = MqttSession(config.state_dir, mqtt.client_id)
     left = None if session.left_behind is None else (session.left_behind, session.changes)

@@ -7,7 +7,7 @@
 | `epoch_ms` | epoch milliseconds at which it began; null until its clock is synchronised |
 | `published` | whether the broker has its epoch on disk |
 
-Does not contain: clocks, files (gateway/state.py), and decisions (gateway/boot_times.py).
+Does not contain: clocks, files (gateway/state.py), and decisions (gateway/records/boot_times.py).
 """
 
 from __future__ import annotations

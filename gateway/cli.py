@@ -18,7 +18,7 @@ from drupelet.printable import printable
 from gateway import notices
 from gateway.config import GatewayConfig, MqttConfig, default_client_id, load_config
 from gateway.open_files import limit_notices, open_files_max
-from gateway.routing import Route
+from gateway.routing.routes import Route
 from gateway.state import StateError
 
 _EXAMPLES = {
@@ -106,7 +106,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _connect(config: GatewayConfig) -> int:
-    from gateway.connect import try_all  # noqa: PLC0415 (what opens connections, only where asked for)
+    from gateway.connect.kafka_check import try_all  # noqa: PLC0415 (what opens connections, only where asked for)
 
     well = True
     for end in try_all(config):
@@ -145,7 +145,7 @@ def _time(route: Route) -> str:
 
 
 def _mosquitto_conf(options: argparse.Namespace) -> int:
-    from gateway.mosquitto_conf import render  # noqa: PLC0415
+    from gateway.connect.mosquitto_conf import render  # noqa: PLC0415
 
     config = load_config(options.config)
     _warn([*notices.security(config), *notices.mosquitto(config)])

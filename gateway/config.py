@@ -20,9 +20,9 @@ from drupelet.kafka.security import SECURITY_KEYS, Security, security_from
 from drupelet.ledger import LEDGER_TOPIC
 from drupelet.observe.metrics_access import ACCESS_KEYS, MetricsAccess, access_from, check_metrics
 from drupelet.tls.secret_files import check_private
-from gateway.routing import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
-from gateway.time_settings import time_settings
-from gateway.timestamps import TIME_UNITS
+from gateway.routing.routes import Route, RouteError, check_kafka_topic, covers, parse_route, subscriptions
+from gateway.times.time_settings import time_settings
+from gateway.times.timestamps import TIME_UNITS
 
 OLD_CLIENT_ID = "drupelet-gateway"  # the default of all sites alike, before it held the host's name
 PRIORITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")  # syslog(3), most urgent first

@@ -17,8 +17,8 @@ from drupelet.errors import reason
 from drupelet.printable import name_text, shell_word
 from drupelet.tls.secret_files import changeable, exposure
 from gateway.config import FileConfig, GatewayConfig, JournalConfig, MosquittoConfig
-from gateway.sources.links import irregular_kind, rule_for
-from gateway.sources.matches import CANDIDATES_MAX, find_matches
+from gateway.sources.file_reading.links import irregular_kind, rule_for
+from gateway.sources.files.matches import CANDIDATES_MAX, find_matches
 from gateway.systemd_journal.directory import PERSISTENT, VOLATILE
 
 LEFT_OUT_MAX = 10

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from drupelet.host.descriptors import hard_limit
 from gateway.config import FileConfig
-from gateway.sources.family import FINISHED_HELD_MAX, HELD_MAX
+from gateway.sources.files.family import FINISHED_HELD_MAX, HELD_MAX
 
 OTHERS_MAX = 256  # connections, clients of /metrics, the journal's files, Python's own
 EACH_MAX = HELD_MAX + FINISHED_HELD_MAX + 2  # of a path, with a copy that is compared and the state that is saved

@@ -18,7 +18,7 @@ that time is the epoch of the boot, which corrects every time noted before. chro
 | `host` | the host's name |
 | `boot_epoch_ms` | epoch milliseconds at which the boot began |
 
-Does not contain: who publishes it (gateway/boot_times.py), who corrects by it.
+Does not contain: who publishes it (gateway/records/boot_times.py), who corrects by it.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from drupelet.errors import sentence
 from drupelet.observe.log_tree import Log
 from drupelet.observe.watches import Watch, WatchState, early, ok, unknown
 from gateway.config import BoardConfig
-from gateway.publisher import Publisher
-from gateway.records import Record
+from gateway.kafka.publisher import Publisher
+from gateway.records.records import Record
 
 READ_S_MAX = 30.0
 WATCH = "board_health"

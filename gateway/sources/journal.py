@@ -28,10 +28,10 @@ from drupelet.host.boot_clock import BootMoment
 from drupelet.observe.log_tree import Log
 from gateway import state
 from gateway.config import PRIORITIES, JournalConfig
-from gateway.dead_letters import REASON_LINE_TOO_LONG
-from gateway.publisher import Publisher
-from gateway.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
-from gateway.sources.safe_place import SafePlace
+from gateway.kafka.publisher import Publisher
+from gateway.records.dead_letters import REASON_LINE_TOO_LONG
+from gateway.records.records import CAUSE_SOURCE_GONE, CAUSE_TOO_LARGE, Loss, Record, loss_id_for
+from gateway.sources.acked_position import SafePlace
 from gateway.systemd_journal.compression import LongValue, Value
 from gateway.systemd_journal.directory import PERSISTENT, VOLATILE, Directories, Root
 from gateway.systemd_journal.positions import (

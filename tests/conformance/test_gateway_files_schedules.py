@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.records import CAUSE_TOO_LARGE
+from gateway.records.records import CAUSE_TOO_LARGE
 from tests.simulation.gateway_files import LINE_BYTES_MAX, Program
 from tests.simulation.rotating_tools import TOOLS, RotatingTool
 from tests.support.gateway_schedules import FEW, GatewaySchedule, play, play_many

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from gateway.config import load_config
-from gateway.dead_letters import dead_letter
 from gateway.metrics import Metrics
-from gateway.records import Loss, Record
-from gateway.routing import Message, Rejection, route_message
-from gateway.sources.mosquitto import MosquittoWatch
-from gateway.sources.mqtt_session import MqttSession
+from gateway.records.dead_letters import dead_letter
+from gateway.records.records import Loss, Record
+from gateway.routing.routes import Message, Rejection, route_message
+from gateway.sources.mqtt.mosquitto import MosquittoWatch
+from gateway.sources.mqtt.mqtt_session import MqttSession
 from tests.support.golden import GOLDEN, expected
 from tests.support.tasks import running_task
 from tests.support.waiting import until

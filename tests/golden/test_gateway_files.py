@@ -18,9 +18,9 @@ import pytest
 from gateway import state
 from gateway.config import GatewayConfig
 from gateway.metrics import Metrics
-from gateway.sources.file_pattern import PatternSource
-from gateway.sources.files import saved_family, state_path
-from gateway.sources.places import Line, from_json, to_json
+from gateway.sources.file_reading.places import Line, from_json, to_json
+from gateway.sources.files.file_pattern import PatternSource
+from gateway.sources.files.files import saved_family, state_path
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_sources import FakePublisher, config

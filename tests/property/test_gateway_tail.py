@@ -21,8 +21,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.sources.places import FamilyState, Line
-from gateway.sources.tail import Tail
+from gateway.sources.file_reading.places import FamilyState, Line
+from gateway.sources.files.tail import Tail
 
 QUIET_S = 1  # the clock counts the reads that find nothing
 

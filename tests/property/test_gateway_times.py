@@ -18,10 +18,10 @@ from zoneinfo import ZoneInfo
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.dead_letters import dead_letter, shortened, whole_bytes
-from gateway.records import Record
-from gateway.routing import Message, parse_route, route_message
-from gateway.timestamps import ABSENT, TIME_UNITS, TimeRule, device_time, why_no_time
+from gateway.records.dead_letters import dead_letter, shortened, whole_bytes
+from gateway.records.records import Record
+from gateway.routing.routes import Message, parse_route, route_message
+from gateway.times.timestamps import ABSENT, TIME_UNITS, TimeRule, device_time, why_no_time
 
 RECEIVED_MS = 1_764_000_000_555
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure

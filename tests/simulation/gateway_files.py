@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from gateway.sources.places import FamilyState, Gone, Item, Line, from_json, to_json
-from gateway.sources.tail import Tail
+from gateway.sources.file_reading.places import FamilyState, Gone, Item, Line, from_json, to_json
+from gateway.sources.files.tail import Tail
 from tests.simulation.rotating_tools import TOOLS, RotatingTool
 
 STEPS_MAX = 30

@@ -94,7 +94,7 @@ RIGHT = {  # beginnings of paths where a name or word is right
     "closed": ("edge_broker/testing/",),  # of Python's files
     "failed": ("ansible/",),  # Ansible's word, too
     "life": ("hardware/",),  # of flash memory, as JEDEC names it
-    "tell": ("gateway/sources/decompressed_file.py",),  # of Python's files
+    "tell": ("gateway/sources/file_reading/decompressed_file.py",),  # of Python's files
 }
 RULES = {
     "participle": "a verb with an object for a function, subject and participle for a callback, a noun for a class",

@@ -21,7 +21,7 @@ from edge_broker.storage.metadata.loss_records import CAUSES, Loss, Noticed, enc
 from edge_broker.testing.client import Client
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
-from gateway.records import Loss as GatewayLoss
+from gateway.records.records import Loss as GatewayLoss
 from mirror.ledger.losses import encode as encode_mirror
 from mirror.ledger.losses import loss as mirror_loss
 from tests.support.storage import batch, ledger_record

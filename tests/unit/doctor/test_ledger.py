@@ -23,7 +23,7 @@ from edge_broker.storage.metadata.topic_record import id_text
 from edge_broker.storage.retention.segment_removal import RemovalRange, SegmentRemoval, delete_expired, remove_front
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
-from gateway import records as gateway_records
+from gateway.records import records as gateway_records
 from mirror.ledger import losses as mirror_ledger
 from tests.support.storage import append, batch, fill, ledger_record, open_store, sync, time_at
 from tests.unit.doctor.conftest import flip, let_go, names

@@ -10,7 +10,7 @@ import pytest
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
-import gateway.kafka_producer
+import gateway.kafka.producer
 from edge_broker.security.scram import MECHANISMS, Challenge, Found, ScramExchange, Success, new_credential
 
 MECHANISM = "SCRAM-SHA-256"
@@ -36,7 +36,7 @@ async def connection_log_in(answers: Any) -> None:
 
 def test_the_gateway_has_seen_to_it() -> None:
     """It is imported above, and sees to all connections of its process."""
-    assert gateway.kafka_producer.AIOKafkaConnection.authenticator_scram.__module__ == "drupelet.kafka.aiokafka_login"
+    assert gateway.kafka.producer.AIOKafkaConnection.authenticator_scram.__module__ == "drupelet.kafka.aiokafka_login"
 
 
 def test_a_broker_that_knows_the_user_is_logged_in_to() -> None:

@@ -18,8 +18,8 @@ from drupelet.host.boot_clock import (
     encode_boot,
 )
 from gateway.boot_state import BOOTS_MAX, Boots
-from gateway.boot_times import BootTimes
-from gateway.records import MARK_BYTES_MAX, Record
+from gateway.records.boot_times import BootTimes
+from gateway.records.records import MARK_BYTES_MAX, Record
 from gateway.state import StateError
 
 BOOT_A, BOOT_B = "11111111-2222-3333-4444-55555555555a", "11111111-2222-3333-4444-55555555555b"
@@ -109,7 +109,7 @@ def published(boots: BootTimes, broker: Broker | None = None) -> list[Record]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.boot_times.CHECK_S", 0.001)
+    monkeypatch.setattr("gateway.records.boot_times.CHECK_S", 0.001)
 
 
 def test_a_record_of_an_unset_clock_carries_boot_id_and_time_since_boot(tmp_path: Path) -> None:

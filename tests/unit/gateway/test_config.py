@@ -16,7 +16,7 @@ from drupelet.errors import ConfigurationError
 from drupelet.kafka.security import SECURITY_KEYS
 from gateway import cli
 from gateway.config import KEYS, parse_config, read_config
-from gateway.mosquitto_conf import render
+from gateway.connect.mosquitto_conf import render
 
 SMALL = 'state_dir = "s"\n[kafka]\nbootstrap_servers = "h:1"\n'
 BOARD = SMALL + "[board]\n"
@@ -69,7 +69,7 @@ def _without_examples(text: str) -> str:
 
 
 def test_no_key_is_missing_from_the_example_or_the_readme() -> None:
-    sources = ("config.py", "time_settings.py")
+    sources = ("config.py", "times/time_settings.py")
     source = "".join(files("gateway").joinpath(name).read_text(encoding="utf-8") for name in sources)
     keys = set(re.findall(r'(?:text|number|choice|path|topic|take|has|optional_path|tables?)\(\s*"(\w+)"', source))
     assert len(keys) > 30, keys

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sources.places import Item, from_json, to_json
-from gateway.sources.tail import Tail
+from gateway.sources.file_reading.places import Item, from_json, to_json
+from gateway.sources.files.tail import Tail
 from tests.unit.gateway.test_rotations import line_texts, lost_bytes
 from tests.unit.gateway.test_tail import append, follow, texts
 from tests.unit.gateway.test_tail import read_all as read_until_quiet

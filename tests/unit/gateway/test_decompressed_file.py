@@ -25,8 +25,8 @@ import pytest
 import zstandard
 
 from gateway.metrics import Metrics
-from gateway.sources import decompressed_file
-from gateway.sources.decompressed_file import (
+from gateway.sources.file_reading import decompressed_file
+from gateway.sources.file_reading.decompressed_file import (
     CHECKING,
     OUTPUT_BYTES,
     READERS_MAX,
@@ -37,11 +37,11 @@ from gateway.sources.decompressed_file import (
     gzip_file,
     xz_file,
 )
-from gateway.sources.files import FileSource, saved_family, state_path
-from gateway.sources.interruption import InterruptedRead, interrupt_by, raise_if_interrupted
-from gateway.sources.open_file import OpenFile, UnreadableError
-from gateway.sources.places import Gone, Item, to_json
-from gateway.sources.tail import Tail
+from gateway.sources.file_reading.interruption import InterruptedRead, interrupt_by, raise_if_interrupted
+from gateway.sources.file_reading.open_file import OpenFile, UnreadableError
+from gateway.sources.file_reading.places import Gone, Item, to_json
+from gateway.sources.files.files import FileSource, saved_family, state_path
+from gateway.sources.files.tail import Tail
 from gateway.state import save
 from tests.support.tasks import running_task
 from tests.support.waiting import until

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from gateway import cli, notices
-from gateway.sources import file_pattern
-from gateway.sources.file_pattern import PatternSource
-from gateway.sources.files import state_path
-from gateway.sources.matches import find_matches, is_match
-from gateway.sources.rotation import source_of
+from gateway.sources.file_reading.rotation import source_of
+from gateway.sources.files import file_pattern
+from gateway.sources.files.file_pattern import PatternSource
+from gateway.sources.files.files import state_path
+from gateway.sources.files.matches import find_matches, is_match
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_file_pattern import pattern_source, values

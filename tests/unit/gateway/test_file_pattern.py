@@ -19,13 +19,13 @@ import pytest
 from gateway import state
 from gateway.app import _file_source
 from gateway.metrics import Metrics
-from gateway.records import Record
-from gateway.sources import file_pattern, files, matches
-from gateway.sources.file_pattern import PatternSource
-from gateway.sources.files import FileSource, state_path
-from gateway.sources.lines import Joiner
-from gateway.sources.matches import find_matches
-from gateway.sources.places import FamilyState, Gone, Line, Place, TooLong
+from gateway.records.records import Record
+from gateway.sources.file_reading.line_joiner import Joiner
+from gateway.sources.file_reading.places import FamilyState, Gone, Line, Place, TooLong
+from gateway.sources.files import file_pattern, files, matches
+from gateway.sources.files.file_pattern import PatternSource
+from gateway.sources.files.files import FileSource, state_path
+from gateway.sources.files.matches import find_matches
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_sources import FakePublisher, config, saved_position

@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from gateway.sources.places import TooLong
+from gateway.sources.file_reading.places import TooLong
 from tests.unit.gateway.test_rotations import line_texts, lost_bytes
 from tests.unit.gateway.test_tail import append, follow, read_all, texts
 

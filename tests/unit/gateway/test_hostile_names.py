@@ -18,11 +18,11 @@ from drupelet.observe.http import Pages, respond
 from gateway.app import _file_source
 from gateway.config import FileConfig
 from gateway.metrics import Metrics
-from gateway.records import CAUSE_SOURCE_GONE, Loss, loss_id_for
-from gateway.route_status import OverlookedTimes
-from gateway.sources import file_pattern
-from gateway.sources.file_pattern import PatternSource
-from gateway.sources.files import FileSource
+from gateway.records.records import CAUSE_SOURCE_GONE, Loss, loss_id_for
+from gateway.routing.route_status import OverlookedTimes
+from gateway.sources.files import file_pattern
+from gateway.sources.files.file_pattern import PatternSource
+from gateway.sources.files.files import FileSource
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_sources import FakePublisher, config

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from aiokafka.errors import for_code
 
-from gateway.kafka_producer import _mapped
-from gateway.publisher import (
+from gateway.kafka.producer import _mapped
+from gateway.kafka.publisher import (
     DeniedTopicError,
     KafkaFailure,
     RefusedRecordError,

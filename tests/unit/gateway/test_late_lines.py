@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sources import family
-from gateway.sources.tail import Tail
+from gateway.sources.files import family
+from gateway.sources.files.tail import Tail
 from tests.unit.gateway.test_rotations import compress, rotate, saved
 from tests.unit.gateway.test_tail import append, follow, read_all, texts
 

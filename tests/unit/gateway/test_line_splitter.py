@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gateway.sources.line_splitter import KEPT_BYTES_MAX, LineSplitter, Piece
+from gateway.sources.file_reading.line_splitter import KEPT_BYTES_MAX, LineSplitter, Piece
 
 LINE_BYTES_MAX = 100
 

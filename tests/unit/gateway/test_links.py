@@ -18,12 +18,12 @@ from gateway import cli, notices
 from gateway.app import _file_source
 from gateway.config import GatewayConfig
 from gateway.metrics import Metrics
-from gateway.sources import family, file_pattern
-from gateway.sources.file_pattern import PatternSource
-from gateway.sources.files import FileSource
-from gateway.sources.links import LinkRule, NotRegularError, fixed_part, matching, rule_for
-from gateway.sources.matches import find_matches
-from gateway.sources.open_file import OpenFile
+from gateway.sources.file_reading.links import LinkRule, NotRegularError, fixed_part, matching, rule_for
+from gateway.sources.file_reading.open_file import OpenFile
+from gateway.sources.files import family, file_pattern
+from gateway.sources.files.file_pattern import PatternSource
+from gateway.sources.files.files import FileSource
+from gateway.sources.files.matches import find_matches
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_sources import FakePublisher, config

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gateway import state
-from gateway.sources.mqtt_session import (
+from gateway.sources.mqtt.mqtt_session import (
     QUICK_ENDS_MIN,
     TAKEN_OVER,
     ConnectionEnds,

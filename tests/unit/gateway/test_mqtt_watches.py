@@ -12,11 +12,11 @@ from prometheus_client import generate_latest
 
 from drupelet.observe.watches import WatchState
 from gateway.metrics import Metrics
-from gateway.sources import mqtt
-from gateway.sources.mosquitto import MosquittoWatch
-from gateway.sources.mqtt import MqttSource
-from gateway.sources.mqtt_session import MqttSession
-from gateway.sources.sys_signals import SysSignals
+from gateway.sources.mqtt import mqtt
+from gateway.sources.mqtt.mosquitto import MosquittoWatch
+from gateway.sources.mqtt.mqtt import MqttSource
+from gateway.sources.mqtt.mqtt_session import MqttSession
+from gateway.sources.mqtt.sys_signals import SysSignals
 from tests.support.scripted_mqtt import HANG_UP, Answer, ScriptedMqtt, granted
 from tests.support.tasks import running_task
 from tests.support.waiting import until
@@ -73,7 +73,7 @@ async def test_readings_come_in_whatever_becomes_of_sys(
     answer: Answer, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mqtt, "SYS_ANSWER_S", 0.2)
-    monkeypatch.setattr("gateway.sources.sys_signals.FIRST_S", 0.2)
+    monkeypatch.setattr("gateway.sources.mqtt.sys_signals.FIRST_S", 0.2)
     publisher = Publisher()
     async with ScriptedMqtt(answer) as broker:
         source = source_of(tmp_path, broker.port, publisher)

@@ -11,9 +11,10 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from drupelet.tls import secret_files
-from gateway import cli, connect, notices
+from gateway import cli, notices
 from gateway.config import GatewayConfig, parse_config
-from gateway.sources.mqtt import read_password
+from gateway.connect import kafka_check
+from gateway.sources.mqtt.mqtt import read_password
 from tests.support.ports import free_port
 
 TOLD = "kafka sends its password to far in clear text: set kafka.security_protocol to SASL_SSL."
@@ -219,7 +220,7 @@ def test_an_end_that_is_not_there_is_exit_status_1(tmp_path: Path, capsys: pytes
     ],
 )
 def test_a_topic_that_is_denied_is_told(topic: str, code: int, is_known: bool, says: str | None) -> None:
-    told = connect._topic_trouble(topic, {code}, is_known=is_known)
+    told = kafka_check._topic_trouble(topic, {code}, is_known=is_known)
     assert told is None if says is None else says in str(told)
 
 
@@ -228,7 +229,7 @@ def test_the_topic_of_the_boots_times_is_tried_where_it_may_be_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: str, tried: bool
 ) -> None:
     found: list[str] = []
-    monkeypatch.setattr(connect, "try_kafka", lambda _config, topics: found.extend(topics) or iter(()))
+    monkeypatch.setattr(kafka_check, "try_kafka", lambda _config, topics: found.extend(topics) or iter(()))
     text = f'state_dir = "s"\nclock_trusted = "{trusted}"\n[kafka]\nbootstrap_servers = "h:1"\n[board]\n'
-    list(connect.try_all(parse_config(tmp_path / "g.toml", text)))
+    list(kafka_check.try_all(parse_config(tmp_path / "g.toml", text)))
     assert ("boot_times" in found) is tried

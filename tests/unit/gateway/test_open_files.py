@@ -15,11 +15,11 @@ import pytest
 from drupelet.host.descriptors import raise_limit
 from gateway.metrics import Metrics
 from gateway.open_files import EACH_MAX, OTHERS_MAX, limit_notices, open_files_max
-from gateway.sources import copies, family, family_file
-from gateway.sources.decompressed_file import DecoderSlots
-from gateway.sources.files import FileSource
-from gateway.sources.open_file import OpenFile
-from gateway.sources.tail import Tail
+from gateway.sources.file_reading.decompressed_file import DecoderSlots
+from gateway.sources.file_reading.open_file import OpenFile
+from gateway.sources.files import copies, family, family_file
+from gateway.sources.files.files import FileSource
+from gateway.sources.files.tail import Tail
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_rotations import compress, rotate, saved

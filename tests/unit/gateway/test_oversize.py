@@ -14,8 +14,8 @@ from prometheus_client import generate_latest
 
 from drupelet.observe.log_window import LENGTH_S
 from gateway.metrics import Metrics
-from gateway.sources.mosquitto import MosquittoWatch
-from gateway.sources.oversize import (
+from gateway.sources.mqtt.mosquitto import MosquittoWatch
+from gateway.sources.mqtt.oversize import (
     AMBIGUOUS,
     CLIENTS_MAX,
     LOGGED_EVERY_S,
@@ -25,7 +25,7 @@ from gateway.sources.oversize import (
     OversizePacket,
     oversize_packet,
 )
-from gateway.sources.sys_signals import LOG_TOPIC
+from gateway.sources.mqtt.sys_signals import LOG_TOPIC
 from tests.support.tasks import running_task
 from tests.unit.gateway.test_sources import FakePublisher
 

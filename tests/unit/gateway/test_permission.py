@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from gateway.metrics import Metrics
-from gateway.sources import copies, family, family_file
-from gateway.sources.decompressed_file import READING, DecoderSlots
-from gateway.sources.files import FileSource
-from gateway.sources.links import LinkRule
-from gateway.sources.open_file import NO_LINKS, OpenFile
-from gateway.sources.tail import Tail
+from gateway.sources.file_reading.decompressed_file import READING, DecoderSlots
+from gateway.sources.file_reading.links import LinkRule
+from gateway.sources.file_reading.open_file import NO_LINKS, OpenFile
+from gateway.sources.files import copies, family, family_file
+from gateway.sources.files.files import FileSource
+from gateway.sources.files.tail import Tail
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 from tests.unit.gateway.test_rotations import compress, line_texts, lost_bytes, rotate, saved

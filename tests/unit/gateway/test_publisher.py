@@ -24,8 +24,7 @@ from drupelet.backoff import Backoff
 from drupelet.host.boot_clock import BootMoment
 from drupelet.ledger import LEDGER_TOPIC
 from gateway.config import KafkaConfig, parse_config
-from gateway.metrics import Metrics
-from gateway.publisher import (
+from gateway.kafka.publisher import (
     REFUSAL_KEPT_S,
     DeniedTopicError,
     KafkaFailure,
@@ -34,7 +33,8 @@ from gateway.publisher import (
     RefusedTimestampError,
     RefusedTooLargeError,
 )
-from gateway.records import Loss, Record
+from gateway.metrics import Metrics
+from gateway.records.records import Loss, Record
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 
@@ -205,7 +205,7 @@ async def test_a_topic_for_which_nothing_waits_any_more_is_no_problem() -> None:
 async def test_a_lost_connection_is_told_once_though_nothing_waits_and_so_is_the_next_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gateway.publisher.LOOK_S", 0.002)
+    monkeypatch.setattr("gateway.kafka.publisher.LOOK_S", 0.002)
     broker = FakeBroker()
     with caplog.at_level("INFO", "gateway"):
         async with running(broker) as publisher:

@@ -23,8 +23,8 @@ from jsonschema import Draft202012Validator
 
 from drupelet import reading_schema
 from gateway.config import parse_config
-from gateway.records import Record
-from gateway.routing import Message, Rejection, route_message
+from gateway.records.records import Record
+from gateway.routing.routes import Message, Rejection, route_message
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = ("gateway/README.md", "spark/README.md", "ansible/FROM-A-BARE-CARD.md")

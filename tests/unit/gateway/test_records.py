@@ -9,7 +9,7 @@ import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
 from gateway import state
-from gateway.records import Loss, loss_id_for, new_loss_id
+from gateway.records.records import Loss, loss_id_for, new_loss_id
 
 
 def test_a_ledger_record_has_the_documented_keys_in_order() -> None:

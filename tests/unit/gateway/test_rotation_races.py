@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sources.places import Gone, Item
+from gateway.sources.file_reading.places import Gone, Item
 from tests.unit.gateway.test_rotations import compress, copy_and_truncate, line_texts, rotate
 from tests.unit.gateway.test_tail import append, follow, read_all
 

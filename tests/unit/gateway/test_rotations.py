@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from gateway.metrics import Metrics
-from gateway.sources import family
-from gateway.sources.files import FileSource
-from gateway.sources.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
-from gateway.sources.tail import Tail
+from gateway.sources.file_reading.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
+from gateway.sources.files import family
+from gateway.sources.files.files import FileSource
+from gateway.sources.files.tail import Tail
 from tests.simulation.rotating_tools import COMPRESSORS, UNREADABLE
 from tests.unit.gateway.test_sources import FakePublisher, config
 from tests.unit.gateway.test_tail import append, follow, read_all, texts

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.route_status import LOG_EVERY_S, OVERLOOKED_SHOWN_S, QUIET_S, REFUSED_MIN, OverlookedTimes, RouteStatus
+from gateway.routing.route_status import (
+    LOG_EVERY_S,
+    OVERLOOKED_SHOWN_S,
+    QUIET_S,
+    REFUSED_MIN,
+    OverlookedTimes,
+    RouteStatus,
+)
 
 
 def refuse(routes: RouteStatus, times: int, now_s: float, route: str = "a/#") -> None:

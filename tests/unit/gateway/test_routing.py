@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gateway.records import Record
-from gateway.routing import (
+from gateway.records.records import Record
+from gateway.routing.routes import (
     Message,
     Rejection,
     Route,

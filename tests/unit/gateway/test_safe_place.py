@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from gateway import state
-from gateway.sources import safe_place
-from gateway.sources.safe_place import SafePlace
+from gateway.sources import acked_position
+from gateway.sources.acked_position import SafePlace
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 
@@ -80,7 +80,7 @@ async def test_no_two_threads_write_the_file(tmp_path: Path, monkeypatch: pytest
         writing.remove(content)
         saved.append(content)
 
-    monkeypatch.setattr(safe_place.state, "save", slow_save)
+    monkeypatch.setattr(acked_position.state, "save", slow_save)
     async with kept(place):
         place.handed_over(1)()
         await until(lambda: writing)
@@ -92,9 +92,9 @@ async def test_no_two_threads_write_the_file(tmp_path: Path, monkeypatch: pytest
 async def test_a_place_that_cannot_be_saved_is_told_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(safe_place, "SAVE_RETRY_S", 0.001)
+    monkeypatch.setattr(acked_position, "SAVE_RETRY_S", 0.001)
     tries = []
-    monkeypatch.setattr(safe_place.state, "save", lambda path, content: tries.append(1) or SAVE(path, content))
+    monkeypatch.setattr(acked_position.state, "save", lambda path, content: tries.append(1) or SAVE(path, content))
     (tmp_path / "state").write_text("no directory")
     path = tmp_path / "state" / "place.json"
     place = place_in(path)

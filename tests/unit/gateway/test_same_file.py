@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sources import family
-from gateway.sources.places import FamilyState, Gone, Line, from_json, to_json
-from gateway.sources.tail import Tail
+from gateway.sources.file_reading.places import FamilyState, Gone, Line, from_json, to_json
+from gateway.sources.files import family
+from gateway.sources.files.tail import Tail
 from tests.unit.gateway.test_rotations import compress, line_texts, lost_bytes, rotate, saved
 from tests.unit.gateway.test_tail import append, follow, read_all, texts
 

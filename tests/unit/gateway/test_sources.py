@@ -19,13 +19,13 @@ import pytest
 
 from gateway import state
 from gateway.config import GatewayConfig, parse_config
+from gateway.kafka.publisher import Publisher
 from gateway.metrics import Metrics, pages_of, serve_metrics
-from gateway.publisher import Publisher
-from gateway.records import Loss, Record
+from gateway.records.records import Loss, Record
 from gateway.sources.board import BoardSource
-from gateway.sources.files import FileSource, load_family, state_path
-from gateway.sources.line_splitter import KEPT_BYTES_MAX
-from gateway.sources.mosquitto import DROPPED_TOPIC, UPTIME_TOPIC, MosquittoWatch, dropped_since, is_restart
+from gateway.sources.file_reading.line_splitter import KEPT_BYTES_MAX
+from gateway.sources.files.files import FileSource, load_family, state_path
+from gateway.sources.mqtt.mosquitto import DROPPED_TOPIC, UPTIME_TOPIC, MosquittoWatch, dropped_since, is_restart
 from gateway.state import load as load_state
 from tests.support.tasks import running_task
 from tests.support.waiting import until

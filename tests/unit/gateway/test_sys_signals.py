@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drupelet.observe.watches import Watch, WatchState, health_text
-from gateway.sources.sys_signals import (
+from gateway.sources.mqtt.sys_signals import (
     DROPPED_TOPIC,
     DROPS,
     FIRST_S,

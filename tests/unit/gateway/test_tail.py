@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sources.interruption import InterruptedRead
-from gateway.sources.open_file import OpenFile
-from gateway.sources.places import FamilyState, Gone, Item, Line, Place, TooLong
-from gateway.sources.tail import CHUNK_BYTES, Tail
+from gateway.sources.file_reading.interruption import InterruptedRead
+from gateway.sources.file_reading.open_file import OpenFile
+from gateway.sources.file_reading.places import FamilyState, Gone, Item, Line, Place, TooLong
+from gateway.sources.files.tail import CHUNK_BYTES, Tail
 
 LINE_BYTES_MAX = 100
 

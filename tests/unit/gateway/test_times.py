@@ -16,10 +16,10 @@ import pytest
 from drupelet.errors import ConfigurationError
 from gateway.cli import describe
 from gateway.config import GatewayConfig, parse_config
-from gateway.records import NO_TIME, Record
-from gateway.route_status import MISSING_MIN, OverlookedTimes
-from gateway.routing import Message, route_message
-from gateway.timestamps import TimeRule
+from gateway.records.records import NO_TIME, Record
+from gateway.routing.route_status import MISSING_MIN, OverlookedTimes
+from gateway.routing.routes import Message, route_message
+from gateway.times.timestamps import TimeRule
 
 HEAD = 'state_dir = "/s"\n[kafka]\nbootstrap_servers = "h:1"\n[mqtt]\n[[mqtt.routes]]\npattern = "a"\ntopic = "t"\n'
 RECEIVED_MS = 1_764_000_000_000

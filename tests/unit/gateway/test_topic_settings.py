@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.topic_settings import settings_trouble
+from gateway.kafka.topic_settings import settings_trouble
 
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 WEEK = {**KEPT, "retention.ms": "604800000"}

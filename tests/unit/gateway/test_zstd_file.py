@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from gateway.sources.open_file import OpenFile, UnreadableError
-from gateway.sources.zstd_file import ZstdFile
+from gateway.sources.file_reading.open_file import OpenFile, UnreadableError
+from gateway.sources.file_reading.zstd_file import ZstdFile
 
 SKIPPABLE = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"hello"
 

@@ -30,8 +30,8 @@ from edge_broker.storage.metadata.security_store import NAME, SecurityStore
 from gateway import notices
 from gateway.config import GatewayConfig, MosquittoConfig, parse_config
 from gateway.metrics import Metrics
-from gateway.sources import file_pattern, matches
-from gateway.sources.file_pattern import PatternSource
+from gateway.sources.files import file_pattern, matches
+from gateway.sources.files.file_pattern import PatternSource
 from tests.support.tasks import running_task
 from tests.support.waiting import CALL_S, until
 from tests.unit.gateway.test_sources import FakePublisher

@@ -1,0 +1,1 @@
+"""Checks that the ends answer, for `check --connect`."""

@@ -1,0 +1,1 @@
+"""The producer, and the topics that it needs."""

@@ -1,0 +1,1 @@
+"""What the gateway hands to Kafka: records, dead letters, the times of boots."""

@@ -1,0 +1,1 @@
+"""Which message goes to which topic, and the state of each route."""

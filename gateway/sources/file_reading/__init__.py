@@ -1,0 +1,1 @@
+"""One open file: lines, compression, rotation."""

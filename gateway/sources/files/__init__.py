@@ -1,0 +1,1 @@
+"""Log files: which ones, their rotations, what is read of each."""

@@ -1,0 +1,92 @@
+"""SYNC: whether two files hold the same lines: a file under another name, a copy, a compressed copy.
+
+A file is told by its first bytes (`Place.head_*`) and by those before the place (`Place.last_*`); a copy that is still
+being made, by its beginning and its end. Copies are made by copytruncate, gzip and people; see logrotate(8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateway.sources.file_reading.decompressed_file import CHECKING
+from gateway.sources.file_reading.links import NotRegularError
+from gateway.sources.file_reading.open_file import OpenFile, UnreadableError
+from gateway.sources.file_reading.places import HEAD_BYTES_MAX, Place
+from gateway.sources.file_reading.rotation import Entry, is_compressed, uncompressed
+
+SAMPLE_BYTES = 256
+
+
+@contextmanager
+def opened(entry: Entry) -> Iterator[OpenFile | None]:
+    """Open the file that the entry stands for; None where it has gone.
+
+    Raises OSError for anything else, such as a lack of permission or of descriptors, which tells nothing of the file.
+    """
+    try:
+        file = OpenFile(Path(entry.path), CHECKING, entry.links)
+    except (FileNotFoundError, NotADirectoryError, NotRegularError):
+        yield None
+        return
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def holds_place(entry: Entry, place: Place) -> bool:
+    """Whether the file begins as the one of `place` did, and has all that was read of it; False where it has gone."""
+    with opened(entry) as file:
+        if file is None:
+            return False
+        try:
+            return file.holds_place(place)
+        except UnreadableError:
+            return False
+
+
+def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
+    """Whether `copy` holds what `file`, read up to `place`, holds or held, as far as the copy has been made."""
+    if place.head_bytes and holds_place(copy, place):
+        return True
+    if is_compressed(copy.path):
+        return False
+    with opened(copy) as other:
+        if other is None:
+            return False
+        size = min(copy.size, file.status().st_size)
+        start = max(0, size - SAMPLE_BYTES)
+        try:
+            return size > 0 and all(
+                file.read(count, at) == other.read(count, at)
+                for at, count in ((0, min(size, HEAD_BYTES_MAX)), (start, size - start))
+            )
+        except UnreadableError:
+            return False
+
+
+def has_size(entry: Entry, size: int) -> bool:
+    """Whether the file's content has at least `size` bytes."""
+    with opened(entry) as file:
+        try:
+            return file is not None and file.holds(size)
+        except UnreadableError:
+            return False
+
+
+def is_being_compressed(entry: Entry, others: Collection[Entry]) -> bool:
+    """Whether the file that this is a compressed copy of exists still: it is read, and not the copy."""
+    plain = uncompressed(entry.path)
+    return is_compressed(entry.path) and any(other.path == plain for other in others)
+
+
+def last_line_start(file: OpenFile, look_back_bytes: int = 65_536) -> int:
+    """Return where the last line begins, or would begin; looks back at most `look_back_bytes`."""
+    end = file.status().st_size
+    start = max(0, end - look_back_bytes)
+    newline = file.read(end - start, start).rfind(b"\n")
+    if newline < 0:
+        return end if start else 0
+    return start + newline + 1

@@ -1,0 +1,64 @@
+"""SYNC: files of a path that the gateway's user may not read: set aside until they can be compared with the known ones.
+
+| a new name that may not be opened | then |
+|---|---|
+| may be opened later | it is a copy of a known file, or a new file, as if it had come then |
+| is compressed meanwhile | the compressed file stands for it |
+| is gone | lost, with the size that it had |
+
+Until then nothing is known of it, so that a known file that is gone may exist under that name. Source: open(2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gateway.sources.file_reading.rotation import Entry, is_compressed
+from gateway.sources.files.copies import opened
+
+MISSED_LOOKS_MIN = 2  # a name may be missed while it is renamed
+
+
+@dataclass(slots=True)
+class _Denied:
+    entry: Entry
+    missed_looks: int = 0
+
+
+class DeniedFiles:
+    """The files that could not be opened at the last look."""
+
+    def __init__(self) -> None:
+        self.error: OSError | None = None  # names one of them
+        self._files: dict[tuple[int, int], _Denied] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def set_aside(self, strangers: Collection[Entry]) -> list[Entry]:
+        """Return those of the new files that can be opened. Raises OSError for anything but a lack of permission."""
+        self.error, readable = None, []
+        for entry in strangers:
+            try:
+                with opened(entry):
+                    readable.append(entry)
+                    self._files.pop(entry.id, None)
+            except PermissionError as error:
+                error.filename = entry.path
+                self.error = error
+                self._files[entry.id] = _Denied(entry)
+        return readable
+
+    def take_gone(self, entries: Collection[Entry]) -> list[Entry]:
+        """Return those that are gone, once; a compressed file with the same time of change stands for one of them."""
+        present = {entry.id for entry in entries}
+        compressed = {entry.modified_ns for entry in entries if is_compressed(entry.path)}
+        gone = []
+        for file_id, denied in list(self._files.items()):
+            denied.missed_looks = 0 if file_id in present else denied.missed_looks + 1
+            if denied.missed_looks >= MISSED_LOOKS_MIN:
+                del self._files[file_id]
+                if denied.entry.modified_ns not in compressed:
+                    gone.append(denied.entry)
+        return gone

@@ -1,0 +1,1 @@
+"""MQTT: sessions, messages, what mosquitto says of its losses."""

@@ -1,0 +1,1 @@
+"""Time in payloads and log lines: formats, zones, settings."""
