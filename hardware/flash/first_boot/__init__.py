@@ -1,1 +1,1 @@
-"""What a board does at its first boot: users, networks, keys, cloud-init. Pure where it decides."""
+"""Settings of a board's first boot: users, networks, keys, cloud-init. Modules that decide are pure."""

@@ -1,1 +1,1 @@
-"""What an image holds, and what is put into it: partition tables, FAT, ext4."""
+"""Contents of an image, and the files that are put into it: partition tables, FAT, ext4."""
