@@ -36,11 +36,13 @@ from edge_broker.broker.state.disk_space import ROLL_MS_MAX
 from edge_broker.broker.state.security_state import check_rights
 from edge_broker.clock import SystemClock
 from edge_broker.compiled import walker_name
-from edge_broker.config import BrokerConfig, Endpoint, size_problem
+from edge_broker.configuration.config import BrokerConfig, Endpoint, size_problem
+from edge_broker.configuration.listeners import METRICS_TOKEN, TRUSTED, Listener, network_problem
+from edge_broker.configuration.security_keys import DENY_LIST
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
-from edge_broker.garbage import LOOK_S, Garbage
+from edge_broker.gc_policy import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
-from edge_broker.listeners import METRICS_TOKEN, TRUSTED, Listener, network_problem
 from edge_broker.network.background.compaction_loop import keep_clean
 from edge_broker.network.background.metrics import health_text, metrics_text, refused_codecs
 from edge_broker.network.background.scrub_loop import keep_scrubbing
@@ -53,9 +55,6 @@ from edge_broker.network.log_lines import log_line
 from edge_broker.network.server.listener_server import Server
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.unpacking import missing_codecs
-from edge_broker.runs_in import LOOP, enter, runs_in
-from edge_broker.security_keys import DENY_LIST
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.atomic_files import out_of_space
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.files.filesystem import Disk
@@ -64,6 +63,7 @@ from edge_broker.storage.log_store import LogStore, served_anybody
 from edge_broker.storage.maintenance.disk_watch import NOTHING_PASSED, Passed
 from edge_broker.storage.metadata.loss_records import Ledger
 from edge_broker.storage.retention import segment_removal
+from edge_broker.thread_checks import LOOP, enter, runs_in
 
 if TYPE_CHECKING:
     from edge_broker.network.background.deny_list_file import DenyListFile

@@ -257,10 +257,10 @@ def _tool(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from edge_broker.config import parse_endpoint, read_config  # noqa: PLC0415 - --help needs none of it
-    from edge_broker.ensemble import check_ensemble  # noqa: PLC0415
+    from edge_broker.configuration.config import parse_endpoint, read_config  # noqa: PLC0415 - --help needs none of it
+    from edge_broker.configuration.ensemble import check_ensemble  # noqa: PLC0415
+    from edge_broker.configuration.listeners import read_listeners  # noqa: PLC0415
     from edge_broker.host_check import check_data_dir, check_own_secrets  # noqa: PLC0415
-    from edge_broker.listeners import read_listeners  # noqa: PLC0415
 
     check_data_dir(options.data_dir)
     text = _read(options.config) if options.config else None
@@ -278,9 +278,9 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from edge_broker.configuration.listeners import listeners_text  # noqa: PLC0415
     from edge_broker.configuration_check import Serve, check_configuration  # noqa: PLC0415 - --help needs none of it
     from edge_broker.host_check import check_host, is_of_older_version  # noqa: PLC0415
-    from edge_broker.listeners import listeners_text  # noqa: PLC0415
 
     if not options.config and not options.set and not options.listen:
         raise ConfigurationError("nothing to check; add --config FILE.toml, or the options of serve")
@@ -307,8 +307,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _keys(_options: argparse.Namespace) -> int:
-    from edge_broker.config import KEYS  # noqa: PLC0415
-    from edge_broker.settings import TOPIC_KEYS, as_text  # noqa: PLC0415
+    from edge_broker.configuration.config import KEYS  # noqa: PLC0415
+    from edge_broker.configuration.settings import TOPIC_KEYS, as_text  # noqa: PLC0415
 
     width = max(map(len, (*KEYS, *TOPIC_KEYS)))
     for title, keys in (("of the broker, with --set or --config", KEYS), ("of a topic, by its clients", TOPIC_KEYS)):

@@ -11,9 +11,9 @@ from functools import partial
 from typing import NamedTuple
 
 from drupelet.errors import ConfigurationError
-from edge_broker.config import BrokerConfig, Endpoint, parse_endpoint, read_config
-from edge_broker.ensemble import check_ensemble
-from edge_broker.listeners import Listener, inter_broker_listener, network_problem, read_listeners
+from edge_broker.configuration.config import BrokerConfig, Endpoint, parse_endpoint, read_config
+from edge_broker.configuration.ensemble import check_ensemble
+from edge_broker.configuration.listeners import Listener, inter_broker_listener, network_problem, read_listeners
 from edge_broker.tls_settings import read_tls_settings
 
 

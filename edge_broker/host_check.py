@@ -21,11 +21,11 @@ from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
 from drupelet.observe.metrics_access import MetricsAccess
 from drupelet.tls.secret_files import changeable, check_private
-from edge_broker.config import BrokerConfig, size_problem
+from edge_broker.configuration.config import BrokerConfig, size_problem
+from edge_broker.configuration.listeners import METRICS_TOKEN, Listener, inter_broker_listener
+from edge_broker.configuration.security_keys import DENY_LIST
 from edge_broker.configuration_check import Checked
-from edge_broker.listeners import METRICS_TOKEN, Listener, inter_broker_listener
 from edge_broker.network.server.port_check import port_problems
-from edge_broker.security_keys import DENY_LIST
 from edge_broker.tls_settings import read_tls_settings
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from drupelet.errors import ConfigurationError
-from edge_broker.config import BrokerConfig
+from edge_broker.configuration.config import BrokerConfig
 from edge_broker.security.principals import Rule, parse_rules
 
 SUITES = {

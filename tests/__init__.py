@@ -1,4 +1,4 @@
-"""The tests: every broker that they start checks in which thread its functions run (edge_broker/runs_in.py)."""
+"""The tests: every broker that they start checks in which thread its functions run (edge_broker/thread_checks.py)."""
 
 import os
 

@@ -21,9 +21,9 @@ from edge_broker.broker.state.log_in_record import LogInRecord
 from edge_broker.broker.state.security_state import Security
 from edge_broker.broker.state.topic_registry import Topics
 from edge_broker.clock import Clock
-from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.configuration.config import BrokerConfig, Endpoint
+from edge_broker.configuration.listeners import Listener
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.listeners import Listener
 from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHeader, check_batch, read_header
 from edge_broker.protocol.records_check import check_records
 from edge_broker.storage.files.write_throttle import WriteThrottle

@@ -12,7 +12,7 @@ Lives here: these three. Must never come in: the clocks themselves (edge_broker/
 from __future__ import annotations
 
 from edge_broker.clock import Clock
-from edge_broker.coordinator.calls import Ahead
+from edge_broker.coordinator.group_requests import Ahead
 from edge_broker.storage.files.data_age import OFF_MS_MAX, Now
 from edge_broker.storage.log_store import LogStore
 

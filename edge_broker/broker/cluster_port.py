@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edge_broker.cluster.state.placement import Replicas
     from edge_broker.cluster.znodes.metadata_image import DeletedTopic
     from edge_broker.cluster.znodes.security_znode import Found
-    from edge_broker.config import Endpoint
+    from edge_broker.configuration.config import Endpoint
     from edge_broker.errors import Refusal
     from edge_broker.storage.log.partition_log import PartitionLog
     from edge_broker.storage.replica.replica_log import Replica

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_broker.configuration.security_keys import PLAINTEXT
 from edge_broker.security.principals import ANONYMOUS
-from edge_broker.security_keys import PLAINTEXT
 
 if TYPE_CHECKING:
     from edge_broker.security.sasl import Login

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from edge_broker.protocol.record_batch import Record, read_header, records_of
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.log_reader import whole_batches
 from edge_broker.storage.loss.ledger_journal import ENTRIES_MAX, EntryId, id_of_entry
 from edge_broker.storage.replica.replica_log import Replica
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.log.partition_log import PartitionLog

@@ -23,9 +23,9 @@ from edge_broker.compiled import compiled_walk
 from edge_broker.errors import Refusal
 from edge_broker.protocol.record_batch import CODEC_NONE, BatchHeader
 from edge_broker.protocol.records_check import RecordsCheck, correct_max_timestamp
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.log_writer import Busy
 from edge_broker.storage.log.partition_log import PartitionLog
+from edge_broker.thread_checks import runs_in
 
 LOOP_BYTES_MAX = 1_310_720  # of one request: what clients send by default, 1 MiB, and its overhead
 LOOP_BYTES_MAX_PYTHON = LOOP_BYTES_MAX // 64

@@ -5,9 +5,9 @@ Lives here: what an administrator is shown. Must never come in: anything that ch
 
 from collections.abc import Collection, Iterable
 
-from edge_broker.coordinator.calls import DescribedGroup, DescribedMember, ListedGroup
 from edge_broker.coordinator.group import Group, GroupState
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
+from edge_broker.coordinator.group_requests import DescribedGroup, DescribedMember, ListedGroup
 from edge_broker.errors import ErrorCode
 
 

@@ -1,7 +1,7 @@
 """One consumer group: its members, their votes, its state.
 
 Lives here: what is true of a group at one moment, and which states may follow which. Must never come in: deadlines,
-answers, records; those are groups.py's. Source: Apache Kafka's classic groups, KIP-345 (static members).
+answers, records; those are group_coordinator.py's. Source: Apache Kafka's classic groups, KIP-345 (static members).
 
 | from | to | when |
 |---|---|---|
@@ -18,7 +18,7 @@ answers, records; those are groups.py's. Source: Apache Kafka's classic groups, 
 from enum import StrEnum
 from typing import ClassVar
 
-from edge_broker.coordinator.calls import JoinedMember, Protocol
+from edge_broker.coordinator.group_requests import JoinedMember, Protocol
 from edge_broker.coordinator.offset_records import GroupMetadata, MemberMetadata
 from edge_broker.errors import ErrorCode
 

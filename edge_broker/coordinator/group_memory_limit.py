@@ -7,7 +7,7 @@
 
 Refused is a JoinGroup with GROUP_MAX_SIZE_REACHED, a SyncGroup with COORDINATOR_NOT_AVAILABLE, and an offset for a
 partition that the group has none for with INVALID_COMMIT_OFFSET_SIZE. What older versions stored is loaded whatever
-its size. Does not contain: sums (memory.py), rebalances, answers.
+its size. Does not contain: sums (group_memory.py), rebalances, answers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Protocol
 
-from edge_broker.coordinator.calls import NOBODY, GroupEffects
 from edge_broker.coordinator.group import Group
-from edge_broker.coordinator.memory import Memory
+from edge_broker.coordinator.group_memory import Memory
+from edge_broker.coordinator.group_requests import NOBODY, GroupEffects
 from edge_broker.coordinator.offsets import CommittedOffsets
 
 LET_GO_AT_ONCE = 64

@@ -5,8 +5,14 @@ Lives here: who may commit, and the table. Must never come in: sessions and reba
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult, CommittedPartition, GroupEffects
 from edge_broker.coordinator.group import Group, GroupState
+from edge_broker.coordinator.group_requests import (
+    Commit,
+    CommitPartition,
+    CommitResult,
+    CommittedPartition,
+    GroupEffects,
+)
 from edge_broker.coordinator.offset_records import CommittedOffset, OffsetKey, offset_key, offset_value, storable
 from edge_broker.coordinator.storage_errors import commit_error
 from edge_broker.errors import ErrorCode

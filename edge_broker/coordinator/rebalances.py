@@ -1,7 +1,7 @@
 """Rebalances: from the first JoinGroup to the last SyncGroup, and everything that is due at some time.
 
 Lives here: the groups in memory, their deadlines, and what happens when one passes. Must never come in: checks of
-requests (groups.py), clocks. The states and which may follow which stand in group.py.
+requests (group_coordinator.py), clocks. The states and which may follow which stand in group.py.
 Source: Apache Kafka 4.3's classic groups.
 
 | deadline | set when | then |
@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edge_broker.coordinator.calls import (
+from edge_broker.coordinator.deadlines import Deadlines
+from edge_broker.coordinator.group import TRANSITIONS, Group, GroupState, Member
+from edge_broker.coordinator.group_requests import (
     NO_EPOCH,
     NOBODY,
     Ahead,
@@ -24,8 +26,6 @@ from edge_broker.coordinator.calls import (
     JoinResult,
     SyncResult,
 )
-from edge_broker.coordinator.deadlines import Deadlines
-from edge_broker.coordinator.group import TRANSITIONS, Group, GroupState, Member
 from edge_broker.coordinator.offset_records import group_key, group_value
 from edge_broker.coordinator.offsets import CommittedOffsets
 from edge_broker.coordinator.storage_errors import group_error

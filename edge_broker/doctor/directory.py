@@ -14,9 +14,9 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from drupelet.errors import ConfigurationError, reason
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import BatchHeader
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.atomic_files import fault_of, read_state, read_whole
 from edge_broker.storage.files.filesystem import FileSystem
 from edge_broker.storage.log.leader_epochs import KIND, Start

@@ -8,7 +8,7 @@ before anybody was shown it) is listed apart.
 
 Why something was lost is what its record says (a header, as the gateway writes, or a field), else what the cause means.
 
-Lives here: reading records and partitions for the account. Must never come in: the arithmetic (accounts.py).
+Lives here: reading records and partitions for the account. Must never come in: the arithmetic (offset_account.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.doctor.accounts import Account, Known, Span
+from edge_broker.doctor.batch_content_check import lie_in
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, pieces
-from edge_broker.doctor.inside import lie_in
+from edge_broker.doctor.offset_account import Account, Known, Span
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.output import time_text, write_json, write_table
 from edge_broker.protocol.record_batch import records_of

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from edge_broker.doctor.batch_content_check import lie_in
 from edge_broker.doctor.directory import PartitionFiles, Piece, pieces, state_lines
 from edge_broker.doctor.findings import REPAIR, Findings, check_other
 from edge_broker.doctor.indexes import OffsetEntries, TimeEntries
-from edge_broker.doctor.inside import lie_in
 from edge_broker.errors import StorageFault
 from edge_broker.storage.files.atomic_files import NEW_SUFFIX, fault_of
 from edge_broker.storage.files.data_age import Now

@@ -20,12 +20,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from edge_broker.clock import SystemClock
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.doctor.check import STORE_FILES, find
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.findings import Finding, Findings
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.output import write_json
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.files.filesystem import Disk, FileSystem, ReadOnlyDisk, lock_holder
 from edge_broker.storage.log.partition_log import PartitionLog

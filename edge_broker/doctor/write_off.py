@@ -24,11 +24,11 @@ from edge_broker.clock import SystemClock
 from edge_broker.cluster.rebuild.disks import NO_BROKER, Disk, DiskLog
 from edge_broker.cluster.rebuild.rebuild_plan import first_difference
 from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.output import write_json, write_table
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.filesystem import Disk as FileSystemDisk
 from edge_broker.storage.files.filesystem import ReadOnlyDisk, lock_holder
 from edge_broker.storage.log_store import LogStore

@@ -12,9 +12,10 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.topic_configs import BROKER, TOPIC, check_config_rights
 from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
-from edge_broker.config import KEYS
+from edge_broker.configuration.config import KEYS
+from edge_broker.configuration.listeners import listeners_text
+from edge_broker.configuration.settings import INT_MAX, SHOWN_BROKER_KEYS, Key, Kind, Value, as_text
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.listeners import listeners_text
 from edge_broker.protocol.api import DESCRIBE_CONFIGS
 from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -24,7 +25,6 @@ from edge_broker.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.settings import INT_MAX, SHOWN_BROKER_KEYS, Key, Kind, Value, as_text
 from edge_broker.storage.metadata.topic_config import TopicConfigEntry, describe_topic_config
 from edge_broker.storage.metadata.topic_record import check_topic_name
 

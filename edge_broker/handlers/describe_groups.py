@@ -6,7 +6,7 @@ from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
-from edge_broker.coordinator import calls, descriptions
+from edge_broker.coordinator import descriptions, group_requests
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_GROUPS
 from edge_broker.protocol.messages.describe_groups import (
@@ -52,7 +52,7 @@ def describe_groups(broker: Broker, context: RequestContext, request: DescribeGr
     return Reply(DescribeGroupsResponse(groups=groups))
 
 
-def _group(group: calls.DescribedGroup) -> DescribedGroup:
+def _group(group: group_requests.DescribedGroup) -> DescribedGroup:
     members = [
         DescribedGroupMember(
             member_id=member.member_id,

@@ -17,7 +17,7 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.topic_creation import Errors, create, offsets_topic
 from edge_broker.broker.outcomes import Outcome, Reply, Steps, Taken, reads_in_steps
 from edge_broker.broker.state.group_registry import partition_for
-from edge_broker.config import Endpoint
+from edge_broker.configuration.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import FIND_COORDINATOR
 from edge_broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -10,7 +10,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.groups.group_log import park
 from edge_broker.broker.outcomes import Outcome, Reply
-from edge_broker.coordinator.calls import Join, JoinResult, Protocol
+from edge_broker.coordinator.group_requests import Join, JoinResult, Protocol
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import JOIN_GROUP
 from edge_broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -41,10 +41,10 @@ from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from edge_broker.runs_in import runs_in
 from edge_broker.security.acls import Operation
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.segment.segment import DamageFound
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort

@@ -13,7 +13,7 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.groups.group_log import settle
 from edge_broker.broker.outcomes import Park, Reply, Steps, Taken, changes_in_steps
 from edge_broker.broker.state.group_registry import Parked
-from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
+from edge_broker.coordinator.group_requests import Commit, CommitPartition, CommitResult
 from edge_broker.coordinator.offsets import commit_result
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import OFFSET_COMMIT

@@ -10,7 +10,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.groups.group_log import park
 from edge_broker.broker.outcomes import Outcome, Reply
-from edge_broker.coordinator.calls import Sync, SyncResult
+from edge_broker.coordinator.group_requests import Sync, SyncResult
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import SYNC_GROUP
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from edge_broker.runs_in import enter
+from edge_broker.thread_checks import enter
 
 Done = Callable[[Any, Exception | None], None]
 Job = tuple[Callable[[], Any], Done]

@@ -16,8 +16,8 @@ from edge_broker.cluster.rebuild.rebuild import RebuildRefused
 from edge_broker.cluster.rebuild.rebuild_plan import Decisions, Plan, PlannedPartition, plan_rebuild
 from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionId
 from edge_broker.cluster.znodes.znode_codec import is_number
-from edge_broker.config import BrokerConfig, read_config
-from edge_broker.ensemble import check_ensemble
+from edge_broker.configuration.config import BrokerConfig, read_config
+from edge_broker.configuration.ensemble import check_ensemble
 from edge_broker.output import write_json, write_table
 
 DONE, REFUSED = 0, 1

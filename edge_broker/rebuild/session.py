@@ -12,7 +12,7 @@ from drupelet.errors import CommandFailed
 from edge_broker.cluster.rebuild.rebuild import rebuild
 from edge_broker.cluster.rebuild.rebuild_plan import Plan
 from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Expired, Request, Suspended
-from edge_broker.config import BrokerConfig
+from edge_broker.configuration.config import BrokerConfig
 from edge_broker.network.cluster.member_runtime import asked_session_ms, credentials
 from edge_broker.network.cluster.zookeeper_client import KazooSession
 

@@ -18,10 +18,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from edge_broker.configuration.security_keys import DENY_LIST
 from edge_broker.security.certificates import CertificateId
 from edge_broker.security.distinguished_names import Name, is_same, parse_name, read_name
 from edge_broker.security.principals import ANONYMOUS, USER
-from edge_broker.security_keys import DENY_LIST
 
 SHOWN_CHARACTERS_MAX = 60
 _SERIAL = re.compile(r"serial=(-?)([0-9A-Fa-f:]{1,128})(?:\s+issuer=(.*))?", re.DOTALL)

@@ -32,10 +32,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.message import NO_UUID
-from edge_broker.runs_in import runs_in
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.atomic_files import (
     OUT_OF_SPACE,
     drop_leftovers,
@@ -90,6 +89,7 @@ from edge_broker.storage.retention.eviction_plan import segment_bytes_max
 from edge_broker.storage.retention.topic_deletion import Deletions, id_in
 from edge_broker.storage.segment.open_file_cache import OpenFiles
 from edge_broker.storage.segment.segment import Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.clock import Reading

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from edge_broker.configuration.security_keys import PLAINTEXT
 from edge_broker.handlers import APIS
 from edge_broker.network.connection.connection import Connection
 from edge_broker.network.server.listener_server import Server
 from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.codec import decode, encode
 from edge_broker.protocol.message import Message
-from edge_broker.security_keys import PLAINTEXT
 from edge_broker.testing.loop import Loop
 
 

@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 
-from edge_broker.runs_in import LOOP, enter, place
+from edge_broker.thread_checks import LOOP, enter, place
 
 
 class Handle:

@@ -20,14 +20,14 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.operations.groups.group_loading import load_groups
 from edge_broker.broker.outcomes import WorkerName
-from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.configuration.config import BrokerConfig, Endpoint
+from edge_broker.configuration.listeners import plaintext
+from edge_broker.configuration.security_keys import PLAINTEXT
+from edge_broker.configuration.settings import Value
 from edge_broker.handlers import APIS, HANDLERS
-from edge_broker.listeners import plaintext
 from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.server.listener_server import Server
 from edge_broker.protocol.message import Message
-from edge_broker.security_keys import PLAINTEXT
-from edge_broker.settings import Value
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import LogStore, Topic
 from edge_broker.testing.client import Client

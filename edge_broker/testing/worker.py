@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.network.worker import Jobs
-from edge_broker.runs_in import within
 from edge_broker.testing.loop import Loop
+from edge_broker.thread_checks import within
 
 
 class HandWorker:

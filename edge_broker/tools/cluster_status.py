@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from drupelet.addresses import endpoint_text
 from drupelet.printable import printable
 from edge_broker.clock import SystemClock
-from edge_broker.ensemble_servers import Server, servers_of, silent_servers
+from edge_broker.configuration.ensemble_servers import Server, servers_of, silent_servers
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.output import duration_text, write_json, write_table
 from edge_broker.wire_client.cluster import LATEST, BoardProblem, BrokerDisk, Cluster, Node, Partition, Place, Topic

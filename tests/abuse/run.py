@@ -32,7 +32,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.network.log_lines import LINES_MAX, WINDOW_S
 from tests.abuse.cases import always, by_strangers, cases
 from tests.abuse.frames import Case

@@ -28,8 +28,8 @@ from urllib.request import urlopen
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from edge_broker.clock import SystemClock
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.protocol.record_batch import build_batch, check_batch
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.log_writer import RollDue

@@ -11,7 +11,7 @@ import timeit
 from collections.abc import Callable
 
 from edge_broker.broker.context import RequestContext, Session
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.security.acls import AclBinding, Acls, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import (
     ITERATIONS_MIN,

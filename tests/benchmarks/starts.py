@@ -28,8 +28,8 @@ import uuid
 from pathlib import Path
 
 from edge_broker.clock import Reading, SystemClock
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.protocol.record_batch import build_batch, check_batch
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.partition_log import PartitionLog

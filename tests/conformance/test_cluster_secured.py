@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from tests.support import runtimes
 from tests.support.board_cluster import LAG_MS, SESSION_MS
 from tests.support.certificates import Authority

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from tests.conformance.test_gateway_journal import Journald
 from tests.support import runtimes
 from tests.support.gateway_site import Device, GatewaySite

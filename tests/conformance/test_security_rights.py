@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from tests.conformance.conftest import COMMON
 from tests.conformance.test_java import QUICK_START, QUIET
 from tests.conformance.test_security_tls import NAMES, Site, run

@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol import api
 from edge_broker.protocol.messages.alter_user_scram_credentials import (

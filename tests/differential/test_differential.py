@@ -12,8 +12,8 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from edge_broker.config import KEYS
-from edge_broker.settings import SHOWN_BROKER_KEYS
+from edge_broker.configuration.config import KEYS
+from edge_broker.configuration.settings import SHOWN_BROKER_KEYS
 from tests.differential import cases as _cases  # noqa: F401 - registers them
 from tests.differential.judging import Judge
 from tests.differential.known import KNOWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_broker.config import KEYS, read_config
+from edge_broker.configuration.config import KEYS, read_config
 
 FILE = Path(__file__).with_name("broker_config.toml")
 

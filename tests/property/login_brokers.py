@@ -14,9 +14,9 @@ import urllib.request
 from pathlib import Path
 
 from edge_broker.broker.outcomes import Reply
-from edge_broker.config import Endpoint, read_config
+from edge_broker.configuration.config import Endpoint, read_config
+from edge_broker.configuration.listeners import Listener
 from edge_broker.handlers import APIS
-from edge_broker.listeners import Listener
 from edge_broker.network.dispatch.unauthenticated_connections import LOGIN_S
 from edge_broker.network.tls.handshakes import HANDSHAKE_S_MAX
 from edge_broker.network.tls.tls_contexts import Tls

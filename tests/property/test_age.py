@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from edge_broker.clock import Reading
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.protocol.record_batch import build_batch, check_batch
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.data_age import KEPT_MS, STEP_MS, Age
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.log_writer import RollDue

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.settings import LogSettings
 from edge_broker.storage.log_store import LogStore
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic

@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edge_broker.coordinator.calls import CommitResult, GroupSettings, JoinResult, Protocol, Result, SyncResult
 from edge_broker.coordinator.group import Group, GroupState, Member
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
+from edge_broker.coordinator.group_requests import CommitResult, GroupSettings, JoinResult, Protocol, Result, SyncResult
 from edge_broker.coordinator.offset_records import group_key, read_group_value
 from edge_broker.errors import ErrorCode
 from tests.support.groups import RANGE, STICKY, Site

@@ -13,9 +13,9 @@ import random
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.record_batch import check_batch, read_header
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.log_reader import whole_batches

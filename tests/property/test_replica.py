@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.protocol.record_batch import assign_offsets, build_batch, read_header, records_of
-from edge_broker.settings import LogSettings
 from edge_broker.storage.log.log_writer import RollDue
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.replica.replica_log import Replica

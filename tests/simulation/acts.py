@@ -12,7 +12,7 @@ import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.state.group_registry import partition_for
-from edge_broker.coordinator.calls import Commit, CommitPartition, CommitResult
+from edge_broker.coordinator.group_requests import Commit, CommitPartition, CommitResult
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import (

@@ -20,10 +20,9 @@ from typing import NamedTuple, TypeVar
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import Cause, Lost
 from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import HEADER_SIZE, BatchHeader, build_batch, read_header, records_of
-from edge_broker.runs_in import within as at
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.log.group_commit import Flush
 from edge_broker.storage.log.leader_epochs import LeaderEpochs
@@ -46,6 +45,7 @@ from edge_broker.storage.retention.segment_removal import delete_records, follow
 from edge_broker.storage.segment.segment import DamageFound, WouldBlockError
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.thread_checks import within as at
 from tests.simulation.cluster_disk import GONE, Entry, Record
 
 SETTINGS = LogSettings(segment_bytes=2048, index_interval_bytes=128)

@@ -20,11 +20,11 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.operations.groups.group_loading import Loading
-from edge_broker.coordinator.calls import GroupEffects, GroupSettings
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.configuration.settings import LogSettings
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
+from edge_broker.coordinator.group_requests import GroupEffects, GroupSettings
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.atomic_files import out_of_space
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.files.filesystem import Space

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_broker.broker.state.group_registry import partition_for
-from edge_broker.coordinator.calls import (
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
+from edge_broker.coordinator.group_requests import (
     Commit,
     CommitPartition,
     CommitResult,
@@ -21,7 +22,6 @@ from edge_broker.coordinator.calls import (
     Result,
     Sync,
 )
-from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.coordinator.offset_records import Record
 from edge_broker.errors import ErrorCode
 

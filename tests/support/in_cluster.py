@@ -28,9 +28,8 @@ from edge_broker.cluster.member import ClusterMember, Standing
 from edge_broker.cluster.partition.partition import Settings
 from edge_broker.cluster.state.cluster_state import Identity, PartitionId
 from edge_broker.cluster.znodes.zookeeper import Answer, Event
+from edge_broker.configuration.settings import Value
 from edge_broker.protocol.message import Message as Request
-from edge_broker.runs_in import LOOP, within
-from edge_broker.settings import Value
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_of, id_text
@@ -43,6 +42,7 @@ from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.site import Site
 from edge_broker.testing.zookeeper import Ensemble, GoodLinks
+from edge_broker.thread_checks import LOOP, within
 
 SESSION_MS = 6000
 TICK_MS = 100.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import edge_broker
-from edge_broker.config import KEYS
-from edge_broker.settings import INT_MAX, LONG_MAX, LONG_MIN, TOPIC_KEYS, Key, Kind, as_text
+from edge_broker.configuration.config import KEYS
+from edge_broker.configuration.settings import INT_MAX, LONG_MAX, LONG_MIN, TOPIC_KEYS, Key, Kind, as_text
 
 PATH = Path(edge_broker.__file__).parent / "SETTINGS.md"
 NUMBERS = {Kind.INT, Kind.SHORT, Kind.LONG, Kind.DOUBLE}

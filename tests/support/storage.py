@@ -8,8 +8,8 @@ import uuid
 from typing import TYPE_CHECKING
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.protocol.record_batch import build_batch, check_batch, read_header, records_of
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.log_reader import whole_batches

@@ -43,7 +43,7 @@ from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH, NoLog, epoc
 from edge_broker.cluster.znodes.metadata_image import DeletedTopic
 from edge_broker.cluster.znodes.security_znode import Found, SecurityNode
 from edge_broker.cluster.znodes.security_znode import Standing as NodeStanding
-from edge_broker.config import Endpoint
+from edge_broker.configuration.config import Endpoint
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, id_of
 

@@ -33,10 +33,10 @@ from edge_broker.broker.outcomes import Outcome
 from edge_broker.broker.state.ledger_access import ledger_refusal
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, records_of
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.log_writer import Appended
 from edge_broker.storage.loss.ledger_journal import id_of_entry
 from edge_broker.storage.segment.segment import DamageFound
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker

@@ -25,9 +25,9 @@ from edge_broker.cluster.inter_broker_messages import EntriesTaken, ForwardEntri
 from edge_broker.cluster.member import LEDGER
 from edge_broker.cluster.state.cluster_state import ONE_LEDGER_SINCE
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.loss.ledger_journal import Forwarded, forget, read_entries
 from edge_broker.storage.segment.segment import DamageFound
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker

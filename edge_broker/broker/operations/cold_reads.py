@@ -16,10 +16,10 @@ from collections.abc import Callable
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.outcomes import Do, Outcome
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.loss.quarantine import quarantine
 from edge_broker.storage.segment.segment import DamageFound
+from edge_broker.thread_checks import runs_in
 
 DamageMet = tuple[PartitionLog, DamageFound]
 

@@ -32,6 +32,7 @@ from edge_broker.broker.operations.local_change import change
 from edge_broker.broker.operations.topic_creation import replicated_config
 from edge_broker.broker.outcomes import Behind, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.state.authorization import FAILED
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -43,7 +44,6 @@ from edge_broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from edge_broker.security.acls import CLUSTER_NAME, Operation, ResourceType
-from edge_broker.settings import LogSettings
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import Topic

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.broker.effects import Audited
 from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.configuration.security_keys import MECHANISMS as SASL_MECHANISMS
+from edge_broker.configuration.security_keys import REAUTH
 from edge_broker.security.changes import Event
 from edge_broker.security.failure_delays import FailureDelays
 from edge_broker.security.false_users import FalseUsers
@@ -19,8 +21,6 @@ from edge_broker.security.principals import USER
 from edge_broker.security.sasl import PLAIN, WRONG_PASSWORD, Login, Trial
 from edge_broker.security.scram import ITERATIONS_MIN, MECHANISMS, Find, Found, LogInFailed
 from edge_broker.security.state import SECRET_BYTES, Credentials, SecurityState
-from edge_broker.security_keys import MECHANISMS as SASL_MECHANISMS
-from edge_broker.security_keys import REAUTH
 
 if TYPE_CHECKING:
     from edge_broker.broker.context import Session
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from edge_broker.broker.state.log_in_record import LogInRecord
     from edge_broker.broker.state.security_state import Security
     from edge_broker.clock import Clock
-    from edge_broker.config import BrokerConfig
-    from edge_broker.listeners import Listener
+    from edge_broker.configuration.config import BrokerConfig
+    from edge_broker.configuration.listeners import Listener
     from edge_broker.security.certificates import CertificateId
     from edge_broker.security.deny_list import DenyList
     from edge_broker.storage.metadata.security_log import SecurityLog

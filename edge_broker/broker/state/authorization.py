@@ -24,7 +24,7 @@ from edge_broker.security.authorizer import OPERATIONS, Authorizer
 if TYPE_CHECKING:
     from edge_broker.broker.context import RequestContext, Session
     from edge_broker.broker.effects import Effects
-    from edge_broker.config import BrokerConfig
+    from edge_broker.configuration.config import BrokerConfig
 
 NOTED_MAX = 10  # of one request
 FAILED = {

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.effects import Effects
 from edge_broker.broker.outcomes import Do, Outcome, Reply, Wait
-from edge_broker.config import BrokerConfig
+from edge_broker.configuration.config import BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.log.partition_log import PartitionLog

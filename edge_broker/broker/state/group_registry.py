@@ -29,10 +29,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_broker.config import BrokerConfig
-from edge_broker.coordinator.calls import NO_EPOCH, STEADY, Ahead, GroupSettings
+from edge_broker.configuration.config import BrokerConfig
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
 from edge_broker.coordinator.group_memory_limit import Room
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.group_requests import NO_EPOCH, STEADY, Ahead, GroupSettings
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message

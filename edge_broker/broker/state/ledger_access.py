@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.config import Network
+from edge_broker.configuration.config import Network
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.record_batch import check_batch, records_of
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.metadata.loss_records import fault_of_record
+from edge_broker.thread_checks import runs_in
 
 Networks: TypeAlias = Sequence[Network]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from drupelet.errors import ConfigurationError
 from drupelet.printable import shell_word
 from edge_broker.broker.outcomes import Do, Outcome, Park, Reply, Steps
-from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
+from edge_broker.configuration.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.security.acls import Acls
 from edge_broker.security.changes import COMMAND, Author
 from edge_broker.security.state import NOT_READ_YET, SecurityState

@@ -18,7 +18,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.worker import Worker
-from edge_broker.runs_in import runs_in
+from edge_broker.thread_checks import runs_in
 
 PIECE_S = 0.002
 BREATH_S = 0.0005  # amid a large batch, which is one piece however many records it has

@@ -17,9 +17,9 @@ import os
 from drupelet.errors import ConfigurationError, reason
 from drupelet.host.file_identity import MISSING, file_identity
 from drupelet.tls.secret_files import check_unchangeable
-from edge_broker.runs_in import runs_in
+from edge_broker.configuration.security_keys import DENY_LIST
 from edge_broker.security.deny_list import DenyList, parse_deny_list
-from edge_broker.security_keys import DENY_LIST
+from edge_broker.thread_checks import runs_in
 
 LOOK_S = 1.0
 BYTES_MAX = 262_144

@@ -27,7 +27,7 @@ from kafka_wire.connection.errors import NobodyListens, WireError
 
 if TYPE_CHECKING:
     from drupelet.kafka.security import Security
-    from edge_broker.config import Endpoint
+    from edge_broker.configuration.config import Endpoint
 
 CONNECT_S = 5.0
 SILENT_S_MAX = 5.0

@@ -8,7 +8,7 @@
 A look runs in a thread of the loop's executor and takes SILENT_S at most, names aside. `notes["zookeeper"]` of the
 broker then names each silent server. Nothing else depends on it: the session finds living servers by itself.
 
-Does not contain: connections (ensemble_servers.py).
+Does not contain: connections (configuration/ensemble_servers.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from edge_broker.ensemble_servers import Server, servers_of, silent_servers
+from edge_broker.configuration.ensemble_servers import Server, servers_of, silent_servers
 from edge_broker.network.log_lines import log_line
 
 LOOK_S = 30.0  # each look is a line in each server's log

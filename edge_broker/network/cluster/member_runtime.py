@@ -49,8 +49,8 @@ from edge_broker.cluster.partition.partition import LEADS, Settings
 from edge_broker.cluster.state.cluster_state import Identity, PartitionId, Registration
 from edge_broker.cluster.znodes.ownership import Users, digest_identity
 from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Expired
+from edge_broker.configuration.listeners import inter_broker_listener
 from edge_broker.errors import ErrorCode, StorageFault
-from edge_broker.listeners import inter_broker_listener
 from edge_broker.network.cluster.broker_link import BrokerLink, Owner
 from edge_broker.network.cluster.broker_request_link import AskingLink
 from edge_broker.network.cluster.ensemble_watch import EnsembleWatch
@@ -76,8 +76,8 @@ from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
     from edge_broker.broker.cluster.follower_fetch_sessions import FetchSession
-    from edge_broker.config import BrokerConfig, Endpoint
-    from edge_broker.listeners import Listener
+    from edge_broker.configuration.config import BrokerConfig, Endpoint
+    from edge_broker.configuration.listeners import Listener
     from edge_broker.network.dispatch.dispatcher import Dispatcher
 
 MECHANISM = "sasl.mechanism.inter.broker.protocol"

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import StorageFault
 from edge_broker.network.log_lines import log_line
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import encode_state, read_state, replace
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import FileSystem

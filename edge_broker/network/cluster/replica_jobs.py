@@ -52,7 +52,6 @@ from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.handlers.delete_topics import erase_here
 from edge_broker.network.dispatch.partition_reopener import behind
 from edge_broker.network.log_lines import LimitedLog, log_line
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.log_writer import RollDue, WriteUnderWay
 from edge_broker.storage.loss.quarantine import quarantine
 from edge_broker.storage.metadata.topic_record import TOPIC_SUFFIX, id_of, id_text
@@ -73,6 +72,7 @@ from edge_broker.storage.replica.reset_to_leader_start import begin_amid, start_
 from edge_broker.storage.replica.skip_lost_range import pass_over
 from edge_broker.storage.retention.segment_removal import follow_start
 from edge_broker.storage.segment.segment import DamageFound, WouldBlockError
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     import asyncio

@@ -33,11 +33,11 @@ from struct import Struct
 from typing import Protocol, cast
 
 from edge_broker.broker.context import Session
+from edge_broker.configuration.security_keys import PLAINTEXT
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES, Pool, Share
 from edge_broker.network.connection.socket_low_water import mark_for, set_mark
 from edge_broker.security.principals import ANONYMOUS
-from edge_broker.security_keys import PLAINTEXT
 
 RECEIVE_BUFFER_BYTES = 262_144
 UNANSWERED_MAX = 256

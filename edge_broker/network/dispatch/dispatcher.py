@@ -18,7 +18,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcomes import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
-from edge_broker.config import BrokerConfig
+from edge_broker.configuration.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.network.audit_log import AuditLog
 from edge_broker.network.connection.connection import RECEIVE_BUFFER_BYTES, Connection

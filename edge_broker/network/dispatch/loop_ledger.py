@@ -21,9 +21,9 @@ from edge_broker.broker.operations.loss_writes import WRITE_MS_MAX, write_losses
 from edge_broker.errors import StorageFault
 from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.worker import Answer
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.metadata.loss_records import Loss
+from edge_broker.thread_checks import runs_in
 
 WAIT_S = WRITE_MS_MAX / 1000 + 5
 

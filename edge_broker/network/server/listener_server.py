@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, cast
 from drupelet.addresses import endpoint_text, is_loopback
 from drupelet.errors import ConfigurationError, reason
 from drupelet.host.descriptors import NO_LIMIT
-from edge_broker.config import BrokerConfig
+from edge_broker.configuration.config import BrokerConfig
+from edge_broker.configuration.listeners import Listener
 from edge_broker.errors import ProtocolViolation
-from edge_broker.listeners import Listener
 from edge_broker.network.connection.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.connection.connection_limit import connection_bound
 from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES, Pool, Share

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 
 from drupelet.errors import reason
-from edge_broker.config import Endpoint
+from edge_broker.configuration.config import Endpoint
 
 PORT_PRIVILEGED = 1024
 

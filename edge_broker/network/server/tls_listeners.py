@@ -13,8 +13,8 @@ from itertools import chain
 
 from drupelet.tls.secret_files import changeable
 from edge_broker.clock import Clock
-from edge_broker.config import BrokerConfig
-from edge_broker.listeners import Listener
+from edge_broker.configuration.config import BrokerConfig
+from edge_broker.configuration.listeners import Listener
 from edge_broker.network.connection.connection import Connection
 from edge_broker.network.log_lines import log_line
 from edge_broker.network.tls import cipher_suites
@@ -22,8 +22,8 @@ from edge_broker.network.tls.handshakes import Handshakes
 from edge_broker.network.tls.tls_contexts import AUTHORITIES, CERTIFICATE, Tls
 from edge_broker.network.tls.tls_transport import Refused, Shown, TlsTransport
 from edge_broker.network.worker import Worker
-from edge_broker.runs_in import LOOP, runs_in
 from edge_broker.security.certificates import CertificateId
+from edge_broker.thread_checks import LOOP, runs_in
 from edge_broker.tls_settings import TlsSettings, read_tls_settings
 
 LOOK_S = 5.0

@@ -35,9 +35,9 @@ from drupelet.tls.secret_files import changeable, check_status
 from edge_broker.network.tls.certificate_host_names import alternative_name, names_host
 from edge_broker.network.tls.memory_files import as_file
 from edge_broker.network.tls.tls_transport import Refused, Shown
-from edge_broker.runs_in import runs_in
 from edge_broker.security.certificates import CertificateId, certificate_id, read_certificate
 from edge_broker.security.principals import NoRuleFits, principal_of
+from edge_broker.thread_checks import runs_in
 from edge_broker.tls_settings import TlsSettings
 
 PRIORITIZE_CHACHA = 1 << 21  # SSL_OP_PRIORITIZE_CHACHA: ChaCha20 where the client puts it first, see RFC 8439

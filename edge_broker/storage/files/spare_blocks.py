@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import OUT_OF_SPACE, replace, temporary_name, write_all
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import FileSystem

@@ -22,8 +22,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from edge_broker.errors import StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import fault_of, synced_all
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import FileSystem

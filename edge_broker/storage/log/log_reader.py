@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header, records_of
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.log_state import LogEnd, LogState
 from edge_broker.storage.segment.batch_scan import BrokenBatchError, batches_in, sound_bytes
 from edge_broker.storage.segment.segment import DamageFound, Segment, WouldBlockError
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import Bytes

@@ -17,11 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import OUT_OF_SPACE, encode_state, fault_of, replace
 from edge_broker.storage.log.leader_epochs import KIND, Start
 from edge_broker.storage.log.producer_state import SnapshotPosition, encode_snapshot
 from edge_broker.storage.segment.segment import PutFile, Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.batched_replace import BatchedFiles

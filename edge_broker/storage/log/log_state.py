@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
 from edge_broker.errors import StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.segment.batch_scan import Bounds
 from edge_broker.storage.segment.segment import Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
-    from edge_broker.settings import LogSettings
+    from edge_broker.configuration.settings import LogSettings
     from edge_broker.storage.log.leader_epochs import LeaderEpochs
     from edge_broker.storage.segment.open_file_cache import OpenFiles
 

@@ -31,12 +31,12 @@ from edge_broker.protocol.record_batch import (
     BatchHeader,
     assign_offsets,
 )
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import OUT_OF_SPACE, fault_of, write_all
 from edge_broker.storage.files.data_age import AGE_UNKNOWN, Now
 from edge_broker.storage.log.group_commit import Flush
 from edge_broker.storage.log.log_state import LogState
 from edge_broker.storage.segment.segment import OFFSETS_MAX, Segment, WouldBlockError
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -34,15 +34,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.log_reader import LogReader
 from edge_broker.storage.log.log_roller import LogRoller
 from edge_broker.storage.log.log_writer import LogWriter
 from edge_broker.storage.log.removed_offsets import Removed, removed_end
 from edge_broker.storage.metadata.loss_records import Ledger, NoLedger
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
-    from edge_broker.settings import LogSettings
+    from edge_broker.configuration.settings import LogSettings
     from edge_broker.storage.files.data_age import Now
     from edge_broker.storage.files.spare_blocks import Spare
     from edge_broker.storage.log.log_state import LogEnd, LogState

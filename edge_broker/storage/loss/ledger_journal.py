@@ -36,12 +36,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ProtocolViolation, StorageFault
 from edge_broker.protocol.record_batch import Record, build_batch, read_header, records_of
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import read_whole, replace
 from edge_broker.storage.log.log_reader import whole_batches
 from edge_broker.storage.metadata.loss_records import CAUSES, fault_of_record
 from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, TOPIC_SUFFIX, decode_topic, encode_topic
 from edge_broker.storage.retention.segment_removal import remove_forwarded
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.data_age import Now

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.errors import ProtocolViolation, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import BatchHeader, read_header
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import encode_state, fault_of, read_state, replace
 from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.storage.segment.batch_scan import (
@@ -47,6 +46,7 @@ from edge_broker.storage.segment.batch_scan import (
     read_sound,
 )
 from edge_broker.storage.segment.segment import DamageFound, Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import File, FileSystem

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from drupelet.ledger import LEDGER_CONFIG
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, check_batch
-from edge_broker.settings import LogSettings
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.log_writer import RollDue
 from edge_broker.storage.log.partition_log import PartitionLog

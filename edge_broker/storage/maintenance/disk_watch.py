@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.log_store import WRITTEN_ON
@@ -50,6 +49,7 @@ from edge_broker.storage.retention.segment_removal import (
     remove_front,
     split_at,
 )
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.log.partition_log import PartitionLog

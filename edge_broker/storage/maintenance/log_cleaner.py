@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_broker.configuration.settings import LONG_MAX
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, HEADER_SIZE, read_header, unpack_records
-from edge_broker.runs_in import runs_in
-from edge_broker.settings import LONG_MAX
 from edge_broker.storage.files.atomic_files import OUT_OF_SPACE, encode_state, fault_of, read_state, replace, write_all
 from edge_broker.storage.files.data_age import Now, age_written
 from edge_broker.storage.log.log_reader import whole_batches
@@ -53,6 +52,7 @@ from edge_broker.storage.segment.segment_swap import (
     end_swap,
     take_back_swap,
 )
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.protocol.record_batch import BatchHeader

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import OUT_OF_SPACE
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.log.partition_log import PartitionLog

@@ -20,11 +20,11 @@ from errno import EIO, ENOENT
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.loss.quarantine import quarantine
 from edge_broker.storage.segment.batch_scan import HEADER_BYTES, PAGE_BYTES, read_sound, sound_bytes
 from edge_broker.storage.segment.segment import DamageFound, Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import File

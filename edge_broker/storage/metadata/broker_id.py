@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from drupelet.errors import ConfigurationError
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import encode_state, read_state, replace
 from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, TOPIC_SUFFIX
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import FileSystem

@@ -22,8 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import encode_state, read_state, replace
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import FileSystem

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from drupelet.observe.log_lines import log_line
-from edge_broker.runs_in import runs_in
 from edge_broker.security.changes import Event
 from edge_broker.storage.files.atomic_files import fault_of, write_all
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import FileSystem

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 
 from drupelet.printable import shell_path
 from edge_broker.errors import Refusal, StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author, Event, change_events
 from edge_broker.security.state import OWN, SECRET_BYTES, SecurityState, Wanted, decode, difference, encode
 from edge_broker.storage.files.atomic_files import (
@@ -42,6 +41,7 @@ from edge_broker.storage.files.atomic_files import (
     with_head,
     write_all,
 )
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import File, FileSystem

@@ -7,8 +7,17 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from edge_broker.configuration.settings import (
+    FLUSH_MS,
+    LEFT_TO_KERNEL_MS,
+    TOPIC_KEYS,
+    Key,
+    Kind,
+    LogSettings,
+    Value,
+    as_text,
+)
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.settings import FLUSH_MS, LEFT_TO_KERNEL_MS, TOPIC_KEYS, Key, Kind, LogSettings, Value, as_text
 
 CONFIG_BYTES_MAX = 2048  # of one topic: all keys take some 1200 with their values, the rest is for group names
 GROUPS_MAX = 20  # each is looked up for each partition once a second

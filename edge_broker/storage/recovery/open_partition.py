@@ -92,8 +92,8 @@ from edge_broker.storage.segment.truncated_tails import copy_tail, keep_whole
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from edge_broker.configuration.settings import LogSettings
     from edge_broker.protocol.record_batch import BatchHeader
-    from edge_broker.settings import LogSettings
 
 PAGE_BYTES = 4096
 LOG_SUFFIX = ".log"

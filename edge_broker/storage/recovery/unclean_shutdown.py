@@ -19,7 +19,7 @@ from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.storage.metadata.topic_record import LEDGERS, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from edge_broker.settings import LogSettings
+    from edge_broker.configuration.settings import LogSettings
     from edge_broker.storage.recovery.dirty_markers import MarkKey
 
 ANSWERED_SYNCED = (*LEDGERS, OFFSETS_TOPIC)  # whatever acks a producer asks for

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.loss.quarantine import damage_in, in_order, settled, write_corrupt_ranges
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.log.partition_log import PartitionLog

@@ -21,13 +21,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.errors import StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.storage.metadata.topic_record import LEDGERS
 from edge_broker.storage.recovery.open_partition import TRUNCATION
 from edge_broker.storage.recovery.recovery_checkpoint import Position
 from edge_broker.storage.replica.resume_failed_log import cut_off
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.data_age import Now

@@ -39,13 +39,13 @@ from typing import TYPE_CHECKING
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, BatchHeader, read_header
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs
 from edge_broker.storage.log.log_reader import LogReader
 from edge_broker.storage.log.log_state import LogEnd
 from edge_broker.storage.metadata.topic_record import LEDGERS
 from edge_broker.storage.segment.batch_scan import batches_in
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

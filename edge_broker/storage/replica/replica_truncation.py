@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.log.log_state import LogEnd, LogState
 from edge_broker.storage.metadata.loss_records import Loss
@@ -41,6 +40,7 @@ from edge_broker.storage.recovery.truncation_file import FILE, Truncation, encod
 from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.storage.segment.batch_scan import BrokenBatchError, batches_in
 from edge_broker.storage.segment.segment import DamageFound, Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.protocol.record_batch import BatchHeader

@@ -44,7 +44,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import out_of_space
 from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs
 from edge_broker.storage.log.log_roller import make_segment_file
@@ -61,6 +60,7 @@ from edge_broker.storage.retention.segment_removal import (
     remove_segments,
 )
 from edge_broker.storage.segment.segment import Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import fault_of, write_all
 from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.storage.metadata.topic_record import LEDGERS
@@ -30,6 +29,7 @@ from edge_broker.storage.recovery.open_partition import PAGE_BYTES, TRUNCATION
 from edge_broker.storage.recovery.recovery_checkpoint import Position
 from edge_broker.storage.segment.batch_scan import BrokenBatchError, batches_in
 from edge_broker.storage.segment.segment import Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.data_age import Now

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.log.log_state import LogEnd
 from edge_broker.storage.loss.quarantine import add_corrupt_range
 from edge_broker.storage.replica.replica_truncation import remade, showing
 from edge_broker.storage.segment.batch_scan import CorruptRange
 from edge_broker.storage.segment.segment import Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.data_age import Now

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.log.removed_offsets import (
     FILE,
@@ -29,6 +28,7 @@ from edge_broker.storage.log.removed_offsets import (
 from edge_broker.storage.metadata.loss_records import CAUSES, Loss
 from edge_broker.storage.segment.batch_scan import BrokenBatchError, batches_in
 from edge_broker.storage.segment.segment import Segment
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.protocol.record_batch import BatchHeader

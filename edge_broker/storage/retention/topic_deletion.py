@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.message import NO_UUID
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import drop_leftovers, read_whole
 from edge_broker.storage.metadata.topic_record import (
     TOPIC_SUFFIX,
@@ -30,6 +29,7 @@ from edge_broker.storage.metadata.topic_record import (
     decode_topic,
     encode_topic,
 )
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import FileSystem

@@ -21,7 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from edge_broker.errors import StorageFault
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.atomic_files import OUT_OF_SPACE, fault_of, read_state, read_whole, replace
 from edge_broker.storage.files.data_age import AGE_UNKNOWN
 from edge_broker.storage.segment.batch_scan import (
@@ -41,6 +40,7 @@ from edge_broker.storage.segment.segment_index import (
     trim_times,
 )
 from edge_broker.storage.segment.segment_summary import KIND, VERSION, Summary, Tally, encode_summary, summary_of
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.files.data_age import Now

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge_broker.cli import main
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 
 
 @pytest.fixture

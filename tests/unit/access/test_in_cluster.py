@@ -10,10 +10,10 @@ import pytest
 from edge_broker.access import store as access_store
 from edge_broker.cli import main
 from edge_broker.clock import SystemClock
-from edge_broker.runs_in import within
 from edge_broker.security.state import SecurityState, Wanted
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.metadata.security_store import SecurityStore
+from edge_broker.thread_checks import within
 
 
 def opened(data_dir: Path) -> SecurityStore:

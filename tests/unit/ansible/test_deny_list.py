@@ -10,8 +10,8 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 
 from edge_broker.cli import main
+from edge_broker.configuration.security_keys import DENY_LIST
 from edge_broker.network.background.deny_list_file import DenyListFile
-from edge_broker.security_keys import DENY_LIST
 
 ROLE = Path(__file__).parents[3] / "ansible/roles/broker"
 

@@ -22,7 +22,7 @@ from edge_broker.broker.operations.groups.offset_retention import OffsetRetentio
 from edge_broker.broker.state.group_registry import DELETED_KEPT, partition_for
 from edge_broker.cluster.state.cluster_state import NO_LEADER, Topic
 from edge_broker.cluster.znodes.metadata_image import DeletedTopic
-from edge_broker.config import Endpoint
+from edge_broker.configuration.config import Endpoint
 from edge_broker.coordinator.offset_records import AGE_HEADER, CommittedOffset, OffsetKey, offset_key, offset_value
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers.delete_topics import erase_here

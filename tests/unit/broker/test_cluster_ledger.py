@@ -13,7 +13,7 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.known_entries import JOURNALS_MAX, REMEMBERED, KnownEntries
 from edge_broker.cluster.inter_broker_messages import EntriesTaken, ForwardEntries, Message
 from edge_broker.cluster.state.cluster_state import PartitionId
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

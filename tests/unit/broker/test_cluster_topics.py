@@ -11,7 +11,7 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.operations.leader_directory import next_leader
 from edge_broker.cluster.state.cluster_state import PartitionId
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
 from edge_broker.protocol.api import (

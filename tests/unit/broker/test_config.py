@@ -6,8 +6,8 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from edge_broker.cli import main
-from edge_broker.config import KEYS, BrokerConfig, parse_endpoint, read_config
-from edge_broker.settings import TOPIC_KEYS, LogSettings
+from edge_broker.configuration.config import KEYS, BrokerConfig, parse_endpoint, read_config
+from edge_broker.configuration.settings import TOPIC_KEYS, LogSettings
 from tests.support.settings import PATH, settings
 
 

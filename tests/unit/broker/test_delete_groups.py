@@ -8,8 +8,8 @@ from struct import pack
 import pytest
 
 from edge_broker.broker.state.group_registry import Groups
-from edge_broker.coordinator.calls import Protocol
 from edge_broker.coordinator.group import Group, Member
+from edge_broker.coordinator.group_requests import Protocol
 from edge_broker.coordinator.subscriptions import subscribed_topics
 from edge_broker.errors import ErrorCode
 from edge_broker.network.log_lines import LINES_MAX

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import DESCRIBE_CLIENT_QUOTAS
 from edge_broker.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest

@@ -11,8 +11,8 @@ import pytest
 from drupelet.errors import ConfigurationError
 from edge_broker.cli import main
 from edge_broker.cluster.znodes.zookeeper import Answer, Event
-from edge_broker.config import read_config
-from edge_broker.ensemble import check_ensemble
+from edge_broker.configuration.config import read_config
+from edge_broker.configuration.ensemble import check_ensemble
 from edge_broker.network.cluster.zookeeper_client import KazooSession
 from tests.support.ports import free_port
 from tests.support.processes import EdgeBroker

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_broker import garbage
-from edge_broker.garbage import LOOK_S, OBJECTS_MAX, OBJECTS_MIN, WHOLE_S, Garbage
+from edge_broker import gc_policy
+from edge_broker.gc_policy import LOOK_S, OBJECTS_MAX, OBJECTS_MIN, WHOLE_S, Garbage
 
 
 class Knot:
@@ -27,7 +27,7 @@ class Count:
 
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Count]]:
-    monkeypatch.setattr(garbage.gc, "get_count", lambda: (Count.objects, 0, 0))
+    monkeypatch.setattr(gc_policy.gc, "get_count", lambda: (Count.objects, 0, 0))
     Count.objects = OBJECTS_MIN
     yield Count
     gc.unfreeze()

@@ -12,7 +12,8 @@ from edge_broker.broker.effects import Effect
 from edge_broker.broker.health import health_problem
 from edge_broker.broker.outcomes import Steps
 from edge_broker.broker.state.group_registry import Groups
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.configuration.settings import LEFT_TO_KERNEL_MS
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
 from edge_broker.coordinator.offset_records import read_key
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import APIS, HANDLERS
@@ -48,7 +49,6 @@ from edge_broker.protocol.messages.offset_fetch import (
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from edge_broker.protocol.record_batch import build_batch, records_of
-from edge_broker.settings import LEFT_TO_KERNEL_MS
 from edge_broker.storage.log_store import PRODUCER_IDS_RESERVED
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site

@@ -17,10 +17,10 @@ from edge_broker.app import log_settings
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcomes import WorkerName
 from edge_broker.clock import SystemClock
-from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.configuration.config import BrokerConfig, Endpoint
+from edge_broker.configuration.listeners import plaintext
 from edge_broker.errors import StorageFault
 from edge_broker.handlers import HANDLERS
-from edge_broker.listeners import plaintext
 from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.dispatch.loop_ledger import LoopLedger
 from edge_broker.network.worker import Worker

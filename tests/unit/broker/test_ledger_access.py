@@ -12,7 +12,7 @@ import pytest
 from drupelet.errors import ConfigurationError
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import Session
-from edge_broker.config import BrokerConfig
+from edge_broker.configuration.config import BrokerConfig
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.crc import crc32c

@@ -6,8 +6,8 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from edge_broker.cli import main
-from edge_broker.config import Endpoint, read_config
-from edge_broker.listeners import Listener, listeners_text, read_listeners
+from edge_broker.configuration.config import Endpoint, read_config
+from edge_broker.configuration.listeners import Listener, listeners_text, read_listeners
 from edge_broker.protocol.api import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 from edge_broker.protocol.messages.describe_cluster import DescribeClusterRequest
 from edge_broker.protocol.messages.find_coordinator import FindCoordinatorRequest

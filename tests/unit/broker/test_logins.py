@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from edge_broker.broker.outcomes import Reply
-from edge_broker.config import Endpoint
+from edge_broker.configuration.config import Endpoint
+from edge_broker.configuration.listeners import Listener
 from edge_broker.errors import ErrorCode
-from edge_broker.listeners import Listener
 from edge_broker.network.background.metrics import metrics_text
 from edge_broker.network.connection.connection import LOGIN_BYTES_MAX
 from edge_broker.network.dispatch.unauthenticated_connections import LOGIN_S

@@ -13,9 +13,9 @@ from edge_broker.app import log_settings
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcomes import WorkerName
 from edge_broker.clock import SystemClock
-from edge_broker.config import BrokerConfig, Endpoint
+from edge_broker.configuration.config import BrokerConfig, Endpoint
+from edge_broker.configuration.listeners import plaintext
 from edge_broker.handlers import HANDLERS
-from edge_broker.listeners import plaintext
 from edge_broker.network.background.metrics import metrics_text
 from edge_broker.network.background.sync_cost_measurement import measure_card
 from edge_broker.network.dispatch.dispatcher import Dispatcher

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edge_broker.cli import main
-from edge_broker.config import Endpoint, read_config
-from edge_broker.listeners import open_to_anybody, read_listeners
+from edge_broker.configuration.config import Endpoint, read_config
+from edge_broker.configuration.listeners import open_to_anybody, read_listeners
 from tests.support.processes import EdgeBroker, Process
 from tests.support.waiting import CALL_S
 

@@ -8,7 +8,7 @@ from drupelet.errors import ConfigurationError
 from edge_broker.broker.operations.groups.group_loading import load_groups
 from edge_broker.broker.operations.groups.offset_retention import OffsetRetention
 from edge_broker.clock import Reading
-from edge_broker.config import read_config
+from edge_broker.configuration.config import read_config
 from edge_broker.coordinator.offset_records import AGE_HEADER
 from edge_broker.protocol.api import OFFSET_COMMIT
 from edge_broker.protocol.messages.offset_commit import OffsetCommitRequest

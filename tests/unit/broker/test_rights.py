@@ -12,7 +12,8 @@ from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
 from edge_broker.broker.state.authorization import NOTED_MAX
-from edge_broker.config import STANDARD_AUTHORIZER, BrokerConfig
+from edge_broker.configuration.config import STANDARD_AUTHORIZER, BrokerConfig
+from edge_broker.configuration.security_keys import PLAINTEXT
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.background.metrics import metrics_text
@@ -33,7 +34,6 @@ from edge_broker.protocol.messages.offset_commit import (
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from edge_broker.security.acls import CLUSTER_NAME, AclBinding, Acls, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.state import SecurityState
-from edge_broker.security_keys import PLAINTEXT
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.abuse.frames import framed

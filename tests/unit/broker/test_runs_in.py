@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_broker.runs_in import LOOP, place, runs_in, within
 from edge_broker.testing.site import Site
+from edge_broker.thread_checks import LOOP, place, runs_in, within
 
 
 @runs_in("files")

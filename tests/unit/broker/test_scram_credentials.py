@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from edge_broker.broker.outcomes import Reply
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS, DESCRIBE_USER_SCRAM_CREDENTIALS
 from edge_broker.protocol.messages.alter_user_scram_credentials import (

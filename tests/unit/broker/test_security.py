@@ -4,7 +4,7 @@ import random
 
 from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.broker.outcomes import Reply
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.errors import StorageFault
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import ScramCredential

@@ -11,19 +11,19 @@ from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.broker.state.cluster_security import TRIES_MAX
 from edge_broker.cluster.znodes.znode_codec import FORMAT, SECURITY, SECURITY_STATE
 from edge_broker.cluster.znodes.zookeeper import Create, Delete, Get, Node, SetData
-from edge_broker.config import STANDARD_AUTHORIZER
+from edge_broker.configuration.config import STANDARD_AUTHORIZER
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import ALTER_USER_SCRAM_CREDENTIALS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from edge_broker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from edge_broker.protocol.messages.create_acls import CreateAclsRequest
 from edge_broker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from edge_broker.protocol.messages.describe_acls import DescribeAclsRequest
-from edge_broker.runs_in import within
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import ScramCredential
 from edge_broker.security.state import OWN, Wanted, decode_znode, encode_znode
 from edge_broker.storage.metadata.security_store import NAME, SecurityStore
 from edge_broker.testing.disk import SimulatedDisk
+from edge_broker.thread_checks import within
 from tests.support.acls import ANY_AT_ALL, creation, described
 from tests.support.in_cluster import InCluster
 from tests.unit.broker.test_scram_credentials import deletion, upsertion

@@ -11,6 +11,7 @@ import pytest
 from edge_broker.app import delete_expired
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.outcomes import Steps
+from edge_broker.configuration.settings import TOPIC_KEYS, as_text
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
 from edge_broker.protocol.api import (
@@ -31,7 +32,6 @@ from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, Del
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from edge_broker.settings import TOPIC_KEYS, as_text
 from edge_broker.testing.site import Site
 from edge_broker.testing.steps import carried_out
 from tests.support.half_way import HalfWay

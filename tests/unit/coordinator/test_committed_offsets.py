@@ -3,7 +3,10 @@
 import pytest
 
 from edge_broker.coordinator import offset_records as records
-from edge_broker.coordinator.calls import (
+from edge_broker.coordinator.descriptions import describe_groups, list_groups
+from edge_broker.coordinator.group import GroupState
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
+from edge_broker.coordinator.group_requests import (
     Commit,
     CommitPartition,
     CommitResult,
@@ -13,9 +16,6 @@ from edge_broker.coordinator.calls import (
     GroupSettings,
     ListedGroup,
 )
-from edge_broker.coordinator.descriptions import describe_groups, list_groups
-from edge_broker.coordinator.group import GroupState
-from edge_broker.coordinator.groups import GroupCoordinator
 from edge_broker.errors import ErrorCode
 from tests.support.groups import Site
 

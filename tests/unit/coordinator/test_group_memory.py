@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from edge_broker.coordinator.calls import Commit, CommitPartition, GroupSettings, Join, JoinResult, Protocol, Sync
 from edge_broker.coordinator.deadlines import STALE_MAX, Deadlines
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
 from edge_broker.coordinator.group_memory_limit import Room
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.group_requests import (
+    Commit,
+    CommitPartition,
+    GroupSettings,
+    Join,
+    JoinResult,
+    Protocol,
+    Sync,
+)
 from edge_broker.errors import ErrorCode
 from tests.support.groups import Site
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edge_broker.coordinator.calls import Ahead, GroupSettings, JoinedMember, LeaveResult, SyncResult
 from edge_broker.coordinator.group import TRANSITIONS, GroupState
+from edge_broker.coordinator.group_requests import Ahead, GroupSettings, JoinedMember, LeaveResult, SyncResult
 from edge_broker.coordinator.offset_records import read_group_value, read_offset_value
 from edge_broker.errors import ErrorCode
 from tests.support.groups import RANGE, STICKY, Site

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_broker.doctor import ledger
-from edge_broker.doctor.accounts import Account, Known, Span, minus, overlaps, union
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles
+from edge_broker.doctor.offset_account import Account, Known, Span, minus, overlaps, union
 from edge_broker.protocol.record_batch import build_batch
 from edge_broker.storage.files.atomic_files import encode_state
 from edge_broker.storage.files.filesystem import Disk

@@ -12,9 +12,9 @@ import pytest
 
 from edge_broker.clock import SystemClock
 from edge_broker.cluster.rebuild.disks import Disk, DiskEpoch, DiskLog, encode
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.filesystem import Disk as FileSystemDisk
 from edge_broker.storage.files.filesystem import ReadOnlyDisk
 from edge_broker.storage.log_store import LogStore

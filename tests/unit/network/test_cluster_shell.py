@@ -19,7 +19,7 @@ from edge_broker.cluster.inter_broker_messages import AskEnd, ForwardEntries, Ha
 from edge_broker.cluster.partition.partition import Settings
 from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId, Registration
 from edge_broker.cluster.state.lines import Relation
-from edge_broker.config import read_config
+from edge_broker.configuration.config import read_config
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.network.cluster import member_runtime
 from edge_broker.network.cluster.member_runtime import (

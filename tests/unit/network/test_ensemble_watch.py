@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from edge_broker.ensemble_servers import Server
+from edge_broker.configuration.ensemble_servers import Server
 from edge_broker.network.cluster import ensemble_watch
 from edge_broker.network.cluster.ensemble_watch import CALM_S, LOOK_S, SILENT_LOOK_S, EnsembleWatch
 

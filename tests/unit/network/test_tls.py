@@ -21,8 +21,8 @@ from drupelet.tls import secret_files
 from drupelet.tls.certificates import certificate, certificates_in
 from drupelet.tls.contexts import peer_chain
 from edge_broker.clock import SystemClock
-from edge_broker.config import Endpoint, read_config
-from edge_broker.listeners import Listener
+from edge_broker.configuration.config import Endpoint, read_config
+from edge_broker.configuration.listeners import Listener
 from edge_broker.network.server.tls_listeners import Encryption
 from edge_broker.network.tls.tls_contexts import SESSIONS_MAX, Tls, day
 from edge_broker.network.tls.tls_transport import Refused

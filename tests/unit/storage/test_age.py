@@ -9,9 +9,9 @@ import pytest
 
 from drupelet.errors import ConfigurationError
 from edge_broker.clock import Reading, SystemClock
-from edge_broker.config import read_config
+from edge_broker.configuration.config import read_config
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.protocol.record_batch import build_batch, read_header
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.data_age import (
     DRIFT_MS,
     GRACE_MS,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.configuration.settings import LEFT_TO_KERNEL_MS
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import check_batch, read_header, records_of
-from edge_broker.settings import LEFT_TO_KERNEL_MS
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.replica.resume_failed_log import BroughtOnline, bring_online

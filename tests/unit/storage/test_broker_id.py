@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from drupelet.errors import ConfigurationError
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.atomic_files import read_whole, temporary_name, with_head
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.log_store import LogStore

@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.settings import LogSettings
 from edge_broker.storage.loss.quarantine import quarantine
 from edge_broker.storage.segment.batch_scan import CorruptRange
 from edge_broker.storage.segment.segment import DamageFound

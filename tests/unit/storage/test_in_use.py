@@ -5,9 +5,9 @@ import uuid
 
 import pytest
 
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import assign_offsets
-from edge_broker.settings import LogSettings
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.recovery.dirty_markers import FILES, InUse
 from edge_broker.testing.disk import SimulatedDisk

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.ledger import account_of, read_ledger
 from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import build_batch, records_of
-from edge_broker.settings import LogSettings
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.loss import ledger_journal
 from edge_broker.storage.loss.ledger_journal import (

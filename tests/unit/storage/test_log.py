@@ -6,10 +6,10 @@ import zlib
 
 import pytest
 
+from edge_broker.configuration.settings import LEFT_TO_KERNEL_MS, LogSettings
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, check_batch, read_header, records_of
-from edge_broker.settings import LEFT_TO_KERNEL_MS, LogSettings
 from edge_broker.storage.files.filesystem import Disk, DiskFile
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.log_writer import RollDue

@@ -4,9 +4,9 @@ import uuid
 
 import pytest
 
+from edge_broker.configuration.settings import LEFT_TO_KERNEL_MS, TOPIC_KEYS, LogSettings
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.settings import LEFT_TO_KERNEL_MS, TOPIC_KEYS, LogSettings
 from edge_broker.storage.files import atomic_files
 from edge_broker.storage.log import leader_epochs, producer_state
 from edge_broker.storage.metadata import topic_record

@@ -7,9 +7,9 @@ import uuid
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header, records_of
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.atomic_files import read_state
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log_store import LogStore

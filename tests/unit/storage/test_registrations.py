@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
-from edge_broker.settings import LogSettings
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.broker_registrations import (
     EPOCHS_KEPT,

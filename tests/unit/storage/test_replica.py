@@ -9,10 +9,9 @@ from collections.abc import Iterable
 import pytest
 
 from edge_broker.cluster.state.replica_log_view import last_epoch
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.record_batch import assign_offsets, read_header
-from edge_broker.runs_in import LOOP, within
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.batched_replace import BatchedFiles
 from edge_broker.storage.log.log_writer import RollDue, WriteUnderWay
 from edge_broker.storage.log.partition_log import PartitionLog
@@ -23,6 +22,7 @@ from edge_broker.testing.checked import findings
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
+from edge_broker.thread_checks import LOOP, within
 from tests.support.storage import NOW, READING, batch, failing, read_all
 
 SETTINGS = LogSettings(segment_bytes=4096, index_interval_bytes=128)

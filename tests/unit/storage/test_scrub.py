@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from edge_broker.settings import LogSettings
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.maintenance.scrubber import PIECE_BYTES, Scrubber
 from edge_broker.storage.metadata.loss_records import NoLedger

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.atomic_files import encode_state
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.log_store import LogStore

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
+from edge_broker.configuration.settings import LogSettings
 from edge_broker.protocol.record_batch import read_header
-from edge_broker.settings import LogSettings
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.partition_log import PartitionLog

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from edge_broker.ensemble_servers import Server, servers_of, silent_servers
+from edge_broker.configuration.ensemble_servers import Server, servers_of, silent_servers
 from tests.support.ports import free_port
 
 WITHIN_S = 0.3

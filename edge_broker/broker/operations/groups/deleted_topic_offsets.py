@@ -27,7 +27,7 @@ from edge_broker.errors import ErrorCode
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
     from edge_broker.cluster.znodes.metadata_image import DeletedTopic
-    from edge_broker.coordinator.groups import GroupCoordinator
+    from edge_broker.coordinator.group_coordinator import GroupCoordinator
 
 
 def forget_deleted(broker: Broker, topics: Sequence[DeletedTopic]) -> None:

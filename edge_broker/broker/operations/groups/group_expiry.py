@@ -1,6 +1,6 @@
 """Lets time pass for the groups: members expire, and a member of a cluster loads again what it could not load.
 
-Does not contain: when a member expires (coordinator/groups.py), how groups are loaded (group_loading.py).
+Does not contain: when a member expires (coordinator/group_coordinator.py), how groups are loaded (group_loading.py).
 """
 
 from __future__ import annotations

@@ -22,17 +22,17 @@ from edge_broker.broker.operations.groups.deleted_topic_offsets import bury_agai
 from edge_broker.broker.operations.groups.group_log import settle
 from edge_broker.broker.outcomes import Outcome, Reply
 from edge_broker.clock import Clock
-from edge_broker.coordinator.calls import NO_EPOCH, Ahead, GroupSettings
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
+from edge_broker.coordinator.group_requests import NO_EPOCH, Ahead, GroupSettings
 from edge_broker.coordinator.offset_records import AGE_HEADER
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import Record, read_header, records_of
-from edge_broker.runs_in import runs_in
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.log.log_reader import whole_batches
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from edge_broker.storage.segment.segment import DamageFound
+from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.storage.replica.replica_log import Replica

@@ -18,7 +18,7 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.durable_write import Write, write_all
 from edge_broker.broker.outcomes import Outcome, Park, Reply, Steps
 from edge_broker.broker.state.group_registry import Parked
-from edge_broker.coordinator.calls import GroupEffects
+from edge_broker.coordinator.group_requests import GroupEffects
 from edge_broker.coordinator.offset_records import AGE_HEADER
 from edge_broker.coordinator.storage_errors import group_error
 from edge_broker.errors import ErrorCode

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.operations.groups.group_log import in_pieces, required_groups, settle
 from edge_broker.broker.outcomes import Outcome, Reply, Steps, Taken
-from edge_broker.coordinator.groups import GroupCoordinator
+from edge_broker.coordinator.group_coordinator import GroupCoordinator
 from edge_broker.coordinator.offset_records import OffsetKey
 
 

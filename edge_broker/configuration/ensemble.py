@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from drupelet.addresses import host_and_port
 from drupelet.errors import ConfigurationError
-from edge_broker.config import BrokerConfig
+from edge_broker.configuration.config import BrokerConfig
 
 KEY = "zookeeper.connect"
 PORT = 2181

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from drupelet.addresses import host_and_port
 from drupelet.command.config_check import nearest, parse_toml
 from drupelet.errors import ConfigurationError
-from edge_broker.security_keys import (
+from edge_broker.configuration.security_keys import (
     LISTENER_KEYS,
     LISTENER_PREFIX,
     MECHANISM_KEYS,
@@ -20,7 +20,7 @@ from edge_broker.security_keys import (
     PROTOCOLS,
     SECURITY_KEYS,
 )
-from edge_broker.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
+from edge_broker.configuration.settings import BROKER_KEYS, INT_MAX, Key, Kind, Value, as_text
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network

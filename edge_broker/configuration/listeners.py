@@ -24,8 +24,8 @@ from typing import NamedTuple, TypeVar
 from drupelet.addresses import PORT_MAX, endpoint_text, is_loopback
 from drupelet.errors import ConfigurationError
 from drupelet.observe.metrics_access import open_to_anybody as metrics_open
-from edge_broker.config import BrokerConfig, Endpoint, Refuse, raise_error
-from edge_broker.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
+from edge_broker.configuration.config import BrokerConfig, Endpoint, Refuse, raise_error
+from edge_broker.configuration.security_keys import LISTENER_PREFIX, PLAINTEXT, PROTOCOLS, SASL_PLAINTEXT, SASL_SSL, SSL
 
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - what is refused as an advertised address
 METRICS_TOKEN = "edge.metrics.token.file"  # noqa: S105 - the name of the key

@@ -19,7 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from functools import partial
 
-from edge_broker.coordinator.calls import (
+from edge_broker.coordinator.group import Group, GroupState, Member, restored
+from edge_broker.coordinator.group_memory import GROUP_BYTES, MEMBER_BYTES, Memory, protocols_bytes, said_bytes
+from edge_broker.coordinator.group_memory_limit import Room
+from edge_broker.coordinator.group_requests import (
     NO_EPOCH,
     NOBODY,
     STEADY,
@@ -35,9 +38,6 @@ from edge_broker.coordinator.calls import (
     Sync,
     SyncResult,
 )
-from edge_broker.coordinator.group import Group, GroupState, Member, restored
-from edge_broker.coordinator.group_memory_limit import Room
-from edge_broker.coordinator.memory import GROUP_BYTES, MEMBER_BYTES, Memory, protocols_bytes, said_bytes
 from edge_broker.coordinator.offset_records import (
     UNIQUE_ID_BYTES_MAX,
     GroupKey,

@@ -4,7 +4,7 @@ Lives here: names, types, defaults, meanings. Must never come in: what they mean
 values (config.py). Source: Kafka documentation, "Broker Configs".
 """
 
-from edge_broker.settings import INT_MAX, Key, Kind
+from edge_broker.configuration.settings import INT_MAX, Key, Kind
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TLS_1_2, TLS_1_3 = TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from edge_broker.coordinator.calls import Protocol
 from edge_broker.coordinator.group import Group, Member
+from edge_broker.coordinator.group_requests import Protocol
 
 GROUP_BYTES = 1500  # the object, its sets and deadlines
 MEMBER_BYTES = 1500  # the object, its deadline, and a request of it that waits

@@ -1,0 +1,1 @@
+"""The broker's configuration: keys, listeners, settings of topics, the ensemble."""
