@@ -1,1 +1,1 @@
-"""What a running mirror shows: metrics, health, and the `status` command."""
+"""State of a running mirror, as it is shown: metrics, health, and the `status` command."""

@@ -1,1 +1,1 @@
-"""What several handlers do, as functions of the broker."""
+"""Operations that several handlers share, as functions of the broker."""

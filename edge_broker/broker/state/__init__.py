@@ -1,1 +1,1 @@
-"""What the broker owns: topics, groups, users and permissions, room on disk."""
+"""State that the broker owns: topics, groups, users and permissions, free disk space."""

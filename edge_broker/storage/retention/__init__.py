@@ -1,1 +1,1 @@
-"""What is removed from the front of a log, and what may be evicted."""
+"""Removal of records from the front of a log, and the choice of what to evict."""
