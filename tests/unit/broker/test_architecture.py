@@ -77,7 +77,7 @@ def test_one_file_makes_threads() -> None:
     assert importing("threading") == {
         "network/worker.py",
         "storage/log/log_state.py",
-        "runs_in.py",
+        "thread_checks.py",
     }  # a lock, and where a thread is
     for module in ("_thread", "concurrent", "multiprocessing", "subprocess"):
         assert importing(module) == set()
@@ -90,7 +90,7 @@ def test_the_clock_and_chance_are_read_in_one_place() -> None:
     durations = {  # and stamps of lines
         *("network/dispatch/syncer.py", "network/background/compaction_loop.py", "network/log_lines.py"),
         "network/cluster/zookeeper_client.py",  # between two clients
-        "ensemble_servers.py",  # how long servers have to answer
+        "configuration/ensemble_servers.py",  # how long servers have to answer
     }
     assert importing("time") == {"clock.py", "tools/tail.py", *durations}  # which waits for a broker to come back
 
@@ -99,7 +99,7 @@ def test_sockets_and_loops_stay_in_the_shell() -> None:
     shell = {name(path) for path in (ROOT / "network").rglob("*.py")} | {"app.py"}
     for module in ("asyncio", "uvloop", "signal"):
         assert importing(module) <= shell, module
-    assert importing("socket") <= shell | {"wire_client/connection.py", "ensemble_servers.py"}
+    assert importing("socket") <= shell | {"wire_client/connection.py", "configuration/ensemble_servers.py"}
 
 
 def test_handlers_holds_one_file_per_api_and_nothing_else() -> None:
