@@ -1,5 +1,4 @@
-"""The broker put together: store, groups, workers, listener, timers; started, run until a signal, stopped after the
-last sync.
+"""Starts the broker's parts: store, groups, workers, listener, timers; stops them at a signal, after the last sync.
 
 Lives here: order of start and stop, and the periodic chores. Must never come in: protocol, storage formats, policies.
 """
@@ -25,6 +24,7 @@ from drupelet.host.descriptors import raise_limit
 from drupelet.host.systemd import Notifier
 from drupelet.observe import log_tree
 from drupelet.observe.metrics_access import MetricsAccess
+from drupelet.quantities import quantity_text
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.health import health_notes, health_problem
 from edge_broker.broker.operations.groups.group_expiry import expire_members
@@ -407,7 +407,7 @@ async def _keep_deny_list(file: DenyListFile, dispatcher: Dispatcher) -> None:
 
 
 def _status(broker: Broker, addresses: str) -> str:
-    return health_problem(broker) or f"serving {len(broker.store.topics)} topics on {addresses}"
+    return health_problem(broker) or f"serving {quantity_text(len(broker.store.topics), 'topic')} on {addresses}"
 
 
 def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

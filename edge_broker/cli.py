@@ -15,6 +15,7 @@ from typing import Any
 from drupelet.command.arguments import Parser, add_command, not_empty, whole_number
 from drupelet.command.command_line import run
 from drupelet.errors import CommandFailed, ConfigurationError, reason
+from drupelet.quantities import is_or_are, quantity_text
 from edge_broker.access.arguments import add_access
 from edge_broker.access.user_arguments import add_users
 from edge_broker.compiled import walker_name, why_not_compiled
@@ -302,7 +303,8 @@ def _check(options: argparse.Namespace) -> int:
     print(f"{options.config or 'configuration'}: ok")
     print(f"  listeners {listeners_text(checked.listeners)}")
     print(f"  clients are told {listeners_text(checked.listeners, advertised=True)}")
-    print(f"  {len(checked.config.explicit)} keys are set, all others have their defaults")
+    count = len(checked.config.explicit)
+    print(f"  {quantity_text(count, 'key')} {is_or_are(count)} set, all others have their defaults")
     return 0
 
 

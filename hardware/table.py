@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 
+from drupelet.quantities import is_or_are, quantity_text
 from hardware import JSON
 
 PROBLEMS = "problems"
@@ -19,7 +20,8 @@ def write(fields: dict[str, JSON], as_json: bool) -> None:
         return
     sys.stdout.writelines(f"{line}\n" for line in table(fields))
     if count := left_out(fields):
-        sys.stdout.write(f"\n{count} fields are left out, which this machine lacks or does not tell: null in --json\n")
+        fields_text = f"{quantity_text(count, 'field')} {is_or_are(count)}"
+        sys.stdout.write(f"\n{fields_text} left out, which this machine lacks or does not tell: null in --json\n")
 
 
 def table(fields: Mapping[str, JSON]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from drupelet.errors import CommandFailed, ConfigurationError
+from drupelet.quantities import quantity_text
 from drupelet.tls.secret_files import first_line
 from edge_broker.access.store import open_store, wait_until_done
 from edge_broker.clock import SystemClock
@@ -151,5 +152,6 @@ def _restore(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigurationError(f"{error}; name the data directory of a board of the cluster") from None
     wait_until_done(store)
-    print(f"the cluster has {len(users)} users and {len(acls)} ACLs, as this board had known them")
+    counts = f"{quantity_text(len(users), 'user')} and {quantity_text(len(acls), 'ACL')}"
+    print(f"the cluster has {counts}, as this board had known them")
     return 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from drupelet.quantities import quantity_text
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles
 from edge_broker.doctor.findings import Finding, Findings, check_other
 from edge_broker.doctor.partition import PartitionCheck
@@ -140,8 +141,8 @@ def _print(directory: DataDirectory, findings: Findings, name: str | None, *, as
         return
     for finding in findings:
         print(finding)
-    verdict = f"{damages} damaged places" if damages else "sound"
-    print(f"{directory.path}: {verdict}; {partitions} partitions, {total / 1e6:,.1f} MB checked")
+    verdict = quantity_text(damages, "damaged place") if damages else "sound"
+    print(f"{directory.path}: {verdict}; {quantity_text(partitions, 'partition')}, {total / 1e6:,.1f} MB checked")
 
 
 def _fields(finding: Finding) -> dict[str, object]:

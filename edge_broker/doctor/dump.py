@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from drupelet.printable import printable
+from drupelet.quantities import quantity_text
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, facts_of, pieces
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.output import time_text, write_json
@@ -129,7 +130,7 @@ def _batch_line(row: dict[str, Any]) -> str:
         f"{row['file']}@{row['position']}",
         f"{row['size']} bytes",
         f"offsets {row['base_offset']}..{row['last_offset']}",
-        f"{row['records']} records",
+        quantity_text(row["records"], "record"),
         f"{time_text(row['base_timestamp'])} to {time_text(row['max_timestamp'])}",
         *([producer] if row["producer_id"] >= 0 else []),
         f"epoch {row['leader_epoch']}",

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError
 from drupelet.ledger import LEDGER_TOPIC
+from drupelet.quantities import quantity_text
 from edge_broker.doctor.batch_content_check import lie_in
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, pieces
 from edge_broker.doctor.offset_account import Account, Known, Span
@@ -119,7 +120,7 @@ def show(directory: DataDirectory, topic: str | None, cause: str | None, *, as_j
         _write_lines_json(read)
     else:
         write_table(_COLUMNS, map(_row, chosen))
-        print(f"{directory.path}: {len(chosen)} of {len(read.entries)} losses in {LEDGER_TOPIC}")
+        print(f"{directory.path}: {len(chosen)} of {quantity_text(len(read.entries), 'loss')} in {LEDGER_TOPIC}")
         for line in (*read.problems, *read.foreign):
             print(line)
     return 1 if read.problems else 0
@@ -426,5 +427,6 @@ def _prove_text(
     wrong = sum(bool(account.problems) for _, account in accounts)
     print(
         f"{directory.path}: log end = available + compacted + control + expired + deleted + ledgered "
-        + (f"does not hold for {wrong} of {len(accounts)} partitions" if wrong else f"for {len(accounts)} partitions")
+        + (f"does not hold for {wrong} of " if wrong else "for ")
+        + quantity_text(len(accounts), "partition")
     )

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from drupelet.quantities import is_or_are, quantity_text
 from edge_broker.storage.log.removed_offsets import FORWARDED
 
 DAMAGED = "damaged"
@@ -169,7 +170,8 @@ class Account:
         gone = self.compacted + self.expired + self.deleted + self.ledgered
         counted = self.available + self.control + gone + self.unaccounted
         if counted != self.end_offset and not self.problems:
-            self.problems.append(f"{counted} offsets are counted, and the log ends at {self.end_offset}")
+            said = f"{quantity_text(counted, 'offset')} {is_or_are(counted)} counted"
+            self.problems.append(f"{said}, and the log ends at {self.end_offset}")
 
     def _missing(self, span: Span) -> None:
         self.unaccounted += span.end - span.first

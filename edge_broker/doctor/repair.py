@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from drupelet.quantities import is_or_are, quantity_text
 from edge_broker.clock import SystemClock
 from edge_broker.configuration.settings import LogSettings
 from edge_broker.doctor.check import STORE_FILES, find
@@ -224,7 +225,9 @@ def _print(data_dir: str, steps: list[Step], *, dry_run: bool, as_json: bool) ->
         return
     for kind, path, text in steps:
         print(f"{'would be ' if dry_run and kind in ('moved', 'quarantined') else ''}{kind}: {path} {text}")
-    verdict = f"{left} damaged places are left" if left else "nothing was damaged" if not steps else "sound now"
+    verdict = "nothing was damaged" if not steps else "sound now"
+    if left:
+        verdict = f"{quantity_text(left, 'damaged place')} {is_or_are(left)} left"
     if dry_run and not left and steps:
         verdict = "nothing was changed"
     print(f"{data_dir}: {verdict}")

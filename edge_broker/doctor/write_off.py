@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from drupelet.errors import ConfigurationError
+from drupelet.quantities import quantity_text
 from edge_broker.clock import SystemClock
 from edge_broker.cluster.rebuild.disks import NO_BROKER, Disk, DiskLog
 from edge_broker.cluster.rebuild.rebuild_plan import first_difference
@@ -198,7 +199,8 @@ def _show(data_dir: str, plan: _Plan, *, dry_run: bool, as_json: bool) -> None:
         return
     write_table(_COLUMNS, [_row(each) for each in plan.partitions], none="no partitions")
     print()
-    print(f"{count} partitions may lose records{', which are in the ledger' if count and not dry_run else ''}")
+    ledgered = ", which are in the ledger" if count and not dry_run else ""
+    print(f"{quantity_text(count, 'partition')} may lose records{ledgered}")
     done = "written off; the board acts by ZooKeeper's states from its next start on"
     print(f"{data_dir}: {'nothing was changed' if dry_run else done}")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from drupelet.quantities import quantity_text
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
@@ -83,7 +84,9 @@ def describe_log_dirs(broker: Broker, context: RequestContext, request: Describe
 
 def _problems(found: list[Problem]) -> list[BrokerProblem]:
     rest = len(found) - PROBLEMS_MAX
-    more = [Problem(found[-1].kind, f"and {rest} problems more, which /health names")] if rest > 0 else []
+    more = (
+        [Problem(found[-1].kind, f"and {quantity_text(rest, 'problem')} more, which /health names")] if rest > 0 else []
+    )
     return [
         BrokerProblem(kind=kind, text=text, for_ms=-1 if for_ms is None else for_ms)
         for kind, text, for_ms in (*found[:PROBLEMS_MAX], *more)

@@ -10,6 +10,7 @@ from typing import Any
 
 from drupelet.errors import ConfigurationError, reason
 from drupelet.printable import printable
+from drupelet.quantities import quantity_text
 from drupelet.tls.file_reads import read_named
 from edge_broker.cluster.rebuild.disks import Disk, DiskFault, decode
 from edge_broker.cluster.rebuild.rebuild import RebuildRefused
@@ -95,7 +96,8 @@ def _show(plan: Plan, *, as_json: bool) -> None:
         for fact in _facts(plan):
             write_json(fact)
         return
-    print(f"cluster {printable(plan.format.cluster)}: {len(plan.topics)} topics, {len(partitions)} partitions")
+    counts = f"{quantity_text(len(plan.topics), 'topic')}, {quantity_text(len(partitions), 'partition')}"
+    print(f"cluster {printable(plan.format.cluster)}: {counts}")
     print(f"epochs go on above {plan.format.epoch_base}, producer ids at {plan.producer_ids}")
     print()
     write_table(_COLUMNS, [_row(each) for each in partitions], none="no partitions")
@@ -107,7 +109,8 @@ def _show(plan: Plan, *, as_json: bool) -> None:
     for refusal in plan.refusals:
         print(f"refused: {printable(refusal)}")
     lost = sum(each.may_lose or each.leader == NO_LEADER for each in partitions)
-    print(f"{lost} partitions may have lost records; {'nothing is' if plan.refusals else 'it can be'} written")
+    written = "nothing is" if plan.refusals else "it can be"
+    print(f"{quantity_text(lost, 'partition')} may have lost records; {written} written")
 
 
 def _row(each: PlannedPartition) -> tuple[object, ...]:

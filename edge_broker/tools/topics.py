@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from drupelet.quantities import quantity_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.output import bytes_text, duration_text, time_text, write_json, write_table
 from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Found, Partition, Place, Setting, Topic
@@ -45,7 +46,7 @@ def _show_all(cluster: Cluster, as_json: bool) -> None:
             at = columns.index(name)
             columns, rows = columns[:at] + columns[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
     write_table(columns, rows)
-    print(f"{len(facts)} topics at {cluster.bootstrap.place}")
+    print(f"{quantity_text(len(facts), 'topic')} at {cluster.bootstrap.place}")
 
 
 def _facts(

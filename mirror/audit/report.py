@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from drupelet.quantities import is_or_are, quantity_text
 from mirror.audit.compare.account import FAULTS, SOURCE_CLASSES, TARGET_CLASSES, Account, Audited
 from mirror.audit.compare.differences import Difference
 from mirror.audit.compare.matching import SIDES, Side
@@ -61,23 +62,29 @@ def sentences(found: Audited, *, may_double: bool) -> list[str]:
         count = account.counts["target"]["foreign"]
         if count and account.foreign_from is not None:
             name = f"{account.facts['target'].name}-{account.facts['target'].partition}"
-            said.append(f"{name}: {count} at the target {_are(count)} of others, the first at {account.foreign_from}.")
+            said.append(
+                f"{name}: {count} at the target {is_or_are(count)} of others, the first at {account.foreign_from}."
+            )
     if one_sided:
         names = ", ".join(f"{one.name}-{one.partition}" for one in one_sided[:3])
         more = f" and {len(one_sided) - 3} more" if len(one_sided) > 3 else ""
         said.append(f"Not at the source any more, and not audited: {names}{more}.")
     said += [f"{one.name}-{one.partition} is not audited: {one.unknown}." for one in unread[:SHOWN_MAX]]
     if len(unread) > SHOWN_MAX:
-        said.append(f"{len(unread) - SHOWN_MAX} more partitions are not audited; --json has them all.")
+        hidden = len(unread) - SHOWN_MAX
+        said.append(f"{quantity_text(hidden, 'more partition')} {is_or_are(hidden)} not audited; --json has them all.")
     said += _reasons(accounts)
     differ = sum(not account.is_proven(may_double=may_double) for account in accounts)
     compared = sum(account.compared for account in accounts)
+    same = f"{quantity_text(compared, 'record')} {is_or_are(compared)}"
     if not found.is_proven(may_double=may_double):
-        not_audited = f", {len(unread)} {_are(len(unread))} not audited" if unread else ""
+        not_audited = f", {len(unread)} {is_or_are(len(unread))} not audited" if unread else ""
         of = len(accounts) + len(unread)
-        said.append(f"NOT PROVEN: {differ} of {of} partitions differ{not_audited}; {compared} records are the same.")
+        partitions = f"{differ} of {quantity_text(of, 'partition')} {'differs' if differ == 1 else 'differ'}"
+        said.append(f"NOT PROVEN: {partitions}{not_audited}; {same} the same.")
     else:
-        said.append(f"PROVEN: {len(accounts)} partitions add up at both ends; {compared} records are the same.")
+        partitions = f"{quantity_text(len(accounts), 'partition')} {'adds' if len(accounts) == 1 else 'add'} up"
+        said.append(f"PROVEN: {partitions} at both ends; {same} the same.")
     return said
 
 
@@ -85,10 +92,6 @@ def _reasons(accounts: Sequence[Account]) -> list[str]:
     """Say of each topic what of it came from the target."""
     facts = [account.facts["source"] for account in accounts]
     return list(dict.fromkeys(f"{one.topic} {one.reason}." for one in facts if one.reason))
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _first(account: Account, may_double: bool) -> str:

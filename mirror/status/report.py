@@ -9,6 +9,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from drupelet.quantities import quantity_text
+
 VERSION = 1
 
 TOLD_BY_MIRROR, TOLD_BY_SOURCE = "mirror", "source"
@@ -166,7 +168,7 @@ def beyond(report: Report, lag_max: int | None, lag_s_max: float | None) -> list
     said = []
     for one in report.topics:
         if lag_max is not None and (one.lag_records or 0) > lag_max:
-            said.append(f"{one.topic} is {one.lag_records} records behind, more than {lag_max}")
+            said.append(f"{one.topic} is {quantity_text(one.lag_records or 0, 'record')} behind, more than {lag_max}")
         if lag_s_max is not None and (one.lag_s or 0) > lag_s_max:
             said.append(f"{one.topic} is {one.lag_s:.0f} s behind, more than {lag_s_max:g} s")
     return said

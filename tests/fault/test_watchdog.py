@@ -97,7 +97,7 @@ def test_the_broker_is_ready_when_its_port_answers_and_not_before(tmp_path: Path
         busy.unlink()
         ready = systemd.wait_for("READY")
         assert can_connect(broker.port)
-        assert ready["STATUS"] == f"serving 1 topics on {broker.bootstrap}"  # the ledger
+        assert ready["STATUS"] == f"serving 1 topic on {broker.bootstrap}"  # the ledger
     finally:
         broker.kill()
 

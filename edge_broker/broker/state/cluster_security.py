@@ -29,6 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drupelet.printable import shell_word
+from drupelet.quantities import quantity_text
 from edge_broker.broker.outcomes import Do, Outcome, Reply
 from edge_broker.cluster.znodes.security_znode import Found, Standing
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
@@ -224,8 +225,9 @@ class SharedSecurity:
         if taken.takes_over:
             self.change(lambda state: difference(SecurityState(), own).made_to(state), lambda: None, self._refused_own)
         elif taken.aside:
+            counts = f"{quantity_text(len(own.users), 'user')} and {quantity_text(len(own.acls), 'ACL')}"
             self._note(
-                f"{len(own.users)} users and {len(own.acls)} ACLs that this board had for itself have no effect, as "
+                f"{counts} that this board had for itself have no effect, as "
                 f"its cluster has its own already: {taken.aside} keeps them; edge-broker user and acl add what lacks"
             )
         if not taken.takes_over and not taken.unkept:

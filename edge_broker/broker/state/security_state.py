@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from drupelet.errors import ConfigurationError
 from drupelet.printable import shell_word
+from drupelet.quantities import quantity_text
 from edge_broker.broker.outcomes import Do, Outcome, Park, Reply, Steps
 from edge_broker.configuration.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.security.acls import Acls
@@ -81,7 +82,8 @@ class Security:
 
     @property
     def _without_effect(self) -> str:
-        what = [f"{len(self.state.acls)} ACLs have"] if self.state.acls else []
+        count = len(self.state.acls)
+        what = [f"{quantity_text(count, 'ACL')} {'has' if count == 1 else 'have'}"] if count else []
         what += ["super.users has"] if self._has_super_users else []
         if self._authorizer is not None or not what:
             return ""

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from drupelet.quantities import quantity_text
 from edge_broker.cluster.producer_ids import BLOCK_IDS, IDS_END
 from edge_broker.cluster.rebuild.disks import NEVER_REGISTERED, NO_BROKER, NO_GENERATION, RUNNING, Disk, DiskLog
 from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, PartitionId, PartitionState, Topic
@@ -274,8 +275,8 @@ def _unasked(known: Sequence[_Known], disks: Sequence[Disk], decisions: Decision
     replicas = {broker for topic in known for brokers in topic.replicas for broker in brokers}
     there = {disk.broker for disk in disks}
     for broker in sorted(replicas - there - decisions.written_off):
-        many = sum(broker in brokers for topic in known for brokers in topic.replicas)
-        yield f"broker {broker} has replicas of {many} partitions; give --disk with its file, or --written-off {broker}"
+        many = quantity_text(sum(broker in brokers for topic in known for brokers in topic.replicas), "partition")
+        yield f"broker {broker} has replicas of {many}; give --disk with its file, or --written-off {broker}"
     for broker in sorted(decisions.written_off - replicas):
         yield f"broker {broker} is written off and has no replica; correct --written-off"
 

@@ -66,8 +66,8 @@ def test_acls_that_nobody_asks_are_told_in_log_and_health(capsys):
     looked(site)
     looked(site)
     (said,) = health_notes(site.broker)
-    assert said.startswith("1 ACLs have no effect, and whoever gets in may do everything: set authorizer.class.name=")
-    assert capsys.readouterr().err.count("ACLs have no effect") == 1
+    assert said.startswith("1 ACL has no effect, and whoever gets in may do everything: set authorizer.class.name=")
+    assert capsys.readouterr().err.count("ACL has no effect") == 1
     asked = Site({"authorizer.class.name": STANDARD_AUTHORIZER})
     SecurityStore.open(asked.disk, "/data", random.Random(1).randbytes).change(lambda state: state.with_acls(acls))
     looked(asked)

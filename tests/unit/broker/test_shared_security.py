@@ -251,7 +251,7 @@ def test_what_a_later_board_had_is_set_aside_and_told():
     (kept,) = users(cluster)
     loser = cluster.boards[2 if kept == "a" else 1]
     (note,) = loser.notes
-    assert note.startswith("1 users and 0 ACLs that this board had for itself have no effect")
+    assert note.startswith("1 user and 0 ACLs that this board had for itself have no effect")
     assert "/data/security.aside.1" in note
     assert ({"a", "b"} - {kept}).pop().encode() in loser.site.disk.content("/data/security.aside.1")
     assert loser.site.disk.mode("/data/security.aside.1") & 0o077 == 0

@@ -180,7 +180,7 @@ def test_what_no_disk_has_is_led_by_nobody_and_said() -> None:
 
 def test_each_board_with_a_replica_is_asked_or_written_off() -> None:
     disks = [disk(1, log(10)), disk(2, log(10))]
-    assert "broker 3 has replicas of 1 partitions; give --disk with its file, or --written-off 3" in refusals(disks)
+    assert "broker 3 has replicas of 1 partition; give --disk with its file, or --written-off 3" in refusals(disks)
     assert not refusals(disks, Decisions(frozenset({3})))
     assert "broker 9 is written off and has no replica" in refusals(disks, Decisions(frozenset({3, 9})))
     assert "broker 2 is written off and has a disk here" in refusals(disks, Decisions(frozenset({2, 3})))

@@ -98,7 +98,7 @@ def test_the_ledger_has_by_epoch_what_may_be_lost_and_the_file_is_gone(board: Bo
     assert next(line for line in lines if line.startswith("b-0")).endswith(
         "no acknowledged record depends on this disk"
     )
-    assert "1 partitions may lose records, which are in the ledger" in lines
+    assert "1 partition may lose records, which are in the ledger" in lines
     assert lines[-1].endswith("written off; the board acts by ZooKeeper's states from its next start on")
     assert not (board.path / FILE).exists()
     assert ledger() == ALL_LOST

@@ -45,7 +45,7 @@ def test_a_dry_run_shows_the_plan_as_a_table(run: Any, files: Any) -> None:
     ran = run("cluster", "rebuild", *disks, "--written-off", "3", "--dry-run")
     assert ran.status == 0
     lines = ran.out.splitlines()
-    assert lines[0] == "cluster site: 1 topics, 1 partitions"
+    assert lines[0] == "cluster site: 1 topic, 1 partition"
     (row,) = [line for line in lines if line.startswith("t-0")]
     assert row.split()[1:4] == ["2", "2", "12"]
     assert lines[-1] == "0 partitions may have lost records; it can be written"
@@ -56,7 +56,7 @@ def test_what_may_be_lost_and_what_is_left_out_is_said(run: Any, files: Any) -> 
     ran = run("cluster", "rebuild", *files(disk(1, log(10))), "--written-off", "2", "--written-off", "3", "--dry-run")
     assert ran.status == 0
     assert "from 10 on" in ran.out
-    assert ran.out.splitlines()[-1].startswith("1 partitions may have lost records")
+    assert ran.out.splitlines()[-1].startswith("1 partition may have lost records")
     ran = run("cluster", "rebuild", *files(disk(1, log(10)), disk(2, copy=gone)), "--dry-run")
     assert "left out: topic t (id-t): it was deleted" in ran.out
 
@@ -64,7 +64,7 @@ def test_what_may_be_lost_and_what_is_left_out_is_said(run: Any, files: Any) -> 
 def test_a_refused_plan_ends_with_1_and_zookeeper_is_not_asked(run: Any, files: Any) -> None:
     ran = run("cluster", "rebuild", *files(disk(1, log(10))), "--set", "zookeeper.connect=127.0.0.1:1")
     assert ran.status == 1
-    assert "refused: broker 2 has replicas of 1 partitions; give --disk with its file, or --written-off 2" in ran.out
+    assert "refused: broker 2 has replicas of 1 partition; give --disk with its file, or --written-off 2" in ran.out
     assert ran.out.splitlines()[-1].endswith("nothing is written")
 
 
