@@ -3,7 +3,7 @@
 | there is | then |
 |---|---|
 | loss, or the broker's window is shut, while the link is not full | a connection more to each leader, four at most |
-| the same loss | each connection sends on through it, where the kernel lets us (dialling.py: BBR): two at most then |
+| the same loss | each connection sends on through it where the kernel has BBR (tcp_connect.py): two at most |
 | a backlog behind an outage, and a link that is known to lose | all of them at once, as nothing is under way then |
 | a lane without a backlog, or an urgent one, beside several connections | the first one is kept for those |
 | a backlog on a connection that carries next to nothing, and another that has none | it goes on by that one |

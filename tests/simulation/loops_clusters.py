@@ -134,7 +134,7 @@ class MemoryCluster:
 
 
 class SourceView:
-    """A cluster as a mirror reads it, by the names of source.py."""
+    """A cluster as a mirror reads it, by the names of source_client.py."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.memory = cluster
@@ -183,7 +183,7 @@ class SourceView:
 
 
 class TargetView:
-    """A cluster as a mirror writes to it, by the names of target.py; `is_away`: it does not answer."""
+    """A cluster as a mirror writes to it, by the names of target_client.py; `is_away`: it does not answer."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.memory = cluster

@@ -3,7 +3,7 @@
 | of a real mirror | here |
 |---|---|
 | replicator.py: topics found, partition streams made, batches read | `discover`, `read`: the same order, no links |
-| lives.py, state.py: fence, head before the first batch | `_begin`: a marker, and `origin_of_writing` in a head |
+| producer_sessions.py: fence, head before the first batch | `_begin`: a marker, and `origin_of_writing` in a head |
 | a mirror of the last release | reads all that it selects, and its heads have no origin |
 
 No batch is lost, sent twice or reordered: that is mirror_runs.py's. No assertion may live here.

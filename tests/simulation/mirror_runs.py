@@ -269,7 +269,7 @@ class Schedule:
             if self.allowed[partition].tail_lost:
                 self.allowed[partition].counted = sum(life.doubled for life in self.lives)
             if any(life.doubled for life in self.lives) and any(fate.gone == "cut" for fate in log.fates.values()):
-                allowed = self.allowed[partition]  # no epoch told where: all is sent again, and counted (plan.py)
+                allowed = self.allowed[partition]  # no epoch told where: all is sent again, and counted (gap_rules.py)
                 allowed.doubles = allowed.map_anew = allowed.forgot = True
         self.failure = "; ".join([*self.found[:1], *world.short_added[:1], *problems_of(world, lanes, self.allowed)])
 

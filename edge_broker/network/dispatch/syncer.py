@@ -5,7 +5,7 @@
 | clean | append that nobody waits for | dirty, due within log.flush.interval.ms |
 | clean, dirty | somebody waits for it, durability sync | wanted: in the round that begins now, or in the next |
 | wanted | round ends | clean; waiters of the log are told |
-| any | an answer needs the mark of a log (in_use.py) | it is written in the round that begins now, or in the next |
+| any | an answer needs the mark of a log (dirty_markers.py) | it is written in this round or the next |
 | any | a sync fails | the partition goes offline, the sync is never retried |
 
 Lives here: when to sync what. Must never come in: how (storage/log/group_commit.py), who waits (dispatcher).

@@ -1,4 +1,4 @@
-"""References free all that requests make: nothing is left that holds only itself, as nobody looks for it (garbage.py).
+"""References free all that requests make: no garbage stays that needs a collector, as none runs (gc_policy.py).
 
 What is left would keep records, and files that compaction has replaced, for as long as the broker is calm.
 """
