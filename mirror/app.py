@@ -106,7 +106,7 @@ def _pages(config: Config, figures: metrics.Metrics, replicator: Replicator) -> 
         ends.watch((f"{side}_ssl_ca_file", security.ca_file), (f"{side}_ssl_cert_file", security.cert_file))
 
     def well() -> str:
-        modes = [NO_FENCES] if replicator.is_weak else [TRANSACTIONS] if config.transactions else []
+        modes = [NO_FENCES] if replicator.is_unfenced else [TRANSACTIONS] if config.transactions else []
         return "; ".join(["ok", *modes, *replicator.notes(), *ends.notes()])
 
     return metrics.pages_of(figures, replicator, well, config.metrics_access.token())

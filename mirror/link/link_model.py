@@ -57,7 +57,7 @@ FORWARDED_BYTES_MIN = 32 * 1024
 FORWARDED_FAST_BYTES_MIN = 16 * 1024
 
 
-class Mark:
+class InFlightRequest:
     """What was known when a request was sent: when, how much had been acknowledged by when, and when that was sent."""
 
     __slots__ = ("delivered", "delivered_at", "first_sent_at", "sent_at", "size")
@@ -122,14 +122,14 @@ class Link:
         self._packing: float | None = None  # its share of the link's time, at the level for thin or metered ones
         self._is_short = False
 
-    def sent(self, now: float, size: int) -> Mark:
+    def sent(self, now: float, size: int) -> InFlightRequest:
         """Note that a request of so many bytes is written."""
         if not self.under_way_bytes:
             self._delivered_at = self._first_sent_at = now  # the link was idle: no bytes could be acknowledged
         self.under_way_bytes += size
-        return Mark(now, size, self._delivered, self._delivered_at, self._first_sent_at)
+        return InFlightRequest(now, size, self._delivered, self._delivered_at, self._first_sent_at)
 
-    def acked(self, now: float, mark: Mark) -> None:
+    def acked(self, now: float, mark: InFlightRequest) -> None:
         """Note the answer to it."""
         self.under_way_bytes -= mark.size
         self._delivered += mark.size
@@ -138,7 +138,7 @@ class Link:
         seconds = max(now - mark.delivered_at, mark.sent_at - mark.first_sent_at, 1e-4)
         self._rate.see(now, (self._delivered - mark.delivered) / seconds)
 
-    def lost(self, mark: Mark) -> None:
+    def lost(self, mark: InFlightRequest) -> None:
         """Note that it will not be answered."""
         self.under_way_bytes -= mark.size
 

@@ -35,7 +35,7 @@ from mirror.partition.provenance import (
     mirror_name,
 )
 from mirror.partition.source_offsets import Commit
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.topics.selection import Policy, TopicNameError, target_name
 
 _log = Log("mirror")
@@ -49,8 +49,8 @@ class Admission:
     def __init__(
         self,
         screen: Screen,
-        lanes: Mapping[TopicPartition, Lane],
-        drop: Callable[[Lane, str], None],
+        lanes: Mapping[TopicPartition, PartitionStream],
+        drop: Callable[[PartitionStream, str], None],
         tell: Callable[[str, str], None],
     ) -> None:
         """`drop` ends a partition stream, `tell` notes what is wrong with a name; empty text ends that."""
@@ -168,7 +168,7 @@ class Admission:
         if self.screen.version == self._judged_version:
             return
         self._judged_version = self.screen.version
-        by_topic: dict[str, list[Lane]] = {}
+        by_topic: dict[str, list[PartitionStream]] = {}
         for lane in self._lanes.values():
             by_topic.setdefault(lane.partition.topic, []).append(lane)
         positions = {tp: lane.read_offset for tp, lane in self._lanes.items()}
@@ -187,13 +187,13 @@ class Admission:
         self._refused.add(name)
         self._tell(name, reason)
 
-    def _drop_all(self, lanes: Iterable[Lane]) -> None:
+    def _drop_all(self, lanes: Iterable[PartitionStream]) -> None:
         for lane in list(lanes):
             self._drop(lane, "")
 
     # -- batches
 
-    async def turn_to_writer(self, lane: Lane, piece: Piece, log_end: int | None) -> bool:
+    async def turn_to_writer(self, lane: PartitionStream, piece: Piece, log_end: int | None) -> bool:
         """Find out whether a producer's batches came from the target; return False where the lane is not read on now.
 
         Raises SourceError, OriginsChangedError.
@@ -221,7 +221,7 @@ class Admission:
         writers.turn_to(*key, passes_over=passes_over)
         return True
 
-    async def _asks_target(self, lane: Lane) -> bool:
+    async def _asks_target(self, lane: PartitionStream) -> bool:
         """Return whether the target has told what decides a writer's fate; else the lane rests until it has."""
         if self.screen.knows_target:
             return True
@@ -234,7 +234,7 @@ class Admission:
             lane.rest_until = time.monotonic() + TARGET_AWAY_S
         return self.screen.knows_target and not lane.is_gone and lane.reading is reading
 
-    async def _check_claims(self, lane: Lane, log_end: int | None) -> bool:
+    async def _check_claims(self, lane: PartitionStream, log_end: int | None) -> bool:
         """Read what other mirrors have stored, where that was not done since the last answers; False: later."""
         if not self.screen.is_fresh:
             wait_s = self.screen.wait_s()

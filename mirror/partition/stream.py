@@ -15,7 +15,7 @@ from edge_broker.protocol.record_batch import CODEC_NONE
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.records.batches import Packed, Piece
-from mirror.link.link_model import Mark
+from mirror.link.link_model import InFlightRequest
 from mirror.partition.leader_epochs import LeaderEpochs, differ
 from mirror.partition.provenance import Origin, Writers
 from mirror.partition.source_offsets import Commit, PartitionOffsets
@@ -68,11 +68,11 @@ class Batch:
         "took_s",
     )
 
-    def __init__(self, lane: Lane, pieces: list[Piece], packed: Packed, sent: Sent | None) -> None:
+    def __init__(self, lane: PartitionStream, pieces: list[Piece], packed: Packed, sent: Sent | None) -> None:
         self.lane, self.pieces, self.packed = lane, pieces, packed
         self.sent = sent  # its sequences; None where it has no records
         self.end_offset = pieces[-1].end_offset
-        self.mark: Mark | None = None
+        self.mark: InFlightRequest | None = None
         self.outcome: int | None = None
         self.said = ""  # by the target, of a refusal
         self.lost, self.posted_s = 0, 0.0
@@ -84,7 +84,7 @@ class Batch:
         return len(self.packed.batch)
 
 
-class Lane:
+class PartitionStream:
     """One partition on its way: what was read and not yet acknowledged, and its offsets.
 
     | leader_epoch | go_back_to | the partition                                                                   |
@@ -309,7 +309,7 @@ class Lane:
         self.buffer_bytes += len(first.batch)
         self.hold(len(first.batch))
 
-    def give_back(self, pieces: list[Piece]) -> None:
+    def return_to_buffer(self, pieces: list[Piece]) -> None:
         """Put back what was taken and is not under way."""
         self.buffer.extendleft(reversed(pieces))
         self.buffer_bytes += sum(len(piece.batch) for piece in pieces)

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from drupelet.backoff import Backoff
 from mirror.client.target_client import Target
 from mirror.link.link_model import Link
-from mirror.partition.stream import Batch, Lane
+from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.produce_errors import LOST
 from mirror.producer.refusals import Refusals
 from mirror.producer.request_limits import RequestLimits
 from mirror.producer.suspects import Suspicion, is_proof, note_acked, note_alone, note_cut
-from mirror.producer.target_connection import ALONE, Pipe
+from mirror.producer.target_connection import ALONE, TargetConnection
 
 PAUSE_S_FIRST, PAUSE_S_MAX = 1.0, 300.0
 LINK_CUTS = 2  # of the link in a row, while one batch was alone, after which this is sent again at once
@@ -55,25 +55,27 @@ class Isolation:
         self._target, self._link, self._refusals, self._tell = target, link, refusals, tell
         self.limits = RequestLimits(target)
         self._breaks: dict[int, int] = {}  # of connections that no suspect has for itself
-        self._witnesses: dict[Lane, tuple[int, Any, int]] = {}  # node, connection, and breaks before an attempt
-        self._pauses: dict[Lane, Backoff] = {}
+        self._witnesses: dict[
+            PartitionStream, tuple[int, Any, int]
+        ] = {}  # node, connection, and breaks before an attempt
+        self._pauses: dict[PartitionStream, Backoff] = {}
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, lane: PartitionStream) -> None:
         """Note that a partition is suspect no more."""
         self._witnesses.pop(lane, None)
         self._pauses.pop(lane, None)
 
-    def connection_lost(self, pipe: Pipe) -> None:
+    def connection_lost(self, pipe: TargetConnection) -> None:
         """Note that a connection broke; of one that a suspect has for itself `note` tells."""
         if pipe.number != ALONE:
             self._breaks[pipe.node] = self._breaks.get(pipe.node, 0) + 1
 
-    def batch_acked(self, lane: Lane, batch: Batch) -> None:
+    def batch_acked(self, lane: PartitionStream, batch: Batch) -> None:
         """Note that a batch is safe, and all before it."""
         if lane.suspicion is not None and note_acked(lane, batch.end_offset):
             self.forget(lane)
 
-    async def note(self, lane: Lane) -> Break | None:
+    async def note(self, lane: PartitionStream) -> Break | None:
         """Note that batches of a partition are without an answer; None unless a suspect was alone, or above a limit."""
         if lane.pipe is None or not any(batch.outcome == LOST for batch in lane.flight):
             return None
@@ -89,7 +91,7 @@ class Isolation:
             return Break(head)
         return await self._judge(lane, lane.suspicion, head) if was_alone else None
 
-    async def _judge(self, lane: Lane, suspicion: Suspicion, batch: Batch) -> Break:
+    async def _judge(self, lane: PartitionStream, suspicion: Suspicion, batch: Batch) -> Break:
         node, witness, breaks = self._witnesses.get(lane, (-1, None, -1))
         others_broke = breaks != self._breaks.get(node, 0) or node != lane.pipe.node
         another_answers = not others_broke and witness is not None and await self._target.answers(witness)
@@ -99,10 +101,10 @@ class Isolation:
         is_condemned = note_alone(suspicion, is_proof=proves)
         return Break(batch, is_link=others_broke or not another_answers, is_condemned=is_condemned)
 
-    async def _watch(self, lane: Lane, node: int) -> None:
+    async def _watch(self, lane: PartitionStream, node: int) -> None:
         self._witnesses[lane] = node, await self._target.witness(node), self._breaks.get(node, 0)
 
-    async def pause(self, lane: Lane, broken: Break, backoff: Backoff) -> None:
+    async def pause(self, lane: PartitionStream, broken: Break, backoff: Backoff) -> None:
         """Have a batch of unknown outcome wait that is sent again as it is; it is kept."""
         self._pauses.pop(lane, None)
         if lane.suspicion.times > LINK_CUTS:
@@ -110,7 +112,7 @@ class Isolation:
             await asyncio.sleep(self._refusals.pause_s(lane, backoff.next_s(), [broken.batch]))
         await self._watch(lane, lane.pipe.node)
 
-    async def hold(self, lane: Lane, broken: Break, backoff: Backoff) -> None:
+    async def hold(self, lane: PartitionStream, broken: Break, backoff: Backoff) -> None:
         """Have a batch wait that was alone in vain, or be taken in two; unless the log has told that it is there."""
         batch, suspicion = broken.batch, lane.suspicion
         is_there = lane.offsets.acked > batch.pieces[0].first_offset
@@ -130,7 +132,7 @@ class Isolation:
             await self._refusals.wait(lane, pause.next_s(), [batch])
         await self._watch(lane, lane.pipe.node)
 
-    def _name(self, lane: Lane, batch: Batch) -> None:
+    def _name(self, lane: PartitionStream, batch: Batch) -> None:
         self._tell(
             lane.name,
             f"the connection broke {lane.suspicion.times} times while the batch at offset "

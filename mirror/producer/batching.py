@@ -29,7 +29,7 @@ from kafka_wire.records.batches import (
     merged,
 )
 from mirror.link.link_model import FORWARDED_FAST_BYTES_MIN, Link
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 
 PLAIN = 0.95  # of its size: what packing leaves of noise, images and what its owner has packed itself
 PLAIN_BATCHES = 256  # go on as they are before packing is tried again: records change, and a try is dear
@@ -38,7 +38,7 @@ PLAIN_BATCHES = 256  # go on as they are before packing is tried again: records 
 class Job(NamedTuple):
     """Pieces that one batch is made of: merged, or the one there is as it is."""
 
-    lane: Lane
+    lane: PartitionStream
     pieces: list[Piece]
     forward: bool
 
@@ -48,7 +48,7 @@ class Job(NamedTuple):
         return max(1, int(sum(map(bytes_about, self.pieces)) * self.lane.shrinkage))
 
 
-def next_job(lane: Lane, link: Link, codec: int, bytes_max: int) -> Job | None:
+def next_job(lane: PartitionStream, link: Link, codec: int, bytes_max: int) -> Job | None:
     """Take out of the buffer what the lane's next batch is made of, about `bytes_max` when it is packed.
 
     The lane is `packing` from then on. None when nothing may be sent.
@@ -88,14 +88,14 @@ def next_job(lane: Lane, link: Link, codec: int, bytes_max: int) -> Job | None:
     return Job(lane, pieces, forward=False) if pieces else None
 
 
-def _forwards(lane: Lane, piece: Piece, link: Link, codec: int) -> bool:
+def _forwards(lane: PartitionStream, piece: Piece, link: Link, codec: int) -> bool:
     size = len(piece.batch)
     is_plain = lane.plain_left > 0 and link.is_fast and piece.header.codec == CODEC_NONE
     goes_on = (is_plain and size >= FORWARDED_FAST_BYTES_MIN) or link.forwards(piece.header.codec, size, codec)
     return goes_on and size <= lane.batch_bytes_max and may_be_forwarded(piece)
 
 
-def learn(lane: Lane, pieces: Sequence[Piece], packed: Packed, *, was_forwarded: bool) -> None:
+def learn(lane: PartitionStream, pieces: Sequence[Piece], packed: Packed, *, was_forwarded: bool) -> None:
     """Note what became of these, for those behind them."""
     share = sum(map(bytes_about, pieces))
     lane.growth = max(1.0, packed.payload_bytes / share)

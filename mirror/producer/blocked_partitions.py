@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 
 KEPT_SHARE = TRIED_SHARE = 8  # of buffer_bytes_max, each
 LINK_TIMES = 4  # the time that the link needs for an attempt, between two of them
@@ -28,10 +28,10 @@ class Held:
 
     def __init__(self, bytes_max: int) -> None:
         self._kept_max, self._tried_max = bytes_max // KEPT_SHARE, bytes_max // TRIED_SHARE
-        self._lanes: dict[Lane, None] = {}  # in the order of their last attempts
+        self._lanes: dict[PartitionStream, None] = {}  # in the order of their last attempts
         self._free_at = 0.0  # when the link's share allows the next attempt
 
-    def __contains__(self, lane: Lane) -> bool:
+    def __contains__(self, lane: PartitionStream) -> bool:
         return lane in self._lanes
 
     @property
@@ -44,7 +44,7 @@ class Held:
         """What they hold beyond their shares: a record may be larger than these, which costs the others nothing."""
         return max(0, self.bytes - self._kept_max - self._tried_max) if self._lanes else 0
 
-    def block(self, lane: Lane) -> bool:
+    def block(self, lane: PartitionStream) -> bool:
         """Note that a partition waits; return whether it has to let go of what it holds."""
         self._lanes.pop(lane, None)
         lane.blocked = True
@@ -52,11 +52,11 @@ class Held:
         self._lanes[lane] = None
         return kept + lane.held_bytes > self._kept_max
 
-    def attempt(self, lane: Lane) -> None:
+    def attempt(self, lane: PartitionStream) -> None:
         """Note that its wait is over."""
         lane.blocked = False
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, lane: PartitionStream) -> None:
         """Note that something of it is safe, or that it is mirrored no more."""
         lane.blocked = False
         self._lanes.pop(lane, None)
@@ -66,7 +66,7 @@ class Held:
         self._free_at = max(now, self._free_at) + LINK_TIMES * link_s
         return self._free_at - now
 
-    def read_to_the_end(self) -> list[Lane]:
+    def read_to_the_end(self) -> list[PartitionStream]:
         """Return those that have nothing left to be tried with: the source has deleted it, or a writer of it."""
         return [
             lane
@@ -74,7 +74,7 @@ class Held:
             if lane.is_drained and lane.is_read and not (lane.blocked or lane.is_unsure) and _is_at_end(lane)
         ]
 
-    def readable(self, lanes: list[Lane], busy: Collection[object]) -> list[Lane]:
+    def readable(self, lanes: list[PartitionStream], busy: Collection[object]) -> list[PartitionStream]:
         """Return those of these partitions that may be read, `busy` being those that a fetch asks for now."""
         if not self._lanes:
             return lanes
@@ -88,5 +88,5 @@ class Held:
         return [lane for lane in lanes if lane is next_one or lane not in self._lanes]
 
 
-def _is_at_end(lane: Lane) -> bool:
+def _is_at_end(lane: PartitionStream) -> bool:
     return lane.source_end is not None and lane.offsets.acked >= lane.source_end

@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from mirror.link.bbr_pacing import Beside
 from mirror.link.link_model import Link
-from mirror.partition.stream import Lane
-from mirror.producer.target_connection import ALONE, Pipe
+from mirror.partition.stream import PartitionStream
+from mirror.producer.target_connection import ALONE, TargetConnection
 
 CONNECTIONS_MAX = 4  # to a leader
 CONNECTIONS_UNDAUNTED_MAX = 2  # where each fills a link that loses: of more, one soon has less than its share for long
@@ -34,20 +34,22 @@ SPARSE_S = 30.0  # since a lane without a backlog had something to send
 BACKLOG_S = 10.0  # since a lane had a whole batch waiting
 
 
-class Dealing:
+class ConnectionAssignment:
     """The pipes of all leaders, `connections` to each at most; of one event loop."""
 
-    def __init__(self, link: Link, make: Callable[[int, int], Pipe], consider: Callable[[Lane], None]) -> None:
+    def __init__(
+        self, link: Link, make: Callable[[int, int], TargetConnection], consider: Callable[[PartitionStream], None]
+    ) -> None:
         """`make` makes the pipe of a node and number; a lane that is to move is to be considered."""
         self.connections = 1
         self._link, self._make, self._consider = link, make, consider
         self._delivered = self._still_s = 0  # bytes when `grow` looked last, and since when they are the same
         self._is_undaunted = False  # what is lost slows no connection down
         self._sparse_until = 0.0  # until then there are lanes without a backlog
-        self._pipes: dict[tuple[int, int], Pipe] = {}
+        self._pipes: dict[tuple[int, int], TargetConnection] = {}
 
     @property
-    def pipes(self) -> Collection[Pipe]:
+    def pipes(self) -> Collection[TargetConnection]:
         """All that there are."""
         return self._pipes.values()
 
@@ -60,13 +62,13 @@ class Dealing:
     def _connections_max(self) -> int:
         return max(self.connections, CONNECTIONS_UNDAUNTED_MAX) if self._is_undaunted else CONNECTIONS_MAX
 
-    def retire(self, pipe: Pipe) -> None:
+    def retire(self, pipe: TargetConnection) -> None:
         """Let a pipe go that carries nothing any more."""
         del self._pipes[pipe.node, pipe.number]
 
     # where a lane goes
 
-    def join(self, lane: Lane, node: int) -> None:
+    def join(self, lane: PartitionStream, node: int) -> None:
         """Have a pipe to this leader carry the lane, of which nothing is under way."""
         if lane.pipe is not None:
             lane.pipe.let_go(lane)
@@ -83,19 +85,19 @@ class Dealing:
         lane.pipe.lanes.add(lane)
         lane.pipe.is_free &= not waits_long
 
-    def is_to_move(self, lane: Lane) -> bool:
+    def must_move(self, lane: PartitionStream) -> bool:
         """Whether another connection is to carry a lane that has something to send."""
         now = asyncio.get_running_loop().time()
         if self.connections > 1 and not _is_backlog(lane, now):
             self._sparse_until = now + SPARSE_S
         return lane.leaves or lane.dealt != self._dealt(lane)
 
-    def _waits_long(self, lane: Lane) -> bool:
+    def _waits_long(self, lane: PartitionStream) -> bool:
         """Whether more than a batch of it is to be sent, or sent again."""
         unsent = sum(len(batch.packed.batch) for batch in lane.flight if batch.mark is None)
         return unsent + lane.buffer_bytes * lane.shrinkage >= 2 * self._link.batch_bytes
 
-    def _dealt(self, lane: Lane) -> tuple[int, int]:
+    def _dealt(self, lane: PartitionStream) -> tuple[int, int]:
         """Among which connections a lane is dealt: one is kept for urgent ones and those without a backlog."""
         if lane.is_alone:
             return ALONE, ALONE + 1
@@ -104,7 +106,7 @@ class Dealing:
             return 0, 1
         return (1 if now < self._sparse_until else 0), self.connections
 
-    def emptiest(self, node: int, first: int, end: int, *, but: Pipe | None = None) -> Pipe:
+    def emptiest(self, node: int, first: int, end: int, *, but: TargetConnection | None = None) -> TargetConnection:
         """The pipe to a leader that carries the fewest lanes, made if it is not there yet; another one than `but`.
 
         One that the broker does not let in carries none while there is another.
@@ -122,16 +124,16 @@ class Dealing:
         number = min([number for number in others if number >= first] or others or range(first, end), key=load)
         return self._pipe(node, number)
 
-    def _pipe(self, node: int, number: int) -> Pipe:
+    def _pipe(self, node: int, number: int) -> TargetConnection:
         if (node, number) not in self._pipes:
             self._pipes[node, number] = self._make(node, number)
         return self._pipes[node, number]
 
-    def has_another(self, pipe: Pipe) -> bool:
+    def has_another(self, pipe: TargetConnection) -> bool:
         """Whether its broker answers by another connection."""
         return any(one.is_up for one in self.pipes if one is not pipe and one.node == pipe.node)
 
-    def has_another_broker(self, pipe: Pipe) -> bool:
+    def has_another_broker(self, pipe: TargetConnection) -> bool:
         """Whether another broker is connected."""
         return any(one.is_up for one in self.pipes if one.node != pipe.node)
 
@@ -170,12 +172,12 @@ class Dealing:
         for pipe in self.pipes:
             pipe.fill(self._beside(pipe), None if pipe.is_free else alone_bytes_s)
 
-    def _beside(self, pipe: Pipe) -> Beside:
+    def _beside(self, pipe: TargetConnection) -> Beside:
         if asyncio.get_running_loop().time() < self._sparse_until or self._is_mixed(pipe):
             return Beside.TRICKLES
         return Beside.BACKLOGS if self.connections > 1 else Beside.NOTHING
 
-    def _is_mixed(self, pipe: Pipe) -> bool:
+    def _is_mixed(self, pipe: TargetConnection) -> bool:
         """Whether something else goes beside a backlog."""
         now = asyncio.get_running_loop().time()
         return len({_is_backlog(lane, now) for lane in pipe.lanes}) > 1
@@ -188,7 +190,7 @@ class Dealing:
         if self.connections > 1:
             self._even_out(waiting)
 
-    def _keep(self, pipe: Pipe) -> None:
+    def _keep(self, pipe: TargetConnection) -> None:
         """Have a fair share of the lanes stay where they are: who moves waits until nothing of it is under way."""
         now = asyncio.get_running_loop().time()
         lanes = [lane for lane in pipe.lanes if _is_backlog(lane, now)]
@@ -197,7 +199,7 @@ class Dealing:
             if first <= pipe.number < end:
                 lane.dealt = first, end
 
-    def _even_out(self, waiting: Mapping[Pipe, list[Lane]]) -> None:
+    def _even_out(self, waiting: Mapping[TargetConnection, list[PartitionStream]]) -> None:
         """Have a backlog go on by another connection where its own is slow and one to that leader has none.
 
         One that has lost a segment twice may carry next to nothing for many seconds.
@@ -214,6 +216,6 @@ class Dealing:
                 self._consider(lane)
 
 
-def _is_backlog(lane: Lane, now: float) -> bool:
+def _is_backlog(lane: PartitionStream, now: float) -> bool:
     """Whether a lane had a backlog a moment ago, and may wait for others."""
     return now < lane.backlog_until and not lane.urgent

@@ -20,7 +20,7 @@ from drupelet.backoff import Backoff
 from kafka_wire.records.batches import record_bytes, split
 from mirror.ledger.dead_letter import Refused
 from mirror.link.link_model import Link
-from mirror.partition.stream import Batch, Lane
+from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.blocked_partitions import Held
 
 STOPPED_TIMES = 30  # the usual wait: a record that stops its partition may be large, and nobody has helped yet
@@ -29,7 +29,7 @@ STOPPED_TIMES = 30  # the usual wait: a record that stops its partition may be l
 class Host(Protocol):
     """The owner of the partitions."""
 
-    def refused_record(self, lane: Lane, refused: Refused) -> Awaitable[bool]:
+    def refused_record(self, lane: PartitionStream, refused: Refused) -> Awaitable[bool]:
         """Do what is set for a record that is refused; return whether the partition goes on after it."""
 
 
@@ -40,7 +40,7 @@ class Refusals:
         self,
         link: Link,
         host: Host,
-        note: Callable[[Lane], None],
+        note: Callable[[PartitionStream], None],
         *,
         batch_bytes_max: int,
         buffer_bytes_max: int,
@@ -52,7 +52,7 @@ class Refusals:
 
     # waits
 
-    async def wait(self, lane: Lane, wait_s: float, refused: Sequence[Batch] = ()) -> None:
+    async def wait(self, lane: PartitionStream, wait_s: float, refused: Sequence[Batch] = ()) -> None:
         """Have a partition wait for its next attempt: of batches that were refused, or of something else.
 
         Raises Contradiction, before it waits, where they may not be taken back.
@@ -65,7 +65,7 @@ class Refusals:
         await asyncio.sleep(wait_s)
         self.attempt(lane)
 
-    def pause_s(self, lane: Lane, wait_s: float, refused: Sequence[Batch]) -> float:
+    def pause_s(self, lane: PartitionStream, wait_s: float, refused: Sequence[Batch]) -> float:
         """Return how long the next attempt with these waits, in seconds: `wait_s`, or for its share of the link."""
         if not refused or lane not in self.held:
             return wait_s
@@ -81,17 +81,17 @@ class Refusals:
         by_rate_s = sum(batch.size for batch in batches) / link.rate if link.rate else by_time_s
         return max(0.0, min(by_time_s, by_rate_s))
 
-    def block(self, lane: Lane) -> None:
+    def block(self, lane: PartitionStream) -> None:
         """Have a partition wait until `attempt` or `forget`."""
         if self.held.block(lane):
             self._let_go(lane)
 
-    def attempt(self, lane: Lane) -> None:
+    def attempt(self, lane: PartitionStream) -> None:
         """Have a partition be tried."""
         self.held.attempt(lane)
         lane.memory.room.set()
 
-    def forget(self, lanes: Iterable[Lane]) -> None:
+    def forget(self, lanes: Iterable[PartitionStream]) -> None:
         """Have these be read as any others."""
         for lane in lanes:
             if lane in self.held:
@@ -99,14 +99,14 @@ class Refusals:
                 lane.memory.room.set()
 
     @staticmethod
-    def _let_go(lane: Lane) -> None:
+    def _let_go(lane: PartitionStream) -> None:
         """Let go of what can be read again: not of what the source has lost meanwhile."""
         if lane.go_back_to is None:
             lane.let_go()
 
     # what is refused
 
-    def take_back(self, lane: Lane) -> None:
+    def take_back(self, lane: PartitionStream) -> None:
         """Give back all that is final and not at the target, to be packed again; raises Contradiction instead."""
         batches = list(lane.flight)
         assert lane.state is not None
@@ -115,16 +115,16 @@ class Refusals:
         lane.flight.clear()
         lane.offsets.take_back(len(lane.uncommitted))
         for batch in reversed(batches):
-            lane.give_back(batch.pieces)
+            lane.return_to_buffer(batch.pieces)
         self._note(lane)
 
-    async def take_apart(self, lane: Lane, reason: str, backoff: Backoff) -> None:
+    async def take_apart(self, lane: PartitionStream, reason: str, backoff: Backoff) -> None:
         """Have the first batch be sent in two; of one record the host says what follows. Raises Contradiction."""
         head = lane.flight[0]
         self.take_back(lane)
         await self.take_in_two(lane, head, reason, backoff)
 
-    async def take_in_two(self, lane: Lane, head: Batch, reason: str, backoff: Backoff) -> None:
+    async def take_in_two(self, lane: PartitionStream, head: Batch, reason: str, backoff: Backoff) -> None:
         """The same of a batch whose pieces are the first in the buffer."""
         for _ in head.pieces:
             lane.take()
@@ -134,12 +134,12 @@ class Refusals:
             await self._refuse_record(lane, head, reason, backoff)
             return
         lane.hold(sum(len(piece.batch) for piece in (*first, *second)) - sum(len(piece.batch) for piece in head.pieces))
-        lane.give_back(second)
-        lane.give_back(first)
+        lane.return_to_buffer(second)
+        lane.return_to_buffer(first)
         lane.boundary = first[-1].end_offset
         lane.batch_bytes_max = max(1, head.packed.payload_bytes // 2)
 
-    async def _refuse_record(self, lane: Lane, head: Batch, reason: str, backoff: Backoff) -> None:
+    async def _refuse_record(self, lane: PartitionStream, head: Batch, reason: str, backoff: Backoff) -> None:
         ((offset, _),) = head.packed.runs
         lane.packing = True  # or it would count as drained
         refused = Refused(offset, head.pieces[0], record_bytes(head.pieces[0]), reason, head.said)
@@ -151,6 +151,6 @@ class Refusals:
             lane.batch_bytes_max, lane.boundary = self._batch_bytes_max, None
             self.forget([lane])
             return
-        lane.give_back(head.pieces)
+        lane.return_to_buffer(head.pieces)
         lane.batch_bytes_max, lane.boundary = self._batch_bytes_max, head.end_offset
         await self.wait(lane, backoff.next_s() * STOPPED_TIMES, [head])

@@ -53,18 +53,18 @@ from mirror.client.log_queries import leader_of
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, SameClusterError, TargetError
 from mirror.ledger.dead_letter import Refused
-from mirror.link.link_model import Link, Mark
-from mirror.partition.stream import Batch, Lane
+from mirror.link.link_model import InFlightRequest, Link
+from mirror.partition.stream import Batch, PartitionStream
 from mirror.partition.target_state import Contradiction
 from mirror.producer.batch_isolation import Break, Isolation
 from mirror.producer.batching import Job, learn, next_job, pack_all
-from mirror.producer.connection_assignment import BACKLOG_S, Dealing
+from mirror.producer.connection_assignment import BACKLOG_S, ConnectionAssignment
 from mirror.producer.produce_errors import FENCED, LOST, MOVED, OPEN, SHORT, TAKEN_APART, first_refused, nothing_arrived
 from mirror.producer.refusals import Refusals
 from mirror.producer.retry_window import YOUNG_S, may_be_sent_again
-from mirror.producer.target_connection import Pipe
-from mirror.session.producer_sessions import Lives
-from mirror.session.session_start import Begun
+from mirror.producer.target_connection import TargetConnection
+from mirror.session.producer_sessions import ProducerSessions
+from mirror.session.session_start import StartedSession
 
 _log = Log("mirror")
 
@@ -79,10 +79,10 @@ RESEND_S = 0.1
 class Host(Protocol):
     """Who owns the lanes."""
 
-    def acked(self, lane: Lane, batch: Batch) -> None:
+    def acked(self, lane: PartitionStream, batch: Batch) -> None:
         """A batch is safe at the target, and all before it."""
 
-    def begun(self, lane: Lane, lost: int) -> None:
+    def begun(self, lane: PartitionStream, lost: int) -> None:
         """A life of the lane has begun, perhaps elsewhere: it is to be judged and read from its offsets on.
 
         So many records were acknowledged and are not at the target any more.
@@ -94,19 +94,19 @@ class Host(Protocol):
     def refuse(self, text: str) -> None:
         """Nothing may be sent to this target."""
 
-    def refused_record(self, lane: Lane, refused: Refused) -> Awaitable[bool]:
+    def refused_record(self, lane: PartitionStream, refused: Refused) -> Awaitable[bool]:
         """The target takes no such record; tells whether it was written down, and the lane goes on behind it."""
 
     def tell(self, name: str, text: str) -> None:
         """What is wrong with `name`; no text when it is over."""
 
-    def made(self, lane: Lane, settings: dict[str, str]) -> None:
+    def made(self, lane: PartitionStream, settings: dict[str, str]) -> None:
         """The lane's topic was created, with these settings."""
 
     def connection_lost(self) -> None:
         """A connection to the target ended."""
 
-    def changed(self, lane: Lane) -> None:
+    def changed(self, lane: PartitionStream) -> None:
         """A lane's offsets may have changed."""
 
     def transaction_ended(self, outcome: str) -> None:
@@ -127,7 +127,7 @@ class Settings(NamedTuple):
 class Sender:
     """Sends for all lanes; `quiet` is set while nothing is under way."""
 
-    def __init__(self, target: Target, lives: Lives, link: Link, settings: Settings, host: Host) -> None:
+    def __init__(self, target: Target, lives: ProducerSessions, link: Link, settings: Settings, host: Host) -> None:
         self.target, self.lives, self.link, self.settings, self.host = target, lives, link, settings, host
         self.packer = Packer()
         self.refusals = Refusals(
@@ -142,10 +142,10 @@ class Sender:
         self.quiet = asyncio.Event()
         self.quiet.set()
         self.stopping = False
-        self.dealing = Dealing(link, self._make_pipe, self.consider)
-        self._under_way: set[Mark] = set()
+        self.dealing = ConnectionAssignment(link, self._make_pipe, self.consider)
+        self._under_way: set[InFlightRequest] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: dict[Lane, Backoff] = {}
+        self._failures: dict[PartitionStream, Backoff] = {}
         self._bug: asyncio.Future[None] | None = None
 
     # -- life
@@ -171,15 +171,15 @@ class Sender:
         self.stopping = True
         await self.quiet.wait()
 
-    def _make_pipe(self, node: int, number: int) -> Pipe:
-        return Pipe(self, self.dealing, self.target.cluster, self.link, self.host.tell, node, number)
+    def _make_pipe(self, node: int, number: int) -> TargetConnection:
+        return TargetConnection(self, self.dealing, self.target.cluster, self.link, self.host.tell, node, number)
 
-    def start(self, lane: Lane) -> None:
+    def start(self, lane: PartitionStream) -> None:
         """Begin to send what this lane reads."""
         lane.batch_bytes_max = self.settings.batch_bytes_max
         self._make_sure(lane)
 
-    def drop(self, lane: Lane) -> None:
+    def drop(self, lane: PartitionStream) -> None:
         """Send nothing of it any more."""
         lane.is_gone = True
         for task in lane.tasks:
@@ -195,7 +195,7 @@ class Sender:
         lane.clear()
         lane.release(flight)
 
-    def spawn(self, lane: Lane, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, lane: PartitionStream, work: Coroutine[Any, Any, None]) -> None:
         """Do something for a lane beside all else."""
         task = self._spawn(work)
         lane.tasks.add(task)
@@ -228,25 +228,25 @@ class Sender:
             self.refusals.forget([lane])
             self._note_if_drained(lane)
 
-    def begin_anew(self, lane: Lane) -> None:
+    def begin_anew(self, lane: PartitionStream) -> None:
         """Begin a life with the source's log, of a lane of which nothing is left to be sent."""
         lane.starts_anew = lane.is_unsure = True
         self._settle(lane)
 
     # -- topics and leaders
 
-    def _make_sure(self, lane: Lane) -> None:
+    def _make_sure(self, lane: PartitionStream) -> None:
         lane.ensured = False
         self.spawn(lane, self._ensure(lane))
 
-    async def _ensure(self, lane: Lane) -> None:
+    async def _ensure(self, lane: PartitionStream) -> None:
         await self._begin_life(lane, self._backoff(), is_there=False)
         lane.ensured = True
         self.host.tell(lane.name, "")
         self.consider(lane)
         lane.memory.room.set()
 
-    async def _begin_life(self, lane: Lane, backoff: Backoff, *, is_there: bool) -> None:
+    async def _begin_life(self, lane: PartitionStream, backoff: Backoff, *, is_there: bool) -> None:
         """Make sure of the lane's topic, where it is not known to be there, and begin a life; until that is done."""
         while True:
             try:
@@ -277,7 +277,7 @@ class Sender:
                 self.refusals.forget([lane])
                 return
 
-    def _go_on(self, lane: Lane, begun: Begun) -> None:
+    def _go_on(self, lane: PartitionStream, begun: StartedSession) -> None:
         """Go on where a life begins: what was under way is safe, or is packed anew."""
         resumed, known = begun.resumed, begun.records_before
         lane.remembered_ms = -1
@@ -285,10 +285,10 @@ class Sender:
             first = lane.flight.pop(0)
             known += first.packed.records
             self._safe(lane, first)
-        if not self.lives.is_weak:
+        if not self.lives.is_unfenced:
             lane.remembered_ms = _now_ms()  # the fence's marker is what the target has last
         for batch in reversed(lane.flight):
-            lane.give_back(batch.pieces)
+            lane.return_to_buffer(batch.pieces)
         lane.flight.clear()
         lane.offsets.take_back()
         is_elsewhere = resumed.verdict in ("source_anew", "target_anew") or known != resumed.records
@@ -296,12 +296,12 @@ class Sender:
             lane.begin_at(resumed.source_offset)
             self.host.begun(lane, resumed.lost)
 
-    async def _join(self, lane: Lane) -> None:
+    async def _join(self, lane: PartitionStream) -> None:
         """Have the pipe to the partition's leader carry the lane."""
         leader = await self.target.leader(lane.at_target)
         self.dealing.join(lane, leader.node)
 
-    async def moved(self, pipe: Pipe) -> None:
+    async def moved(self, pipe: TargetConnection) -> None:
         """Look whether others lead now what a pipe carries, as its broker does not answer."""
         lanes = [lane for lane in pipe.lanes if _is_still(lane)]
         if self.dealing.has_another_broker(pipe):  # whose partitions need the memory
@@ -317,7 +317,7 @@ class Sender:
                     self.refusals.forget([lane] if lane.pipe is not pipe else [])
                     self.consider(lane)
 
-    def back(self, pipe: Pipe) -> None:
+    def back(self, pipe: TargetConnection) -> None:
         """Deal what a pipe carries anew, as its broker is there again: meanwhile there may be a backlog, or none."""
         self.refusals.forget(pipe.lanes)
         if pipe.node in self.isolation.limits:  # which are others after a restart only
@@ -332,7 +332,7 @@ class Sender:
 
     # -- what may be sent
 
-    def consider(self, lane: Lane) -> None:
+    def consider(self, lane: PartitionStream) -> None:
         """Put a lane among those that are ready if it is; cheap, and called whenever that may have changed."""
         offsets = lane.offsets
         if not lane.packing and offsets.position < lane.ahead:
@@ -340,7 +340,7 @@ class Sender:
         self.host.changed(lane)
         if lane.is_gone or lane.is_unsure or lane.rests or lane.packing or not lane.ensured or self.stopping:
             return
-        pipe: Pipe = lane.pipe
+        pipe: TargetConnection = lane.pipe
         waiting = next((batch for batch in lane.flight if batch.mark is None), None)
         if waiting is not None and lane.may_go(waiting):
             pipe.put(lane)
@@ -348,7 +348,7 @@ class Sender:
         if not lane.buffer or len(lane.flight) >= self._batches_max(lane):
             return
         is_enough = self._is_enough(lane)
-        if self.dealing.is_to_move(lane):
+        if self.dealing.must_move(lane):
             if not lane.flight:  # else two connections would carry it at once, in no order
                 lane.rests = True
                 self.spawn(lane, self._rejoin(lane))
@@ -356,12 +356,12 @@ class Sender:
             pipe.put(lane)
 
     @staticmethod
-    def _batches_max(lane: Lane) -> int:
+    def _batches_max(lane: PartitionStream) -> int:
         """One where what comes first may be refused: a target that does not know the producer would take the next."""
         may_be_refused = lane.boundary is not None and lane.boundary > lane.offsets.acked
         return 1 if lane.is_alone or may_be_refused else lane.flight_max
 
-    async def _rejoin(self, lane: Lane) -> None:
+    async def _rejoin(self, lane: PartitionStream) -> None:
         try:
             await self._join(lane)
         except TargetError as error:
@@ -370,7 +370,7 @@ class Sender:
         lane.rests = False
         self.consider(lane)
 
-    def _is_enough(self, lane: Lane) -> bool:
+    def _is_enough(self, lane: PartitionStream) -> bool:
         link, loop = self.link, asyncio.get_running_loop()
         whole_batch = lane.buffer_bytes * lane.shrinkage >= link.batch_bytes
         if whole_batch or lane.buffer_bytes * lane.growth >= lane.batch_bytes_max:
@@ -385,16 +385,16 @@ class Sender:
             loop.call_later(waits_s, self._lingered, lane)
         return False
 
-    def _lingered(self, lane: Lane) -> None:
+    def _lingered(self, lane: PartitionStream) -> None:
         lane.lingers = False
         lane.pipe.lingering.pop(lane, None)
         self.consider(lane)
 
-    def waited(self, lane: Lane) -> bool:
+    def waited(self, lane: PartitionStream) -> bool:
         """Whether a lane has lingered for so long that it goes with others: a request of its own costs more."""
         return asyncio.get_running_loop().time() >= lane.waits_since + self.link.linger_s / 2
 
-    def take(self, lane: Lane, bytes_max: int) -> Batch | Job | None:
+    def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
         """Take the lane's next batch: one that is final, or what is to be packed; None when it has none."""
         if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
             return None
@@ -424,7 +424,7 @@ class Sender:
             lane.release(pieces)
             return None
         if isinstance(result, Exception) or lane.is_unsure or self.stopping:
-            lane.give_back(pieces)
+            lane.return_to_buffer(pieces)
             if isinstance(result, TooMuchAtOnce):
                 lane.growth *= 2
             elif isinstance(result, Exception):
@@ -440,7 +440,7 @@ class Sender:
         try:
             sent = state.send(result.runs, pieces[0].header.leader_epoch)
         except Contradiction:
-            lane.give_back(pieces)
+            lane.return_to_buffer(pieces)
             lane.is_unsure = lane.contradicts = True
             self._settle(lane)
             return None
@@ -448,13 +448,13 @@ class Sender:
         stamp(result.batch, *life[:2], sent.base_sequence, transactional=life.is_transactional)
         return Batch(lane, pieces, result, sent)
 
-    def _rest(self, lane: Lane) -> None:
+    def _rest(self, lane: PartitionStream) -> None:
         """Have a lane that is in trouble of its own wait, longer each time."""
         lane.rests = True
         self.refusals.block(lane)
         self.spawn(lane, self._rested(lane, self._failures.setdefault(lane, self._backoff()).next_s()))
 
-    async def _rested(self, lane: Lane, wait_s: float) -> None:
+    async def _rested(self, lane: PartitionStream, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         lane.rests = False
         self.refusals.attempt(lane)
@@ -528,7 +528,7 @@ class Sender:
         self.lives.note(lane)
         return False
 
-    def _is_remembered(self, lane: Lane, batch: Batch) -> bool:
+    def _is_remembered(self, lane: PartitionStream, batch: Batch) -> bool:
         """Whether the target will surely refuse what follows a batch that it has refused.
 
         It ages a producer by the last batch that it took, so that one has to be young too.
@@ -536,17 +536,17 @@ class Sender:
         assert lane.state is not None
         oldest_ms = _now_ms() - REMEMBERED_S * 1000
         begun_at, safe = lane.state.life.records, lane.state.map.end.records
-        is_known = safe > begun_at or (begun_at > 0 and not self.lives.is_weak)  # of a new log the end is not known yet
+        is_known = safe > begun_at or (begun_at > 0 and not self.lives.is_unfenced)  # the end of a new log is unknown
         return is_known and min(lane.remembered_ms, BatchHeader(batch.packed.batch).max_timestamp) >= oldest_ms
 
-    def _told(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
+    def _told(self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]) -> None:
         try:
             self._answered(batches, mark, done)
         except Exception as error:  # else the loop would log it, and nobody know
             self._raise(error)
             raise
 
-    def _answered(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
+    def _answered(self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]) -> None:
         now = asyncio.get_running_loop().time()
         self._under_way.discard(mark)
         told: dict[tuple[str, int], PartitionProduceResponse] = {}
@@ -584,7 +584,7 @@ class Sender:
         lane.is_unsure = True
         self._settle(lane)
 
-    def _took(self, lane: Lane, answer: PartitionProduceResponse | None) -> bool:
+    def _took(self, lane: PartitionStream, answer: PartitionProduceResponse | None) -> bool:
         """Note where the first batch under way went; false where that cannot be."""
         assert answer is not None
         assert lane.state is not None
@@ -601,11 +601,11 @@ class Sender:
             self.lives.note(lane)
         return away >= 0
 
-    def _taken(self, lane: Lane, batch: Batch) -> None:
+    def _taken(self, lane: PartitionStream, batch: Batch) -> None:
         """Go on with a batch that all replicas have."""
         self._safe(lane, batch)
 
-    def _safe(self, lane: Lane, batch: Batch) -> None:
+    def _safe(self, lane: PartitionStream, batch: Batch) -> None:
         """Pass on that a batch is safe that is not under way any more."""
         assert lane.state is not None
         lane.offsets.ack(lane.state.map.end.target_offset)
@@ -614,21 +614,21 @@ class Sender:
         lane.release(batch.pieces)
         self.isolation.batch_acked(lane, batch)
 
-    def connection_lost(self, pipe: Pipe) -> None:
+    def connection_lost(self, pipe: TargetConnection) -> None:
         """Note that a connection ended."""
         self.isolation.connection_lost(pipe)
         self.host.connection_lost()
 
     # -- what is unsure
 
-    def _settle(self, lane: Lane) -> None:
+    def _settle(self, lane: PartitionStream) -> None:
         """Once nothing of an unsure lane is under way, find out what has arrived."""
         if not lane.is_unsure or lane.settles or not _is_still(lane):
             return
         lane.settles = True
         self.spawn(lane, self._settled(lane))
 
-    async def _settled(self, lane: Lane) -> None:
+    async def _settled(self, lane: PartitionStream) -> None:
         try:
             await self._find_out(lane)
         finally:
@@ -638,12 +638,12 @@ class Sender:
             self._note_if_drained(lane)
         self.consider(lane)
 
-    def _note_if_drained(self, lane: Lane) -> None:
+    def _note_if_drained(self, lane: PartitionStream) -> None:
         """Note that a lane is well where no answer will tell it, as nothing is left to be sent."""
         if lane.is_drained and self._failures.pop(lane, None) is not None:
             self.host.tell(lane.name, "")
 
-    async def _find_out(self, lane: Lane) -> None:
+    async def _find_out(self, lane: PartitionStream) -> None:
         backoff = self._failures.setdefault(lane, self._backoff())
         codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
         code = next((code for code in codes if code), LOST)
@@ -673,7 +673,7 @@ class Sender:
         if broken is not None:
             await self.isolation.hold(lane, broken, backoff)
 
-    async def _repeat(self, lane: Lane, broken: Break | None, backoff: Backoff) -> bool:
+    async def _repeat(self, lane: PartitionStream, broken: Break | None, backoff: Backoff) -> bool:
         """Have what is without an answer go once more as it is, as long as the target surely knows it again."""
         is_other = lane.contradicts or lane.starts_anew or lane.answered_below
         if is_other or not any(batch.lost for batch in lane.flight) or not self._knows_again(lane):
@@ -691,17 +691,17 @@ class Sender:
         asyncio.get_running_loop().call_later(YOUNG_S, self._look_if_old, lane)
         return True
 
-    def _knows_again(self, lane: Lane) -> bool:
+    def _knows_again(self, lane: PartitionStream) -> bool:
         waiting = (batch for batch in lane.flight if batch.mark is None)
         return may_be_sent_again(waiting, self.lives.target_ms, boot_s())
 
-    def _look_if_old(self, lane: Lane) -> None:
+    def _look_if_old(self, lane: PartitionStream) -> None:
         """Have what was to be sent again be looked for where it has waited for so long that it may be forgotten."""
         if not (lane.is_unsure or lane.is_gone or self._knows_again(lane)):
             lane.is_unsure = True
             self._settle(lane)
 
-    async def _again(self, lane: Lane, code: int, backoff: Backoff) -> None:
+    async def _again(self, lane: PartitionStream, code: int, backoff: Backoff) -> None:
         """Send again what was refused, in parts where it was too large."""
         try:
             if code in TAKEN_APART:
@@ -720,7 +720,7 @@ class Sender:
         else:
             await self._lead(lane, backoff)
 
-    async def _lead(self, lane: Lane, backoff: Backoff) -> None:
+    async def _lead(self, lane: PartitionStream, backoff: Backoff) -> None:
         try:
             await self._join(lane)
         except TargetError as error:
@@ -730,7 +730,7 @@ class Sender:
             await self._begin_life(lane, backoff, is_there=False)
 
 
-def _is_still(lane: Lane) -> bool:
+def _is_still(lane: PartitionStream) -> bool:
     """Whether nothing of a lane is under way or in the worker."""
     return not lane.packing and all(batch.mark is None for batch in lane.flight)
 

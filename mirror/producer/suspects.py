@@ -14,7 +14,7 @@ what follows (batch_isolation.py).
 
 from __future__ import annotations
 
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 
 CUTS_SUSPECT = 2
 CUTS_CONDEMNED = 5
@@ -35,7 +35,7 @@ class Suspicion:
         self.times = 0  # that it was sent alone in vain
 
 
-def note_cut(lane: Lane, first_offset: int, end_offset: int) -> bool:
+def note_cut(lane: PartitionStream, first_offset: int, end_offset: int) -> bool:
     """Note that a connection broke with these of a partition in flight; return whether it becomes suspect by that.
 
     Where batches were acknowledged since the last break, this one is the first of those that are left.
@@ -56,7 +56,7 @@ def note_cut(lane: Lane, first_offset: int, end_offset: int) -> bool:
     return becomes_suspect
 
 
-def note_acked(lane: Lane, acked: int) -> bool:
+def note_acked(lane: PartitionStream, acked: int) -> bool:
     """Note that all below `acked` is safe; return whether the partition ceases to be suspect by that."""
     suspicion: Suspicion | None = lane.suspicion
     if suspicion is None:

@@ -22,7 +22,7 @@ from kafka_wire.connection.errors import WireError
 from kafka_wire.connection.tcp_connect import Windowed
 from mirror.link.bbr_pacing import Beside, Filling
 from mirror.link.link_model import BATCH_BYTES_MIN, LEAST_BYTES, Link, Pace
-from mirror.partition.stream import Batch, Lane
+from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.batching import Job
 
 ALONE = 100  # the number of the connection for suspects (suspects.py)
@@ -36,23 +36,23 @@ HELD_UP, HELD_UP_S_MIN = 0.5, 0.5  # of the time that it had something to send, 
 QUEUED = 1.5  # times the shortest round trip, from which on packets wait on the link
 
 
-class Turns:
+class SendQueue:
     """Lanes in the order of their turns, those that are urgent apart."""
 
     def __init__(self) -> None:
-        self.urgent: dict[Lane, None] = {}
-        self.others: dict[Lane, None] = {}
+        self.urgent: dict[PartitionStream, None] = {}
+        self.others: dict[PartitionStream, None] = {}
 
-    def add(self, lane: Lane) -> None:
+    def add(self, lane: PartitionStream) -> None:
         """Put it behind the others; where it stands already, it stays."""
         (self.urgent if lane.urgent else self.others)[lane] = None
 
-    def discard(self, lane: Lane) -> None:
+    def discard(self, lane: PartitionStream) -> None:
         """Take it out, if it is there."""
         self.urgent.pop(lane, None)
         self.others.pop(lane, None)
 
-    def __contains__(self, lane: Lane) -> bool:
+    def __contains__(self, lane: PartitionStream) -> bool:
         return lane in self.urgent or lane in self.others
 
     def __bool__(self) -> bool:
@@ -62,7 +62,7 @@ class Turns:
 class BatchSource(Protocol):
     """The sender, as a connection calls it: batches to send, and events of the connection."""
 
-    def take(self, lane: Lane, bytes_max: int) -> Batch | Job | None:
+    def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
         """Take the lane's next batch: a final one, or one to pack; None when it has none."""
 
     async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
@@ -71,19 +71,19 @@ class BatchSource(Protocol):
     def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
         """Write the batches; return the bytes in flight, with which `told` is called once they are answered or lost."""
 
-    def consider(self, lane: Lane) -> None:
+    def consider(self, lane: PartitionStream) -> None:
         """Put a lane among those that are ready, if it is."""
 
-    def waited(self, lane: Lane) -> bool:
+    def waited(self, lane: PartitionStream) -> bool:
         """Return whether half of a lane's linger time is over."""
 
-    async def moved(self, pipe: Pipe) -> None:
+    async def moved(self, pipe: TargetConnection) -> None:
         """Find the new leaders of what a connection carries whose broker does not answer."""
 
-    def back(self, pipe: Pipe) -> None:
+    def back(self, pipe: TargetConnection) -> None:
         """Note that a connection is established again."""
 
-    def connection_lost(self, pipe: Pipe) -> None:
+    def connection_lost(self, pipe: TargetConnection) -> None:
         """Note that a connection ended."""
 
     def ended(self, task: asyncio.Task[None]) -> None:
@@ -97,14 +97,14 @@ class Connections(Protocol):
     def active(self) -> int:
         """How many connections with a backlog share the link, one at least."""
 
-    def has_another(self, pipe: Pipe) -> bool:
+    def has_another(self, pipe: TargetConnection) -> bool:
         """Return whether the broker of this connection answers by another one."""
 
-    def retire(self, pipe: Pipe) -> None:
+    def retire(self, pipe: TargetConnection) -> None:
         """Forget a connection that carries nothing any more."""
 
 
-class Pipe:
+class TargetConnection:
     """A connection to one leader, made anew whenever it is lost, and the lanes that it carries."""
 
     def __init__(
@@ -122,10 +122,10 @@ class Pipe:
         self._source, self._connections, self._cluster = source, connections, cluster
         self._link, self._tell_problem = link, tell
         self._trouble = f"target broker {node}" + (f", connection {number}" if number else "")
-        self.lanes: set[Lane] = set()
-        self.ready = Turns()
-        self.sparse = Turns()  # the same of those without a backlog, which go first
-        self.lingering: dict[Lane, None] = {}  # that have something, and wait for more
+        self.lanes: set[PartitionStream] = set()
+        self.ready = SendQueue()
+        self.sparse = SendQueue()  # the same of those without a backlog, which go first
+        self.lingering: dict[PartitionStream, None] = {}  # that have something, and wait for more
         self.wake = asyncio.Event()
         self.task = asyncio.ensure_future(self._run())
         self.task.add_done_callback(source.ended)
@@ -138,14 +138,14 @@ class Pipe:
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
         self._windowed: Windowed | None = None
 
-    def put(self, lane: Lane) -> None:
+    def put(self, lane: PartitionStream) -> None:
         """Note that a lane has something to send."""
         turns = self.ready if asyncio.get_running_loop().time() < lane.backlog_until else self.sparse
         if lane not in self.ready and lane not in self.sparse:
             turns.add(lane)
             self.wake.set()
 
-    def let_go(self, lane: Lane) -> None:
+    def let_go(self, lane: PartitionStream) -> None:
         """Carry a lane no more."""
         self.lanes.discard(lane)
         self.ready.discard(lane)
@@ -318,7 +318,7 @@ class Pipe:
         left = self._take(turns.others, load, left, crumb)
         self._take(turns.urgent, load, left, crumb)
 
-    def _take(self, turns: dict[Lane, None], load: list[Batch | Job], left: int, crumb: int) -> int:
+    def _take(self, turns: dict[PartitionStream, None], load: list[Batch | Job], left: int, crumb: int) -> int:
         """Take from these lanes in turn; return the bytes left. Less than `crumb` is no batch."""
         while turns and left > crumb and len(load) < LANES_MAX:
             lane = next(iter(turns))

@@ -21,16 +21,16 @@ from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import ProduceResponse
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
-from mirror.link.link_model import Link, Mark
-from mirror.partition.stream import Batch, Lane
+from mirror.link.link_model import InFlightRequest, Link
+from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.batching import Job
 from mirror.producer.produce_errors import FENCED, LOST, MOVED, SHORT, nothing_arrived
 from mirror.producer.sender import Host, Sender, Settings
-from mirror.producer.target_connection import Pipe
+from mirror.producer.target_connection import TargetConnection
 from mirror.session.marker_partitions import InSync
-from mirror.session.session_start import Begun
+from mirror.session.session_start import StartedSession
 from mirror.session.transaction import Event, State, Transaction, bytes_max, held_max, takes_s
-from mirror.session.transactional_sessions import TROUBLE, NotCommittedError, TransactionalLives
+from mirror.session.transactional_sessions import TROUBLE, NotCommittedError, TransactionalSessions
 
 
 class TransactionalSender(Sender):
@@ -39,7 +39,7 @@ class TransactionalSender(Sender):
     def __init__(
         self,
         target: Target,
-        lives: TransactionalLives,
+        lives: TransactionalSessions,
         link: Link,
         settings: Settings,
         host: Host,
@@ -52,11 +52,11 @@ class TransactionalSender(Sender):
         self.idle.set()
         self._lives = lives
         self._in_sync = InSync(target)
-        self._lanes: set[Lane] = set()
-        self._committed_records: dict[Lane, int] = {}  # of a life, up to the last commit
-        self._asking: dict[Lane, None] = {}  # that have something to send
+        self._lanes: set[PartitionStream] = set()
+        self._committed_records: dict[PartitionStream, int] = {}  # of a life, up to the last commit
+        self._asking: dict[PartitionStream, None] = {}  # that have something to send
         self._transaction: Transaction | None = None
-        self._in: set[Lane] = set()  # the lanes of that
+        self._in: set[PartitionStream] = set()  # the lanes of that
         self._wake, self._step = asyncio.Event(), asyncio.Event()
         self._why, self._was_fenced = "", False  # of what broke off and is not settled yet
 
@@ -75,12 +75,12 @@ class TransactionalSender(Sender):
         self._step.set()
         await self.idle.wait()
 
-    def start(self, lane: Lane) -> None:
+    def start(self, lane: PartitionStream) -> None:
         """Begin to send what this lane reads."""
         self._lanes.add(lane)
         super().start(lane)
 
-    def drop(self, lane: Lane) -> None:
+    def drop(self, lane: PartitionStream) -> None:
         """Send nothing of it any more; what it has under way must not be committed."""
         if lane in self._in and (lane.uncommitted or lane.flight):
             self._break(f"{lane.name} is mirrored no more")
@@ -92,14 +92,14 @@ class TransactionalSender(Sender):
         super().drop(lane)
         self._step.set()
 
-    def connection_lost(self, pipe: Pipe) -> None:
+    def connection_lost(self, pipe: TargetConnection) -> None:
         """Note that a connection ended: with its broker, partitions may lack replicas from now on."""
         self._in_sync.forget()
         super().connection_lost(pipe)
 
     # -- what goes into a transaction
 
-    def take(self, lane: Lane, bytes_max: int) -> Batch | Job | None:
+    def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
         """Take the lane's next batch, if it is in a transaction that has room; else have it ask for the next one."""
         if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
             return None
@@ -118,11 +118,11 @@ class TransactionalSender(Sender):
         self._step.set()
         return taken
 
-    def _is_stale(self, lane: Lane) -> bool:
+    def _is_stale(self, lane: PartitionStream) -> bool:
         """Whether its life is of an epoch that is over."""
         return lane.state is None or lane.state.life[:2] != (self._lives.producer or ())[:2]
 
-    def _is_left_behind(self, lane: Lane) -> bool:
+    def _is_left_behind(self, lane: PartitionStream) -> bool:
         """Whether its life is over; then it begins anew."""
         if not self._is_stale(lane):
             return False
@@ -130,14 +130,14 @@ class TransactionalSender(Sender):
         self._settle(lane)
         return True
 
-    def _is_remembered(self, lane: Lane, batch: Batch) -> bool:
+    def _is_remembered(self, lane: PartitionStream, batch: Batch) -> bool:
         """What is taken behind a refusal breaks the transaction off, and is not counted."""
         return True
 
-    def _taken(self, lane: Lane, batch: Batch) -> None:
+    def _taken(self, lane: PartitionStream, batch: Batch) -> None:
         lane.uncommitted.append(batch)
 
-    def _told(self, batches: Sequence[Batch], mark: Mark, done: asyncio.Future[ProduceResponse]) -> None:
+    def _told(self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]) -> None:
         super()._told(batches, mark, done)
         self._step.set()
 
@@ -184,7 +184,7 @@ class TransactionalSender(Sender):
         if one.stands(State.COMMITTED):
             self._committed()
 
-    async def _asked(self) -> list[Lane]:
+    async def _asked(self) -> list[PartitionStream]:
         """Take the lanes that ask and may go; who was left behind meanwhile asks once more when it has begun anew."""
         asking, self._asking = self._asking, {}
         lanes = [lane for lane in asking if self._may_go(lane)]
@@ -197,10 +197,10 @@ class TransactionalSender(Sender):
         self._asking.update(dict.fromkeys(lane for lane in lanes if lane not in chosen))
         return chosen
 
-    def _may_go(self, lane: Lane) -> bool:
+    def _may_go(self, lane: PartitionStream) -> bool:
         return not (lane.is_gone or lane.is_unsure or self._is_left_behind(lane))
 
-    async def _admit_all(self, more: list[tuple[str, int]], lanes: Iterable[Lane]) -> None:
+    async def _admit_all(self, more: list[tuple[str, int]], lanes: Iterable[PartitionStream]) -> None:
         """Have the transaction take these lanes; of one that may not be written to this is told, and it waits."""
         places = {(lane.target_topic, lane.partition.partition): lane for lane in lanes}
         refused = await self._lives.add([*more, *places])
@@ -251,7 +251,7 @@ class TransactionalSender(Sender):
         """Whether something of its lanes is about to be sent, or waits for answers to what was sent before."""
         return any(self._has_its_turn(lane) for lane in self._in if not lane.is_unsure)
 
-    def _has_its_turn(self, lane: Lane) -> bool:
+    def _has_its_turn(self, lane: PartitionStream) -> bool:
         is_full = bool(lane.buffer) and len(lane.flight) >= self._batches_max(lane)
         return lane.packing or is_full or lane in lane.pipe.ready or lane in lane.pipe.sparse
 
@@ -319,7 +319,7 @@ class TransactionalSender(Sender):
             self.idle.set()
             self._lives.settled.set()
 
-    async def _find_out(self, lane: Lane) -> None:
+    async def _find_out(self, lane: PartitionStream) -> None:
         backoff = self._failures.setdefault(lane, self._backoff())
         self._in_sync.forget(lane)
         codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
@@ -343,11 +343,11 @@ class TransactionalSender(Sender):
             await self.isolation.hold(lane, broken, backoff)
 
     @staticmethod
-    def _may_send_again(lane: Lane, codes: list[int]) -> bool:
+    def _may_send_again(lane: PartitionStream, codes: list[int]) -> bool:
         is_refused = bool(lane.flight) and not FENCED.intersection(codes) and nothing_arrived(lane.flight)
         return is_refused and not (lane.starts_anew or lane.contradicts)
 
-    async def _settled(self, lane: Lane) -> None:
+    async def _settled(self, lane: PartitionStream) -> None:
         """Settle; where a record was put aside, nothing else may tell that nothing is packed any more."""
         await super()._settled(lane)
         self._step.set()
@@ -358,14 +358,14 @@ class TransactionalSender(Sender):
         if not self._why and all(lane.is_drained and not lane.is_unsure for lane in self._lanes):
             self.host.tell(TROUBLE, "")
 
-    async def _begin_life(self, lane: Lane, backoff: Backoff, *, is_there: bool) -> None:
+    async def _begin_life(self, lane: PartitionStream, backoff: Backoff, *, is_there: bool) -> None:
         if not self._is_stale(lane):
             self._break(f"{lane.name} begins anew")
         await self._lives.settled.wait()
         lane.flight[:0], lane.uncommitted = lane.uncommitted, []
         await super()._begin_life(lane, backoff, is_there=is_there)
 
-    def _go_on(self, lane: Lane, begun: Begun) -> None:
+    def _go_on(self, lane: PartitionStream, begun: StartedSession) -> None:
         """Go on behind what is committed: of what was under way that may be some, or all.
 
         That the source lost its end since then is told by the lane alone: the state was read anew.
@@ -383,7 +383,7 @@ class TransactionalSender(Sender):
             state.go_back(acked, lane.offsets.epochs.below(acked))
 
 
-def _is_committed_alone(lane: Lane) -> bool:
+def _is_committed_alone(lane: PartitionStream) -> bool:
     """Whether a suspect's next batch belongs into the next transaction: each of its batches is committed alone.
 
     One that waits in flight to be sent again is the next one itself.
@@ -392,7 +392,7 @@ def _is_committed_alone(lane: Lane) -> bool:
     return is_suspect and bool(lane.uncommitted or any(batch.mark is not None for batch in lane.flight))
 
 
-def chosen_together(asking: Sequence[Lane], inside: Collection[Lane]) -> list[Lane]:
+def chosen_together(asking: Sequence[PartitionStream], inside: Collection[PartitionStream]) -> list[PartitionStream]:
     """Return those that may be in one transaction with those that are inside: a suspect has one of its own."""
     if any(lane.is_alone for lane in inside):
         return []
@@ -400,7 +400,7 @@ def chosen_together(asking: Sequence[Lane], inside: Collection[Lane]) -> list[La
     return plain if plain or inside else list(asking[:1])
 
 
-def _said(lane: Lane, code: int) -> str:
+def _said(lane: PartitionStream, code: int) -> str:
     if code == LOST:
         return "no answer" if lane.flight else "it begins anew"
     return next((batch.said for batch in lane.flight if batch.said), "") or error_name(code)

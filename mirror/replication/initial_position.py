@@ -21,14 +21,14 @@ from mirror.client.log_queries import Asking, Content
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target
 from mirror.partition.source_offsets import Commit
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 
 _log = Log("mirror")
 
 WINDOW, WINDOW_MAX = 20_000, 200_000  # records that are read of either end: a former version promised 10,000 at a time
 
 
-async def mirrored_up_to(source: Source, target: Target, lane: Lane, commit: Commit, target_end: int) -> int:
+async def mirrored_up_to(source: Source, target: Target, lane: PartitionStream, commit: Commit, target_end: int) -> int:
     """Return the source's offset of the first record behind the commit that is not at the target, which ends there.
 
     Raises SourceError, TargetError.

@@ -19,7 +19,7 @@ from mirror.config import Config
 from mirror.errors import TargetError
 from mirror.ledger import losses
 from mirror.ledger.dead_letter import DEAD_LETTER_CONFIG, DEAD_LETTER_TOPIC
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.status.metrics import Metrics
 
 _log = Log("mirror")
@@ -44,7 +44,13 @@ class Losses:
         self._turn = asyncio.Lock()
 
     async def write_loss(
-        self, lane: Lane, cause: losses.Cause, first: int, end: int, size: int | None = None, occasion: str = ""
+        self,
+        lane: PartitionStream,
+        cause: losses.Cause,
+        first: int,
+        end: int,
+        size: int | None = None,
+        occasion: str = "",
     ) -> None:
         """Write down that the records in [first, end) are lost."""
         records = end - first if cause == "record_refused" or not lane.compacted else None

@@ -18,7 +18,7 @@ from mirror.client.source_client import Source
 from mirror.config import Config
 from mirror.errors import NotOurTurnError, SourceError
 from mirror.partition.source_offsets import Commit
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 
 BACKOFF_FIRST_S = 0.1
 LOOK_AT_ALL_S = 60.0
@@ -35,13 +35,17 @@ class Committer:
     """Of one mirror and its `lanes`, which are the host's. `tell` notes what is wrong; empty text ends that."""
 
     def __init__(
-        self, host: Host, lanes: Callable[[], Collection[Lane]], config: Config, tell: Callable[[str, str], None]
+        self,
+        host: Host,
+        lanes: Callable[[], Collection[PartitionStream]],
+        config: Config,
+        tell: Callable[[str, str], None],
     ) -> None:
         self._host, self._lanes, self._config, self._tell = host, lanes, config, tell
-        self._changed: set[Lane] = set()  # since they were looked at for a commit
+        self._changed: set[PartitionStream] = set()  # since they were looked at for a commit
         self._looked_at_all = time.monotonic()
 
-    def position_changed(self, lane: Lane) -> None:
+    def position_changed(self, lane: PartitionStream) -> None:
         """Have a lane's position committed."""
         self._changed.add(lane)
 
@@ -64,12 +68,12 @@ class Committer:
         """Commit each position that has changed, once; raises SourceError."""
         await self._store(lambda lane: lane.offsets.next_commit(lane.writers.passed_over), self._lanes())
 
-    def _next(self, lane: Lane) -> Commit | None:
+    def _next(self, lane: PartitionStream) -> Commit | None:
         """Return what to commit: what is new, and what is so old that Kafka would drop it one day."""
         again = time.monotonic() - lane.stored_at >= self._config.commit_again_ms / 1000
         return lane.offsets.next_commit(lane.writers.passed_over, again=again)
 
-    def _to_commit(self) -> set[Lane]:
+    def _to_commit(self) -> set[PartitionStream]:
         """Return the lanes that have changed; now and then all, as a position that is never told is forgotten."""
         changed, self._changed = self._changed, set()
         if time.monotonic() - self._looked_at_all >= min(LOOK_AT_ALL_S, self._config.commit_again_ms / 1000):
@@ -77,7 +81,9 @@ class Committer:
             changed.update(self._lanes())
         return {lane for lane in changed if not lane.is_gone}
 
-    async def _store(self, choose: Callable[[Lane], Commit | None], lanes: Iterable[Lane]) -> None:
+    async def _store(
+        self, choose: Callable[[PartitionStream], Commit | None], lanes: Iterable[PartitionStream]
+    ) -> None:
         chosen = {lane: (lane.offsets, choose(lane)) for lane in lanes}
         commits = {lane.partition: commit for lane, (_, commit) in chosen.items() if commit is not None}
         if not commits:

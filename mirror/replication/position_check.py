@@ -27,7 +27,7 @@ from mirror.client.target_client import Target
 from mirror.errors import TargetError, UntoldError
 from mirror.ledger import losses
 from mirror.partition import leader_epochs
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 
 _log = Log("mirror")
 
@@ -37,7 +37,9 @@ PROOFS_MAX = 16  # at a time, each of a few requests over the link, before those
 class Lose(Protocol):
     """Writes a range down in the loss ledger, and comes back when that is safe."""
 
-    def __call__(self, lane: Lane, cause: losses.Cause, first: int, end: int, *, occasion: str) -> Awaitable[None]:
+    def __call__(
+        self, lane: PartitionStream, cause: losses.Cause, first: int, end: int, *, occasion: str
+    ) -> Awaitable[None]:
         """Write [first, end) down; neither raises nor gives up."""
 
 
@@ -52,14 +54,14 @@ class Positions:
         source: Source,
         target: Target,
         lose: Lose,
-        begin_anew: Callable[[Lane], None],
+        begin_anew: Callable[[PartitionStream], None],
         tell: Callable[[str, str], None],
     ) -> None:
         self._source, self._target = source, target
         self._lose, self._begin_anew_with_log, self._tell = lose, begin_anew, tell
         self._proofs = 0
 
-    async def settle(self, lanes: Iterable[Lane]) -> None:
+    async def settle(self, lanes: Iterable[PartitionStream]) -> None:
         """Judge every lane that may not be read, as far as that can be done now; raises SourceError."""
         unsettled = [lane for lane in lanes if lane.ensured and not lane.is_read and not _waits(lane)]
         self._proofs = PROOFS_MAX
@@ -71,14 +73,14 @@ class Positions:
             await self._ask([lane for lane in judged if await self._must_be_asked(lane)])
             unsettled = [lane for lane in judged if lane.may_go_back]  # and is judged again where it goes on
 
-    async def _must_be_asked(self, lane: Lane) -> bool:
+    async def _must_be_asked(self, lane: PartitionStream) -> bool:
         try:
             return await self._must_ask(lane)
         except UntoldError as error:  # the others go on
             self._tell(f"{lane.name} position", str(error))
             return False
 
-    async def _must_ask(self, lane: Lane) -> bool:
+    async def _must_ask(self, lane: PartitionStream) -> bool:
         """Do what can be done without the leader, and return whether it must be asked."""
         offsets = lane.offsets
         match leader_epochs.judge_standing(
@@ -99,13 +101,13 @@ class Positions:
                 await self._prove(lane)
         return False
 
-    def _stands(self, lane: Lane) -> None:
+    def _stands(self, lane: PartitionStream) -> None:
         if lane.topic_id is not None:
             lane.offsets.topic_id = lane.topic_id
         lane.leader_epoch = lane.leader.epoch
         self._tell(f"{lane.name} position", "")
 
-    async def _ask(self, lanes: list[Lane]) -> None:
+    async def _ask(self, lanes: list[PartitionStream]) -> None:
         asked = {lane.partition: lane for lane in lanes}
         places = {lane.partition: (lane.offsets, lane.read_offset) for lane in lanes}
         questions = {}
@@ -124,7 +126,7 @@ class Positions:
             except UntoldError as error:
                 self._tell(f"{asked[partition].name} position", str(error))
 
-    async def _judge(self, lane: Lane, answer: leader_epochs.EpochEnd) -> None:
+    async def _judge(self, lane: PartitionStream, answer: leader_epochs.EpochEnd) -> None:
         starts = {lane.partition: 0}
         if answer.end_offset < 0:
             starts, _ = await self._source.bounds([lane.partition])
@@ -140,7 +142,7 @@ class Positions:
         else:
             self._stands(lane)
 
-    def _went_back(self, lane: Lane, offset: int, leader_epoch: int = -1) -> None:
+    def _went_back(self, lane: PartitionStream, offset: int, leader_epoch: int = -1) -> None:
         _log.error(
             "source_went_back",
             **lane.fields(),
@@ -150,7 +152,7 @@ class Positions:
         )
         lane.go_back_to, lane.go_back_epoch = offset, leader_epoch
 
-    async def _go_back(self, lane: Lane) -> None:
+    async def _go_back(self, lane: PartitionStream) -> None:
         offset, lost = lane.go_back_to, lane.offsets.epochs.below(lane.read_offset)
         assert offset is not None
         assert lane.state is not None
@@ -169,7 +171,7 @@ class Positions:
         lane.offsets.topic_id = lane.topic_id
         lane.state.go_back(offset, lane.offsets.epochs.below(offset))
 
-    async def _prove(self, lane: Lane) -> None:
+    async def _prove(self, lane: PartitionStream) -> None:
         """Compare with the target, once its topic is known to be there; until then nothing could be sent anyway."""
         if not self._proofs:
             return
@@ -194,7 +196,7 @@ class Positions:
         lane.offsets.epochs.note(lane.read_offset - 1, lane.leader.epoch)
         self._stands(lane)
 
-    async def _first_difference(self, lane: Lane, log_start: int) -> int | None:
+    async def _first_difference(self, lane: PartitionStream, log_start: int) -> int | None:
         """Return from where on source and target differ below the position; None when that cannot be told."""
         target_end, position = lane.offsets.target_end, lane.read_offset
         if target_end is None:
@@ -220,6 +222,6 @@ class Positions:
             return difference
 
 
-def _waits(lane: Lane) -> bool:
+def _waits(lane: PartitionStream) -> bool:
     """Whether a life is about to begin that starts with the source's log."""
     return lane.starts_anew and lane.go_back_to is None

@@ -56,7 +56,7 @@ from mirror.partition.provenance import is_sent, same_cluster
 from mirror.partition.resume_rules import Resumed
 from mirror.partition.source_offsets import PartitionOffsets
 from mirror.partition.state_records import topic_name
-from mirror.partition.stream import Batch, Lane, Memory
+from mirror.partition.stream import Batch, Memory, PartitionStream
 from mirror.producer.sender import Sender, Settings
 from mirror.producer.transactional_sender import TransactionalSender
 from mirror.replication import gap_rules
@@ -65,8 +65,8 @@ from mirror.replication.loss_writer import Losses
 from mirror.replication.offset_commits import Committer
 from mirror.replication.position_check import Positions
 from mirror.replication.topic_config_sync import Following
-from mirror.session.producer_sessions import Lives
-from mirror.session.transactional_sessions import TROUBLE, TransactionalLives
+from mirror.session.producer_sessions import ProducerSessions
+from mirror.session.transactional_sessions import TROUBLE, TransactionalSessions
 from mirror.status import running_report
 from mirror.status.lag_watch import Lags, Watched
 from mirror.status.metrics import Metrics
@@ -112,7 +112,7 @@ class Replicator:
         self.node = f"mirror@{socket.gethostname()}"
         self._ledger = Target(config.source_client, replicas=config.target_replication_factor)
         self._losses = Losses(lambda: self._ledger, config, metrics, self.node, self._set_trouble)
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._lanes: dict[TopicPartition, PartitionStream] = {}
         self._memory = Memory()
         self._progress = Progress()
         self._hurried = asyncio.Event()
@@ -130,7 +130,7 @@ class Replicator:
             config.request_timeout_ms / 1000,
             self._memory.room.set,
         )
-        self._lives: Lives
+        self._lives: ProducerSessions
         self._sender: Sender
         self._reign: list[
             asyncio.Task[None]
@@ -190,7 +190,7 @@ class Replicator:
         backoff = BACKOFF_FIRST_S, config.backoff_max_ms / 1000
         name = topic_name(config.group_id)
         if config.transactions:
-            lives = TransactionalLives(
+            lives = TransactionalSessions(
                 self.target, name, config.target_replication_factor, self, backoff, config.transaction_timeout_ms
             )
             self._lives = lives
@@ -198,7 +198,7 @@ class Replicator:
                 self.target, lives, self._link, self._settings(), self, config.buffer_bytes_max
             )
         else:
-            self._lives = Lives(self.target, name, config.target_replication_factor, self, backoff)
+            self._lives = ProducerSessions(self.target, name, config.target_replication_factor, self, backoff)
             self._sender = Sender(self.target, self._lives, self._link, self._settings(), self)
         self._reign = [tasks.create_task(self._sender.run()), tasks.create_task(self._lives.run())]
 
@@ -237,9 +237,9 @@ class Replicator:
         _log.info("stopped")
 
     @property
-    def is_weak(self) -> bool:
+    def is_unfenced(self) -> bool:
         """Whether the target does not refuse what an older mirror still sends."""
-        return bool(self._reign) and self._lives.is_weak
+        return bool(self._reign) and self._lives.is_unfenced
 
     def trouble(self) -> str:
         """Return what is wrong in one line, or empty text."""
@@ -445,16 +445,16 @@ class Replicator:
             self._set_trouble(f"{partition.topic}-{partition.partition} source", why)
         self._waiting = set(untold)
 
-    def _new_lane(self, partition: TopicPartition, settings: Mapping[str, str]) -> Lane | None:
+    def _new_lane(self, partition: TopicPartition, settings: Mapping[str, str]) -> PartitionStream | None:
         config = self.config
         name = self._admission.target_name(partition.topic, config.name_policy, config.site or None)
         if name is None:
             return None
-        lane, own = Lane(partition, name, settings, self._memory), self.config.of_topic(partition.topic)
+        lane, own = PartitionStream(partition, name, settings, self._memory), self.config.of_topic(partition.topic)
         lane.urgent, lane.codec = own.urgent, codec_number(own.compression or self.config.compression)
         return lane
 
-    def _drop(self, lane: Lane, event: str) -> None:
+    def _drop(self, lane: PartitionStream, event: str) -> None:
         partition = lane.partition
         del self._lanes[partition]
         if event:
@@ -520,11 +520,11 @@ class Replicator:
         return {lane.partition: self._place(lane) for lane in turns}
 
     @staticmethod
-    def _place(lane: Lane) -> Place:
+    def _place(lane: PartitionStream) -> Place:
         epoch = -1 if lane.leader_epoch is None else lane.leader_epoch
         return Place(lane.leader.node, epoch, lane.read_offset, lane.urgent, lane.topic_id)
 
-    def _has_room(self, lane: Lane, urgent_bytes: int, holding: int) -> bool:
+    def _has_room(self, lane: PartitionStream, urgent_bytes: int, holding: int) -> bool:
         """Whether a lane may hold more; what is urgent has a share of the memory that no backlog fills.
 
         `holding` is how many lanes hold something. Once they hold much, only those that have less than their share are
@@ -545,13 +545,13 @@ class Replicator:
             return lane.held_bytes * holding < bytes_max * BULK_SHARE and held_bytes < bytes_max
         return lane.held_bytes < bytes_max // LANE_SHARE
 
-    def _rest(self, lane: Lane, why: str) -> None:
+    def _rest(self, lane: PartitionStream, why: str) -> None:
         """Have one partition wait, longer each time; the others are read on."""
         backoff = self._rests.setdefault(lane.partition, self._backoff())
         lane.rest_until = time.monotonic() + backoff.next_s()
         self._set_trouble(f"{lane.name} source", why)
 
-    async def _accept(self, lane: Lane, answer: Answer) -> None:
+    async def _accept(self, lane: PartitionStream, answer: Answer) -> None:
         """Take batches into the lane, after every jump in their offsets was explained or written down.
 
         While that is done, a life of the lane may begin elsewhere: then the rest of them is not what is read next.
@@ -579,7 +579,7 @@ class Replicator:
                 self._set_trouble(f"{lane.name} source", "")
         self._sender.consider(lane)
 
-    def _take(self, lane: Lane, found: Piece | Skipped) -> None:
+    def _take(self, lane: PartitionStream, found: Piece | Skipped) -> None:
         if isinstance(found, Piece) and not lane.writers.passes_over:
             lane.put(found, asyncio.get_running_loop().time())
             return
@@ -588,7 +588,7 @@ class Replicator:
             self.metrics.passed_over.labels(*labels).inc(found.end_offset - found.first_offset)
         lane.read_offset = found.end_offset
 
-    async def _cross(self, lane: Lane, seen: int) -> None:
+    async def _cross(self, lane: PartitionStream, seen: int) -> None:
         """Settle the offsets that no batch of the log covers, by the rule in gap_rules.py."""
         reading = lane.reading
         await self._renew_settings(lane, seen)
@@ -597,7 +597,7 @@ class Replicator:
         if lane.reading is reading:
             lane.read_offset, lane.crossed_to = seen, max(seen, lane.crossed_to)
 
-    async def _renew_settings(self, lane: Lane, seen: int) -> None:
+    async def _renew_settings(self, lane: PartitionStream, seen: int) -> None:
         """Judge a gap by a cleanup.policy that is a refresh interval old at most: somebody may have altered it."""
         if time.monotonic() - lane.settings_at < self.config.refresh_interval_ms / 1000:
             return
@@ -636,7 +636,7 @@ class Replicator:
                 lane.read_offset = verdict.resume_offset
             self._sender.consider(lane)
 
-    def _rewind(self, lane: Lane, log_start: int, log_end: int) -> None:
+    def _rewind(self, lane: PartitionStream, log_start: int, log_end: int) -> None:
         """Have the lane start again from the log's start, once what was read before is safe at the target."""
         _log.error("source_went_back", **lane.fields(), position=lane.read_offset, log_start=log_start, log_end=log_end)
         self.doubled(lane, log_end - log_start)  # at most: what is there now may be other records
@@ -644,7 +644,7 @@ class Replicator:
 
     # -- what the sender tells -------------------------------------------------------------------------------------
 
-    def acked(self, lane: Lane, batch: Batch) -> None:
+    def acked(self, lane: PartitionStream, batch: Batch) -> None:
         """Count a batch that is safe at the target."""
         labels = (label_text(lane.partition.topic), str(lane.partition.partition))
         self.metrics.records.labels(*labels).inc(batch.packed.records)
@@ -657,7 +657,7 @@ class Replicator:
         """For so long another mirror of the site may still write."""
         return self.standby.others_s
 
-    async def place(self, lane: Lane, resumed: Resumed, end_offset: int) -> int:
+    async def place(self, lane: PartitionStream, resumed: Resumed, end_offset: int) -> int:
         """Return where a lane begins that has no state: by the group's position, or with the source's log."""
         if lane.state is None and lane.set_by_hand is not None:
             return lane.set_by_hand
@@ -679,7 +679,7 @@ class Replicator:
             return lane.offsets.acked
         return await mirrored_up_to(self.source, self.target, lane, lane.commit, end_offset)
 
-    def begun(self, lane: Lane, lost: int) -> None:
+    def begun(self, lane: PartitionStream, lost: int) -> None:
         """Have the position judged where a life of the lane has begun."""
         self.metrics.target_lost.inc(lost)
         if lost:
@@ -687,12 +687,12 @@ class Replicator:
         self._have_begun = True
         self._memory.room.set()
 
-    def doubled(self, lane: Lane, records: int) -> None:
+    def doubled(self, lane: PartitionStream, records: int) -> None:
         """Count records that are at the target and are sent again."""
         self.metrics.duplicates.inc(records)
         _log.warning("duplicates", **lane.fields(), records=records)
 
-    def stored(self, lane: Lane) -> None:
+    def stored(self, lane: PartitionStream) -> None:
         """Have a lane send what waited for the state topic."""
         if not lane.is_gone:
             self._sender.consider(lane)
@@ -712,7 +712,7 @@ class Replicator:
         self._overtaken_by = self._overtaken_by or text
         self._memory.room.set()
 
-    async def refused_record(self, lane: Lane, refused: Refused) -> bool:
+    async def refused_record(self, lane: PartitionStream, refused: Refused) -> bool:
         """Do with a record that the target refuses what is set for its topic; tell whether the lane goes on."""
         if refused.reason in TOO_LARGE and await self._following.has_raised(lane):
             return False
@@ -744,7 +744,7 @@ class Replicator:
         """Note what is wrong with a partition or the target."""
         self._set_trouble(name, text)
 
-    def made(self, lane: Lane, settings: Mapping[str, str]) -> None:
+    def made(self, lane: PartitionStream, settings: Mapping[str, str]) -> None:
         """Tell of a topic that was made: under another name than at the source, it is the mirror's alone."""
         self._lives.topic_made(lane.target_topic)
         for each in self._lanes.values():
@@ -763,7 +763,7 @@ class Replicator:
         """Count a connection to the target that ended."""
         self.metrics.restarts.labels("target").inc()
 
-    def changed(self, lane: Lane) -> None:
+    def changed(self, lane: PartitionStream) -> None:
         """Have a lane's position committed."""
         self._committer.position_changed(lane)
 
@@ -778,7 +778,7 @@ class Replicator:
             if not self._reign:
                 continue
             self.metrics.held.set(self._sender.refusals.held.bytes)
-            self.metrics.fenced.set(not self._lives.is_weak)
+            self.metrics.fenced.set(not self._lives.is_unfenced)
             self.metrics.under_way.set(self._link.under_way_bytes)
             self.metrics.buffered.set(self._memory.bytes)
             self._sender.tick()

@@ -15,7 +15,7 @@ from drupelet.observe.log_tree import Log
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target
 from mirror.errors import SourceError, TargetError
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.topics.config_rules import InStep, Setting, Step
 
 AT_ONCE = 100  # topics in a request
@@ -32,7 +32,7 @@ class Following:
         self._seen: dict[str, Mapping[str, str]] = {}
         self._said: set[tuple[str, str]] = set()
 
-    def made(self, lane: Lane, settings: Mapping[str, str]) -> None:
+    def made(self, lane: PartitionStream, settings: Mapping[str, str]) -> None:
         """Note with which settings the mirror has made a lane's topic: where it has all, nothing is compared."""
         topic = lane.partition.topic
         self._in_step.made(topic, settings, lane.settings)
@@ -44,7 +44,7 @@ class Following:
         self._in_step.forget(topic)
         self._seen.pop(topic, None)
 
-    async def run(self, lanes: Callable[[], Iterable[Lane]], refresh_s: float) -> None:
+    async def run(self, lanes: Callable[[], Iterable[PartitionStream]], refresh_s: float) -> None:
         """Look until this is cancelled; where an end cannot be asked, one line says so."""
         logged = ""
         while True:
@@ -57,9 +57,9 @@ class Following:
                     logged = str(error)
                     _log.warning("settings_not_compared", error=logged)
 
-    async def look(self, lanes: Iterable[Lane]) -> None:
+    async def look(self, lanes: Iterable[PartitionStream]) -> None:
         """Bring the topics of these lanes in step; SourceError, TargetError where an end cannot be asked now."""
-        by_topic: dict[str, list[Lane]] = {}
+        by_topic: dict[str, list[PartitionStream]] = {}
         for lane in lanes:
             if lane.ensured and not lane.is_gone:
                 by_topic.setdefault(lane.partition.topic, []).append(lane)
@@ -73,7 +73,9 @@ class Following:
             changed = {topic: by_topic[topic] for topic in settings if self._seen.get(topic) != settings[topic]}
             await self._follow(changed, settings)
 
-    async def _follow(self, topics: Mapping[str, list[Lane]], settings: Mapping[str, Mapping[str, str]]) -> None:
+    async def _follow(
+        self, topics: Mapping[str, list[PartitionStream]], settings: Mapping[str, Mapping[str, str]]
+    ) -> None:
         if not topics:
             return
         there = await self.target.topic_settings([lanes[0].target_topic for lanes in topics.values()])
@@ -81,7 +83,7 @@ class Following:
             await self._judge(topic, lanes[0].target_topic, settings[topic], there[lanes[0].target_topic])
             self._seen[topic] = settings[topic]
 
-    async def has_raised(self, lane: Lane) -> bool:
+    async def has_raised(self, lane: PartitionStream) -> bool:
         """Return whether the target's limit was below the source's, and is no more; an end that is away: a line."""
         try:
             return await self.raises(lane)
@@ -89,7 +91,7 @@ class Following:
             _log.warning("settings_not_compared", **lane.fields(), error=error)
             return False
 
-    async def raises(self, lane: Lane) -> bool:
+    async def raises(self, lane: PartitionStream) -> bool:
         """Whether something of a lane's topic has just been brought in step, as one of its records was refused."""
         topic = lane.partition.topic
         settings = (await self.source.settings([topic]))[topic]

@@ -18,7 +18,7 @@ class _Range(NamedTuple):
     below: int
 
 
-class Between:
+class ForeignEpochs:
     """The epochs between those that were given, since it was cleared; true when there are any."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from mirror.client.log_queries import leader_of
 from mirror.client.target_client import Target
 from mirror.errors import ShortError, TargetError
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 
 KNOWN_S = 3.0
 LOOK_S = 5.0  # that the transaction waits for a look: a broker that hangs is to hold up no other
@@ -34,33 +34,33 @@ class InSync:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._known_until: dict[Lane, float] = {}
+        self._known_until: dict[PartitionStream, float] = {}
 
-    def committed(self, lanes: Iterable[Lane]) -> None:
+    def committed(self, lanes: Iterable[PartitionStream]) -> None:
         """Note that a transaction with these partitions is committed."""
         until = asyncio.get_running_loop().time() + KNOWN_S
         self._known_until.update(dict.fromkeys(lanes, until))
 
-    def forget(self, lane: Lane | None = None) -> None:
+    def forget(self, lane: PartitionStream | None = None) -> None:
         """Have a partition be looked at before it is added again, or each one."""
         if lane is None:
             self._known_until.clear()
         else:
             self._known_until.pop(lane, None)
 
-    async def problems(self, lanes: Sequence[Lane]) -> dict[Lane, str]:
+    async def problems(self, lanes: Sequence[PartitionStream]) -> dict[PartitionStream, str]:
         """Return why some of these partitions cannot take a marker now."""
         now = asyncio.get_running_loop().time()
         unknown = [lane for lane in lanes if self._known_until.get(lane, 0.0) <= now]
         if not unknown:
             return {}
-        problems: dict[Lane, str] = {}
+        problems: dict[PartitionStream, str] = {}
         with contextlib.suppress(TargetError, TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await self._look(unknown, problems)
         return problems
 
-    async def _look(self, lanes: Sequence[Lane], problems: dict[Lane, str]) -> None:
+    async def _look(self, lanes: Sequence[PartitionStream], problems: dict[PartitionStream, str]) -> None:
         """Note the problems of these partitions; raises TargetError."""
         found = await self._target.topics(sorted({lane.target_topic for lane in lanes}))
         for lane in lanes:

@@ -9,7 +9,7 @@
 | their heads written | 1, with the first step of the first batch |
 
 A lane begins a life when it starts, and whenever nobody knows any more which of its batches have arrived. Where no
-fence is to be had (`is_weak`), the life that was goes on: one mirror at a time is then the operator's matter.
+fence is to be had (`is_unfenced`), the life that was goes on: one mirror at a time is then the operator's matter.
 
 Where each goes on is in session_start.py, the rules in target_state.py and resume_rules.py, their reasons in
 STATE.md. Must never
@@ -32,10 +32,10 @@ from kafka_wire.transactions.last_batch_lookup import Look
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
 from mirror.partition.state_records import Reading, StateError, Stored, no_spare_record
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState, Write
-from mirror.session.foreign_epochs import Between
-from mirror.session.session_start import Begun, Host, SessionStart, at_target
+from mirror.session.foreign_epochs import ForeignEpochs
+from mirror.session.session_start import Host, SessionStart, StartedSession, at_target
 from mirror.session.transactional_ids import spare_ids
 
 _log = Log("mirror")
@@ -50,25 +50,25 @@ HEAD_S = 0.25  # that the head of a life waits for its first batch
 LOOK_S = 60.0
 
 
-class Lives(SessionStart):
-    """Of one process and one start; of one event loop. `is_weak` once the target has refused to fence."""
+class ProducerSessions(SessionStart):
+    """Of one process and one start; of one event loop. `is_unfenced` once the target has refused to fence."""
 
     def __init__(self, target: Target, name: str, replicas: int, host: Host, backoff: tuple[float, float]) -> None:
         """`name` is that of the state topic and of the transactional id; `backoff` the first and longest wait, in s."""
         super().__init__(target, host, target.state_topic(name))
-        self.is_weak = False
+        self.is_unfenced = False
         self._name, self._replicas = name, replicas
         self._fencing = target.fencing(name)
         self._announced: dict[int, str] = {}  # spare ids of a mirror with transactions, by what was read last
         self._fenced: list[Partition] = []  # those that the last fence was asked for
-        self._between = Between()
+        self._between = ForeignEpochs()
         self._opening, self._is_open, self._was_opened = asyncio.Lock(), False, False
         self._is_unsure = True  # whether a write to the state topic may have arrived
-        self._waiting: dict[Lane, asyncio.Future[Begun]] = {}
-        self._coming: set[Lane] = set()
+        self._waiting: dict[PartitionStream, asyncio.Future[StartedSession]] = {}
+        self._coming: set[PartitionStream] = set()
         self._arrived = asyncio.Event()
         self._asked, self._failed = asyncio.Event(), asyncio.Event()
-        self._urgent: dict[PartitionState, Lane] = {}
+        self._urgent: dict[PartitionState, PartitionStream] = {}
         self._due: set[PartitionState] = set()
         self._wake = asyncio.Event()
         self._backoff = Backoff(*backoff)
@@ -77,7 +77,7 @@ class Lives(SessionStart):
     @property
     def target_ms(self) -> int | None:
         """What the target's clock shows at the most, None while that is unknown, or nothing is fenced."""
-        return None if self.is_weak else self._topic.clock.now_ms
+        return None if self.is_unfenced else self._topic.clock.now_ms
 
     # -- life
 
@@ -121,7 +121,7 @@ class Lives(SessionStart):
                 raise error
 
     @contextlib.contextmanager
-    def coming(self, lane: Lane) -> Iterator[None]:
+    def coming(self, lane: PartitionStream) -> Iterator[None]:
         """Note that a lane is about to begin a life, if what it does now goes well."""
         self._coming.add(lane)
         try:
@@ -131,7 +131,7 @@ class Lives(SessionStart):
             if not self._coming:
                 self._arrived.set()
 
-    async def begin(self, lane: Lane) -> Begun:
+    async def begin(self, lane: PartitionStream) -> StartedSession:
         """Begin a life of a lane that has nothing under way; raises TargetError, and OvertakenError for good."""
         waiting = self._waiting.get(lane)
         if waiting is None:
@@ -139,13 +139,13 @@ class Lives(SessionStart):
             self._asked.set()
         return await asyncio.shield(waiting)
 
-    def note(self, lane: Lane) -> None:
+    def note(self, lane: PartitionStream) -> None:
         """Have written what must be stored before the lane's next batch may go."""
         assert lane.state is not None
         self._urgent[lane.state] = lane
         self._wake.set()
 
-    def _note_later(self, lane: Lane, state: PartitionState) -> None:
+    def _note_later(self, lane: PartitionStream, state: PartitionState) -> None:
         """Have the head of a life written with the first step of its first batch, or alone when none comes soon."""
 
         def note() -> None:
@@ -154,7 +154,7 @@ class Lives(SessionStart):
 
         asyncio.get_running_loop().call_later(HEAD_S, note)
 
-    async def stop(self, lanes: Iterable[Lane]) -> None:
+    async def stop(self, lanes: Iterable[PartitionStream]) -> None:
         """Store the positions of lanes that have moved; raises TargetError."""
         behind = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
         if behind and not self._is_unsure:
@@ -167,7 +167,7 @@ class Lives(SessionStart):
         while True:
             await self._asked.wait()
             self._asked.clear()
-            waiting: dict[Lane, asyncio.Future[Begun]] = {}
+            waiting: dict[PartitionStream, asyncio.Future[StartedSession]] = {}
             try:
                 with mapped():
                     found = await self._begin(waiting)
@@ -193,7 +193,9 @@ class Lives(SessionStart):
             await self.target.pauses.wait(self._backoff.next_s())
             self._asked.set()
 
-    async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
+    async def _begin(
+        self, waiting: dict[PartitionStream, asyncio.Future[StartedSession]]
+    ) -> dict[PartitionStream, StartedSession | TargetError]:
         """Begin the lives of those that wait once an epoch is there, which `waiting` gets."""
         with_state = self._is_unsure
         if with_state and not self._is_open:
@@ -203,7 +205,7 @@ class Lives(SessionStart):
             self._fenced = [*map(at_target, self._take(waiting)), *([self._topic.partition] if with_state else [])]
             return self._fenced
 
-        early: dict[Lane, Look] = {}
+        early: dict[PartitionStream, Look] = {}
 
         read: dict[Partition, Stored] | None = None
 
@@ -219,14 +221,14 @@ class Lives(SessionStart):
         lanes = [lane for lane in waiting if not lane.is_gone]
         if with_state:
             await self._begin_state(fence, read)
-        found: dict[Lane, Begun | TargetError] = {}
+        found: dict[PartitionStream, StartedSession | TargetError] = {}
         for lane in lanes:
             code = 0 if fence is None else fence.refused.get(at_target(lane), 0)
             if code:
                 found[lane] = TargetError(f"it cannot be fenced at the target: {_said(code)}")
         return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence, early)
 
-    def _take(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> list[Lane]:
+    def _take(self, waiting: dict[PartitionStream, asyncio.Future[StartedSession]]) -> list[PartitionStream]:
         """Take all that wait."""
         some, self._waiting = self._waiting, {}
         waiting.update(some)
@@ -237,14 +239,14 @@ class Lives(SessionStart):
         try:
             fence = await self._fencing.begin_with(chosen, meanwhile)
         except NoFence as error:
-            if not self.is_weak:
+            if not self.is_unfenced:
                 _log.warning("no_fence", error=error, then="one mirror of this site at a time is up to you")
-            self.is_weak = True
+            self.is_unfenced = True
             await asyncio.sleep(self.host.others_s)
             chosen()
             return None
         self._between.given(*fence[:2])
-        self.is_weak, self._fenced_at = False, asyncio.get_running_loop().time()
+        self.is_unfenced, self._fenced_at = False, asyncio.get_running_loop().time()
         return fence
 
     async def _gathered(self) -> None:
@@ -338,7 +340,9 @@ class Lives(SessionStart):
             if some:
                 await self._write([(state, state.write()) for state in some], urgent)
 
-    async def _write(self, writes: list[tuple[PartitionState, Write]], lanes: dict[PartitionState, Lane]) -> None:
+    async def _write(
+        self, writes: list[tuple[PartitionState, Write]], lanes: dict[PartitionState, PartitionStream]
+    ) -> None:
         try:
             with mapped():
                 await self._topic.write([write.records for _, write in writes])
@@ -376,7 +380,7 @@ class Lives(SessionStart):
             }
             self._wake.set()
             await self._look_at_topic()
-            if not (self.is_weak or self._is_unsure) and loop.time() - self._fenced_at >= RENEW_S:
+            if not (self.is_unfenced or self._is_unsure) and loop.time() - self._fenced_at >= RENEW_S:
                 await self._renew()
 
     async def _look_at_topic(self) -> None:
@@ -415,12 +419,15 @@ def is_marked_by(marked_by: tuple[int, int] | None, session: tuple[int, int]) ->
     return marked_by == session
 
 
-def _tell(waiting: dict[Lane, asyncio.Future[Begun]], found: Mapping[Lane, Begun | TargetError]) -> None:
+def _tell(
+    waiting: dict[PartitionStream, asyncio.Future[StartedSession]],
+    found: Mapping[PartitionStream, StartedSession | TargetError],
+) -> None:
     for lane, future in waiting.items():
         if future.done():
             continue
         told = found.get(lane)
-        if isinstance(told, Begun):
+        if isinstance(told, StartedSession):
             future.set_result(told)
         elif told is None:
             future.cancel()

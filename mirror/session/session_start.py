@@ -25,7 +25,7 @@ from mirror.errors import LeaderlessError, SourceError, TargetError
 from mirror.partition.provenance import Origin, carries
 from mirror.partition.resume_rules import Resumed, Seen, floor_of
 from mirror.partition.state_records import Reading, StateError, StepsMissing, Stored, Topics
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState
 
 _log = Log("mirror")
@@ -36,7 +36,7 @@ NOTHING_SEEN = Look(0, 0, 0, None, -1, True)
 LINES_MAX = 40  # about partitions that begin at once
 
 
-class Begun(NamedTuple):
+class StartedSession(NamedTuple):
     """Where a lane goes on, and how many records were mirrored as far as was known before the look."""
 
     resumed: Resumed
@@ -50,7 +50,7 @@ class Host(Protocol):
     def others_s(self) -> float:
         """For so long another mirror of the site may still write."""
 
-    async def place(self, lane: Lane, resumed: Resumed, end_offset: int) -> int:
+    async def place(self, lane: PartitionStream, resumed: Resumed, end_offset: int) -> int:
         """Where at the source a lane begins of which the state tells nothing any more, as the target's log ends there.
 
         Raises SourceError, TargetError.
@@ -59,13 +59,13 @@ class Host(Protocol):
     def tell(self, name: str, text: str) -> None:
         """What is wrong with `name`; no text when it is over."""
 
-    def doubled(self, lane: Lane, records: int) -> None:
+    def doubled(self, lane: PartitionStream, records: int) -> None:
         """So many records are sent again that are at the target."""
 
     def overtaken(self, text: str) -> None:
         """Another mirror has taken over; nothing of ours is taken any more."""
 
-    def stored(self, lane: Lane) -> None:
+    def stored(self, lane: PartitionStream) -> None:
         """More of a lane's batches may go."""
 
     def state_topic_lost(self, name: str) -> None:
@@ -87,11 +87,11 @@ class SessionStart:
         self._made_ids: dict[str, str | None] = {}  # of topics that this mirror made, since a life began in them
         self._tells = True  # a line for each
 
-    def _note_later(self, lane: Lane, state: PartitionState) -> None:
+    def _note_later(self, lane: PartitionStream, state: PartitionState) -> None:
         """Have the head of a session stored."""
         raise NotImplementedError
 
-    async def _look_early(self, lanes: Iterable[Lane], fence: Fence) -> dict[Lane, Look]:
+    async def _look_early(self, lanes: Iterable[PartitionStream], fence: Fence) -> dict[PartitionStream, Look]:
         """Look while the markers are being written; where one is seen, what lies below it is all that there will be."""
         try:
             looks = await self._look({lane: self._floor(lane) for lane in lanes if not self._is_new(lane)}, fence)
@@ -100,8 +100,8 @@ class SessionStart:
         return {lane: look for lane, look in looks.items() if isinstance(look, Look) and shows_marker(look, fence)}
 
     async def _begin_fenced(
-        self, lanes: list[Lane], fence: Fence | None, early: Mapping[Lane, Look]
-    ) -> dict[Lane, Begun | TargetError]:
+        self, lanes: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, Look]
+    ) -> dict[PartitionStream, StartedSession | TargetError]:
         self._tells = len(lanes) <= LINES_MAX
         if not self._tells:
             _log.info("lives", partitions=len(lanes))
@@ -110,7 +110,7 @@ class SessionStart:
         }
         seen = needless | {lane: early[lane] for lane in lanes if lane in early}
         looks = seen | await self._look({lane: self._floor(lane) for lane in lanes if lane not in seen}, fence)
-        found: dict[Lane, Begun | TargetError] = {}
+        found: dict[PartitionStream, StartedSession | TargetError] = {}
         for lane in lanes:
             try:
                 found[lane] = await self._begin_one(lane, looks[lane], fence)
@@ -119,9 +119,9 @@ class SessionStart:
         return found
 
     async def _look(
-        self, floors: dict[Lane, int], fence: Fence | None, steps_max: int = 200, below: int = NOWHERE
-    ) -> dict[Lane, Look | str]:
-        wanted, found = dict[Partition, Wanted](), dict[Lane, Look | str]()
+        self, floors: dict[PartitionStream, int], fence: Fence | None, steps_max: int = 200, below: int = NOWHERE
+    ) -> dict[PartitionStream, Look | str]:
+        wanted, found = dict[Partition, Wanted](), dict[PartitionStream, Look | str]()
         for lane, floor in floors.items():
             state = self._state(lane)
             fenced_by = -1 if fence is None else fence.producer_id
@@ -135,14 +135,14 @@ class SessionStart:
         looks = await self.target.look(wanted, steps_max) if wanted else {}
         return found | {lane: looks[at_target(lane)] for lane in floors if lane not in found}
 
-    def _floor(self, lane: Lane) -> int:
+    def _floor(self, lane: PartitionStream) -> int:
         return 0 if lane.answered_below else floor_of(self._state(lane).map.end)
 
-    def _is_new(self, lane: Lane) -> bool:
+    def _is_new(self, lane: PartitionStream) -> bool:
         """Whether the log can tell nothing of a lane: the first answer tells where it begins."""
         return not self._state(lane).map.steps and lane.commit is None
 
-    def _state(self, lane: Lane) -> PartitionState:
+    def _state(self, lane: PartitionStream) -> PartitionState:
         partition = lane.partition
         state = self._states.get(partition)
         if state is None:
@@ -155,17 +155,17 @@ class SessionStart:
         """Note that this mirror has made a topic at the target."""
         self._made_ids.pop(topic, None)
 
-    def _origin(self, lane: Lane) -> Origin | None:
+    def _origin(self, lane: PartitionStream) -> Origin | None:
         """Return the origin of what a lane sends; it is alone in the very topic that the mirror made, in no other."""
         origin, topic_id = lane.origin, self.target.topic_id(lane.target_topic)
         if origin is None or not origin.is_alone:
             return origin
         return origin._replace(is_alone=self._made_ids.setdefault(lane.target_topic, topic_id) == topic_id)
 
-    def _topics(self, lane: Lane) -> Topics:
+    def _topics(self, lane: PartitionStream) -> Topics:
         return Topics(lane.target_topic, lane.topic_id, self.target.topic_id(lane.target_topic))
 
-    async def _begin_one(self, lane: Lane, look: Look | str, fence: Fence | None) -> Begun:
+    async def _begin_one(self, lane: PartitionStream, look: Look | str, fence: Fence | None) -> StartedSession:
         look = _whole(look, fence)
         state, resumed = await self._resume(lane, look)
         if resumed.verdict == "unknown":
@@ -196,9 +196,11 @@ class SessionStart:
         lane.state, lane.contradicts, lane.starts_anew, lane.resend_from = state, False, False, None
         lane.answered_below = False
         self._note_later(lane, state)
-        return Begun(resumed, before)
+        return StartedSession(resumed, before)
 
-    async def _in_its_place(self, lane: Lane, resumed: Resumed, fence: Fence | None) -> tuple[PartitionState, Resumed]:
+    async def _in_its_place(
+        self, lane: PartitionStream, resumed: Resumed, fence: Fence | None
+    ) -> tuple[PartitionState, Resumed]:
         """Judge by the last batch of ours that is in its place, below one that the target took in that of others."""
         taken, state, below = resumed.records, self._state(lane), NOWHERE
         while resumed.verdict == "displaced" and resumed.placed is not None and resumed.placed[1] < below:
@@ -209,7 +211,9 @@ class SessionStart:
             state, resumed = await self._resume(lane, look, may_be_compacted=False)
         return state, resumed._replace(doubled=max(0, taken - state.map.end.records))
 
-    async def _resume(self, lane: Lane, look: Look, *, may_be_compacted: bool = True) -> tuple[PartitionState, Resumed]:
+    async def _resume(
+        self, lane: PartitionStream, look: Look, *, may_be_compacted: bool = True
+    ) -> tuple[PartitionState, Resumed]:
         is_compacted = may_be_compacted and lane.is_compacted_there and not (look.is_taken or lane.answered_below)
         seen = Seen(look.start_offset, look.end_offset, look.searched_from, look.last, is_compacted)
         state = self._state(lane)
@@ -223,7 +227,9 @@ class SessionStart:
             self._states[partition] = state
             return state, state.resume(seen, self._topics(lane))
 
-    async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
+    async def _enter(
+        self, lane: PartitionStream, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None
+    ) -> None:
         if fence is not None:
             state.begin(self._topics(lane), *fence[:2], resumed, end, origin=self._origin(lane))
             return
@@ -243,7 +249,7 @@ class SessionStart:
         state.begin(self._topics(lane), *producer, resumed, end, origin=self._origin(lane))
 
 
-def at_target(lane: Lane) -> Partition:
+def at_target(lane: PartitionStream) -> Partition:
     """Return the stream's partition at the target."""
     return lane.target_topic, lane.partition.partition
 
@@ -253,7 +259,7 @@ def shows_marker(look: Look, fence: Fence) -> bool:
     return look.marker_epoch >= fence.producer_epoch
 
 
-def _wished(lane: Lane, state: PartitionState, resumed: Resumed) -> Resumed:
+def _wished(lane: PartitionStream, state: PartitionState, resumed: Resumed) -> Resumed:
     """From another place than the state tells, where the source lost what it had, or somebody wants it so."""
     if state.life.producer_id < 0:
         return resumed._replace(verdict="source_anew") if lane.is_of_another_log else resumed

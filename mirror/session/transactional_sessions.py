@@ -34,11 +34,11 @@ from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
 from mirror.partition.resume_rules import Resumed
 from mirror.partition.state_records import Reading, Record, Stored, no_spare_record, spare_record
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState, Write
 from mirror.session.marker_partitions import InSync
-from mirror.session.producer_sessions import Lives, is_marked_by, mapped
-from mirror.session.session_start import Begun, Host
+from mirror.session.producer_sessions import ProducerSessions, is_marked_by, mapped
+from mirror.session.session_start import Host, StartedSession
 from mirror.session.transaction import Broken, Producer, Verdict, judged
 from mirror.session.transactional_ids import MARKERS_S, RETURN_S, Id, Ids, spare_ids
 
@@ -64,8 +64,8 @@ def as_newer() -> Iterator[None]:
         raise NotCommittedError(f"the target goes by a newer epoch ({code})") from error
 
 
-class TransactionalLives(Lives):
-    """Of one process and one start, as `Lives`; `producer` is None while no epoch is in force."""
+class TransactionalSessions(ProducerSessions):
+    """Of one process and one start, as `ProducerSessions`; `producer` is None while no epoch is in force."""
 
     def __init__(
         self,
@@ -119,7 +119,9 @@ class TransactionalLives(Lives):
 
     # -- begin
 
-    async def _begin(self, waiting: dict[Lane, asyncio.Future[Begun]]) -> dict[Lane, Begun | TargetError]:
+    async def _begin(
+        self, waiting: dict[PartitionStream, asyncio.Future[StartedSession]]
+    ) -> dict[PartitionStream, StartedSession | TargetError]:
         while True:
             await self.settled.wait()
             async with self.turn:
@@ -251,19 +253,21 @@ class TransactionalLives(Lives):
         return reading.partitions()
 
     async def _begin_fenced(
-        self, lanes: list[Lane], fence: Fence | None, early: Mapping[Lane, Look]
-    ) -> dict[Lane, Begun | TargetError]:
+        self, lanes: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, Look]
+    ) -> dict[PartitionStream, StartedSession | TargetError]:
         others = {lane for lane in lanes if not self._state(lane).life.is_transactional}
         found = await super()._begin_fenced(lanes, fence, early)
-        begun = [lane for lane in lanes if isinstance(found[lane], Begun)]
+        begun = [lane for lane in lanes if isinstance(found[lane], StartedSession)]
         await self._commit([self._state(one) for one in begun if one in others or _is_in_another_log(found[one])])
         return found
 
-    async def _enter(self, lane: Lane, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None) -> None:
+    async def _enter(
+        self, lane: PartitionStream, state: PartitionState, resumed: Resumed, end: int, fence: Fence | None
+    ) -> None:
         assert fence is not None, "nothing goes on without one"
         state.begin(self._topics(lane), *fence[:2], resumed, end, is_transactional=True, origin=self._origin(lane))
 
-    def note(self, lane: Lane) -> None:
+    def note(self, lane: PartitionStream) -> None:
         """Nothing has to be stored before its transaction's end."""
 
     # -- write
@@ -391,7 +395,7 @@ class TransactionalLives(Lives):
             if not self._is_unsure and self.settled.is_set():
                 await super()._renew()
 
-    async def stop(self, lanes: Iterable[Lane]) -> None:
+    async def stop(self, lanes: Iterable[PartitionStream]) -> None:
         """Store the positions of lanes that have moved; raises TargetError."""
         if not self._is_unsure and self.settled.is_set():
             states = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
@@ -450,5 +454,5 @@ class TransactionalLives(Lives):
         return None if newest is None else Producer(*newest)
 
 
-def _is_in_another_log(found: Begun | TargetError) -> bool:
-    return isinstance(found, Begun) and found.resumed.verdict in ("source_anew", "target_anew")
+def _is_in_another_log(found: StartedSession | TargetError) -> bool:
+    return isinstance(found, StartedSession) and found.resumed.verdict in ("source_anew", "target_anew")

@@ -22,7 +22,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.client.source_client import Source
 from mirror.errors import SourceError
 from mirror.link.link_model import Link
-from mirror.partition.stream import Lane, Memory
+from mirror.partition.stream import Memory, PartitionStream
 from mirror.status.metrics import Metrics
 from mirror.status.problems import NOT_YET, Troubles
 from mirror.status.rates import Progress
@@ -35,7 +35,7 @@ FULL_SHARE = 0.75  # of the memory, from which on partitions wait for it
 class Watched(NamedTuple):
     """The parts of a mirror that are looked at."""
 
-    lanes: Mapping[TopicPartition, Lane]
+    lanes: Mapping[TopicPartition, PartitionStream]
     progress: Progress
     link: Link
     memory: Memory
@@ -94,12 +94,12 @@ class Lags:
         watched.metrics.stalled.set(len(stalled))
         watched.progress.tick(now)
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, lane: PartitionStream) -> None:
         """Watch a partition no more."""
         self._stalls.forget(lane.partition)
         self._watched.troubles.note(_name(lane), "", time.monotonic())
 
-    def _note_stall(self, lane: Lane, lag: int, stands_s: float, waiting_bytes: int, now: float) -> bool:
+    def _note_stall(self, lane: PartitionStream, lag: int, stands_s: float, waiting_bytes: int, now: float) -> bool:
         cause = self._cause(lane)
         limit_s = self._stalls.limit_s(waiting_bytes, self._watched.link.rate, is_troubled=bool(cause))
         if stands_s < limit_s:
@@ -115,7 +115,7 @@ class Lags:
         batch_bytes = self._watched.link.batch_bytes
         return sum(max(lane.held_bytes, batch_bytes if lane.lag_shown else 0) for lane in lanes if not lane.blocked)
 
-    def _cause(self, lane: Lane) -> str:
+    def _cause(self, lane: PartitionStream) -> str:
         """Return what is wrong with the partition, its brokers or the ends; empty text where nothing is."""
         troubles = self._watched.troubles
         for name in (lane.name, f"{lane.name} source", f"{lane.name} position"):
@@ -132,7 +132,7 @@ class Lags:
                 return f"{name}: {'not reached' if troubles[name] == NOT_YET else troubles[name]}"
         return ""
 
-    def _turn(self, lane: Lane) -> str:
+    def _turn(self, lane: PartitionStream) -> str:
         """Return what a partition waits for that nothing is wrong with."""
         held = f"{lane.held_bytes} bytes of it are read"
         if lane.flight:
@@ -146,5 +146,5 @@ class Lags:
         return "the source sends nothing of it; a transaction may be open there"
 
 
-def _name(lane: Lane) -> str:
+def _name(lane: PartitionStream) -> str:
     return f"{lane.name} stalled"

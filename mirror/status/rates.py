@@ -15,7 +15,7 @@ from __future__ import annotations
 from math import exp
 
 from kafka_wire.partitions import TopicPartition
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 
 RATE_S = 5.0
 STILL = 0.01  # per second, below which it stands
@@ -63,21 +63,21 @@ class Progress:
 
     def __init__(self) -> None:
         self._paces: dict[TopicPartition, Pace] = {}
-        self._moving: dict[TopicPartition, Lane] = {}
+        self._moving: dict[TopicPartition, PartitionStream] = {}
         self._ticked_at: float | None = None
 
     def of(self, partition: TopicPartition) -> Pace:
         """That of one."""
         return self._paces.get(partition) or self._paces.setdefault(partition, Pace())
 
-    def acked(self, lane: Lane, records: int, size: int) -> None:
+    def acked(self, lane: PartitionStream, records: int, size: int) -> None:
         """Note so many records as safe at the target, and their bytes."""
         pace = self.of(lane.partition)
         pace.records += records
         pace.bytes += size
         self._moving[lane.partition] = lane
 
-    def behind(self, lane: Lane, lag: int, now: float) -> None:
+    def behind(self, lane: PartitionStream, lag: int, now: float) -> None:
         """Note how many offsets it is behind from now on."""
         pace = self.of(lane.partition)
         pace.lag = lag

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mirror.client.log_queries import Asking
 from mirror.config import Config
 from mirror.link.link_model import Link
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.status.problems import NOT_YET, Troubles
 from mirror.status.rates import Pace, Progress
 from mirror.status.report import TOLD_BY_MIRROR, LinkStatus, PartitionStatus, Report, SideStatus, State, topics_of
@@ -22,7 +22,7 @@ class Running(NamedTuple):
     """What there is to tell of; `ends` are the source and the target, `started_at` and `now` are the loop's time."""
 
     config: Config
-    lanes: Iterable[Lane]
+    lanes: Iterable[PartitionStream]
     progress: Progress
     link: Link
     ends: tuple[Asking, Asking]
@@ -71,7 +71,7 @@ def _state(side: str, troubles: Mapping[str, str]) -> State:
     return "not reached yet" if NOT_YET in said else "in trouble" if said else "up"
 
 
-def _partition(lane: Lane, running: Running, time_ms: int) -> PartitionStatus:
+def _partition(lane: PartitionStream, running: Running, time_ms: int) -> PartitionStatus:
     pace = running.progress.of(lane.partition)
     end, position = lane.source_end, lane.offsets.acked
     lag = None if end is None else max(0, end - position)
@@ -95,7 +95,7 @@ def _partition(lane: Lane, running: Running, time_ms: int) -> PartitionStatus:
     )
 
 
-def _age_s(lane: Lane, pace: Pace, now: float, time_ms: int) -> float:
+def _age_s(lane: PartitionStream, pace: Pace, now: float, time_ms: int) -> float:
     """The age of the oldest record that is not safe: by its own time, where that can be, else since it was seen."""
     seen_s = 0.0 if pace.behind_since is None else now - pace.behind_since
     under_way = [*lane.uncommitted[:1], *lane.flight[:1]]

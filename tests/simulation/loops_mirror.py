@@ -25,7 +25,7 @@ from mirror.partition.offset_map import End
 from mirror.partition.provenance import Writing, is_sent
 from mirror.partition.source_offsets import Commit
 from mirror.partition.state_records import Head, Reading, Topics, head_record, topic_name
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.topics.selection import Policy, Selection
 from tests.simulation.loops_clusters import Copy, MemoryCluster, SourceView, TargetView, heads
 
@@ -56,7 +56,7 @@ class MemoryMirror:
         way: Way,
         source: MemoryCluster,
         target: MemoryCluster,
-        is_told: Callable[[str, Lane, int], bool],
+        is_told: Callable[[str, PartitionStream, int], bool],
         *,
         is_old: bool = False,
     ) -> None:
@@ -66,7 +66,7 @@ class MemoryMirror:
         self.producer_id, self.epoch = target.new_producer(), -1
         self.positions: dict[TopicPartition, Commit] = {}  # in the source's group
         self.troubles: dict[str, str] = {}
-        self.lanes: dict[TopicPartition, Lane] = {}
+        self.lanes: dict[TopicPartition, PartitionStream] = {}
         self.sent: list[Copy] = []
         self._heads: dict[tuple[str, int], Head] = {}
         self._known_state: str | None = None  # the state topic's id
@@ -120,7 +120,7 @@ class MemoryMirror:
         if text:
             self.troubles[name] = text
 
-    def _drop(self, lane: Lane, _event: str) -> None:
+    def _drop(self, lane: PartitionStream, _event: str) -> None:
         del self.lanes[lane.partition]
         lane.is_gone = True
 
@@ -163,9 +163,9 @@ class MemoryMirror:
                 lane.origin = self.admission.origin_of(verdicts[partition.topic], is_known=partition in commits)
                 lane.writers.checked_below = ends.get(partition, 0)
 
-    def _start(self, partition: TopicPartition, topic: Topic) -> Lane:
+    def _start(self, partition: TopicPartition, topic: Topic) -> PartitionStream:
         name = partition.topic if self.way.policy == "identity" else f"{self.way.source}.{partition.topic}"
-        lane = self.lanes[partition] = Lane(partition, name, {"cleanup.policy": "delete"})
+        lane = self.lanes[partition] = PartitionStream(partition, name, {"cleanup.policy": "delete"})
         lane.found(topic)
         self._admitted[partition] = self.source.heads
         commit = self.positions.get(partition)
@@ -197,7 +197,7 @@ class MemoryMirror:
             taken += 1
         return taken
 
-    async def _turn_to_writer(self, lane: Lane, piece: Piece, log_end: int) -> bool:
+    async def _turn_to_writer(self, lane: PartitionStream, piece: Piece, log_end: int) -> bool:
         if self.is_old:
             return True
         try:
@@ -208,7 +208,7 @@ class MemoryMirror:
             self._tell("source", str(error))
         return False
 
-    def _begin(self, lane: Lane) -> None:
+    def _begin(self, lane: PartitionStream) -> None:
         """Fence the partition at the target, and store a head before its first batch; again where the topic is new."""
         topic, (name, number) = lane.target_topic, lane.partition
         if topic not in self.target.logs:
@@ -247,7 +247,7 @@ class MemoryMirror:
             self._has_lost_state, self._told_since = False, self.target.heads
         self.target.states[self.state_topic].append(head_record(partition, self._heads[partition]))
 
-    def _send(self, lane: Lane, writer: str, copies: tuple[Copy, ...]) -> None:
+    def _send(self, lane: PartitionStream, writer: str, copies: tuple[Copy, ...]) -> None:
         here = self.target.name
         is_told = not writer or self._is_told(writer, lane, self._admitted[lane.partition])
         hop = self.way.name + ("" if is_told else UNTOLD) + (OF_OLD if self.is_old else "")

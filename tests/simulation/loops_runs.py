@@ -27,7 +27,7 @@ from unittest.mock import patch
 
 from drupelet.ledger import LEDGER_TOPIC
 from mirror.partition import provenance
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.topics.selection import Policy, Selection
 from tests.simulation.loops_clusters import Copy, MemoryCluster
 from tests.simulation.loops_mirror import OF_OLD, UNTOLD, MemoryMirror, Way
@@ -138,7 +138,7 @@ class Schedule:
         """Return whether what a mirror sends may come back to its source."""
         return way.source in _reached(way.target, self.ways)
 
-    def _is_told(self, writer: str, lane: Lane, heads: int) -> bool:
+    def _is_told(self, writer: str, lane: PartitionStream, heads: int) -> bool:
         return self.mirrors[writer].tells_of(*lane.partition, heads)
 
     # -- the run

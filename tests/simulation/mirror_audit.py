@@ -28,7 +28,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.partition.offset_map import OffsetMap
 from mirror.partition.source_offsets import Commit
 from mirror.partition.state_records import Reading
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from tests.simulation.mirror_source import Fate, SourceLog
 from tests.simulation.mirror_world import TARGET_OF, World
 
@@ -57,7 +57,7 @@ class Allowed:
 class Audited:
     """Of one partition; `problems` are sentences."""
 
-    def __init__(self, world: World, log: SourceLog, lane: Lane, allowed: Allowed) -> None:
+    def __init__(self, world: World, log: SourceLog, lane: PartitionStream, allowed: Allowed) -> None:
         self.world, self.log, self.lane, self.allowed = world, log, lane, allowed
         self.partition: TopicPartition = log.partition
         at = TARGET_OF + self.partition.topic, self.partition.partition
@@ -145,7 +145,9 @@ class Audited:
                 return
 
 
-def problems_of(world: World, lanes: dict[TopicPartition, Lane], allowed: dict[TopicPartition, Allowed]) -> list[str]:
+def problems_of(
+    world: World, lanes: dict[TopicPartition, PartitionStream], allowed: dict[TopicPartition, Allowed]
+) -> list[str]:
     """What does not hold."""
     found: list[str] = []
     for partition, log in world.logs.items():

@@ -12,7 +12,7 @@ from kafka_wire.records.batches import pieces_of
 from mirror.partition import leader_epochs, resume_rules, target_state
 from mirror.partition.offset_map import OffsetMap
 from mirror.partition.resume_rules import Resumed
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState
 from mirror.producer import batch_isolation, sender
 from mirror.producer.sender import Sender
@@ -21,8 +21,8 @@ from mirror.replication import gap_rules
 from mirror.replication import replicator as replicator_module
 from mirror.session import producer_sessions, session_start
 from mirror.session.marker_partitions import InSync
-from mirror.session.producer_sessions import Lives
-from mirror.session.transactional_sessions import TransactionalLives, Writes
+from mirror.session.producer_sessions import ProducerSessions
+from mirror.session.transactional_sessions import TransactionalSessions, Writes
 
 Rule = tuple[Any, str, Any]
 
@@ -31,24 +31,24 @@ def no_look(was: Any, now: Any, life: Any, known: OffsetMap, *_: Any, **__: Any)
     return Resumed("position", known.end.records, known.end.source_offset)
 
 
-def append_what_is_given_back(lane: Lane, pieces: list[Any]) -> None:
+def append_what_is_given_back(lane: PartitionStream, pieces: list[Any]) -> None:
     lane.buffer.extend(pieces)
     lane.buffer_bytes += sum(len(piece.batch) for piece in pieces)
 
 
-async def no_fence(them: Lives, chosen: Callable[[], Any], _: Any) -> Any:
+async def no_fence(them: ProducerSessions, chosen: Callable[[], Any], _: Any) -> Any:
     chosen()
     return await them._fencing.begin_with(lambda: [them._topic.partition])
 
 
 BROKEN: dict[str, Rule] = {
     "the log is not looked at": (target_state, "resume", no_look),
-    "partitions are not fenced": (Lives, "_fence", no_fence),
+    "partitions are not fenced": (ProducerSessions, "_fence", no_fence),
     "a look counts though the marker was not there yet": (session_start, "shows_marker", lambda *_: True),
     "the state counts as read though another could still write": (producer_sessions, "is_marked_by", lambda *_: True),
     "a batch goes before the state is stored": (PartitionState, "may_go", lambda *_: True),
     "a write that failed counts as stored": (PartitionState, "not_stored", PartitionState.stored),
-    "what is given back is put behind": (Lane, "give_back", append_what_is_given_back),
+    "what is given back is put behind": (PartitionStream, "return_to_buffer", append_what_is_given_back),
     "a gap is not ledgered": (gap_rules, "judge_jump", lambda *, compacted: "compacted"),
     "the source's cut is not judged": (leader_epochs, "judge_epoch_end", lambda position, *_, **__: position),
     "a deleted head is not ledgered": (
@@ -77,26 +77,28 @@ FOUND_BY = {
 """Seeds that find a rule in less than 2 s: lower ones miss it, or play a mirror that does not stop trying."""
 
 
-def keep_what_was_not_committed(them: TransactionalLives) -> None:
+def keep_what_was_not_committed(them: TransactionalSessions) -> None:
     them._is_unsure, them.producer, them._is_open = True, None, False
 
 
-async def store_nothing(_: TransactionalLives, states: Iterable[PartitionState]) -> Writes:
+async def store_nothing(_: TransactionalSessions, states: Iterable[PartitionState]) -> Writes:
     return [(one, one.write()) for one in states]
 
 
-async def no_problems(*_: Any) -> dict[Lane, str]:
+async def no_problems(*_: Any) -> dict[PartitionStream, str]:
     return {}
 
 
 BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
     "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 5),
     "what was aborted counts as mirrored": ((resume_rules, "_is_past", lambda *_, **__: False), 16),
-    "what broke off is taken for committed": ((TransactionalLives, "unsure", keep_what_was_not_committed), 7),
-    "a former life's head is not committed first": ((TransactionalLives, "_begin_fenced", Lives._begin_fenced), 172),
-    "the position is not in the transaction": ((TransactionalLives, "store", store_nothing), 5),
+    "what broke off is taken for committed": ((TransactionalSessions, "unsure", keep_what_was_not_committed), 7),
+    "a former life's head is not committed first": (
+        (TransactionalSessions, "_begin_fenced", ProducerSessions._begin_fenced), 172,
+    ),
+    "the position is not in the transaction": ((TransactionalSessions, "store", store_nothing), 5),
     "a partition that is short of replicas is added to a transaction": ((InSync, "problems", no_problems), 2300),
     "another begins behind a commit that was told twice": (
-        (TransactionalLives, "_was_asked_again", property(lambda _: False, lambda *_: None)), 7972,
+        (TransactionalSessions, "_was_asked_again", property(lambda _: False, lambda *_: None)), 7972,
     ),
 }  # fmt: skip

@@ -20,7 +20,7 @@ import drupelet.backoff
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
 from mirror.partition.source_offsets import Commit, read_commit
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState
 from mirror.producer import sender
 from mirror.session.transactional_ids import spare_ids
@@ -553,7 +553,7 @@ class InlinePacker:
     async def close(self) -> None: ...
 
 
-def _number(one: Lane | PartitionState) -> int:
+def _number(one: PartitionStream | PartitionState) -> int:
     topic, partition = one.partition
     return sum(topic.encode()) * 64 + partition
 
@@ -564,7 +564,7 @@ def replayed(chance: Random) -> Iterator[None]:
     with (
         patch.object(sender, "Packer", InlinePacker),
         patch.object(drupelet.backoff, "random", chance),
-        patch.object(Lane, "__hash__", _number),
+        patch.object(PartitionStream, "__hash__", _number),
         patch.object(PartitionState, "__hash__", _number),
     ):
         yield

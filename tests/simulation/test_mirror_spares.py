@@ -21,9 +21,9 @@ from mirror.partition.state_records import StateError
 from mirror.replication import replicator
 from mirror.session import producer_sessions
 from mirror.session.marker_partitions import InSync
-from mirror.session.producer_sessions import Lives
+from mirror.session.producer_sessions import ProducerSessions
 from mirror.session.transactional_ids import MARKERS_S, Id, Ids
-from mirror.session.transactional_sessions import TransactionalLives
+from mirror.session.transactional_sessions import TransactionalSessions
 from tests.simulation.mirror_broken import no_problems
 from tests.simulation.mirror_coordinator import PREPARED
 from tests.simulation.mirror_runs import CONFIG, Schedule, replayed, run_seed
@@ -249,15 +249,18 @@ async def another_takes_the_own_id_meanwhile(site: Site) -> None:
         loop.call_later(site.chance.choice([0.0, 0.1, 0.5]) * site.chance.random(), site.world.short.clear)
         return init(request)
 
-    announce, delay_s = TransactionalLives._announce_spare, site.chance.choice([0.0, 3.0])
+    announce, delay_s = TransactionalSessions._announce_spare, site.chance.choice([0.0, 3.0])
 
-    async def announce_late(them: TransactionalLives) -> None:
+    async def announce_late(them: TransactionalSessions) -> None:
         await asyncio.sleep(delay_s)
         await announce(them)
 
     await site.fall_short()
     site.another(transactions=site.chance.random() < 0.6)
-    with patch.object(spare, "init", first_epoch), patch.object(TransactionalLives, "_announce_spare", announce_late):
+    with (
+        patch.object(spare, "init", first_epoch),
+        patch.object(TransactionalSessions, "_announce_spare", announce_late),
+    ):
         site.come(*site.others)
         await asyncio.sleep(15.0)
     site.world.short.clear()
@@ -280,25 +283,25 @@ async def an_open_announcement_hides_what_another_commits(site: Site) -> None:
     first = site.first_that_waits_long()
     await site.mirrored(site.short, *site.others)
     goes_on, is_open = asyncio.Event(), asyncio.Event()
-    announce, commit = TransactionalLives._announce_spare, TransactionalLives.commit
+    announce, commit = TransactionalSessions._announce_spare, TransactionalSessions.commit
 
-    def is_first(them: TransactionalLives) -> bool:
+    def is_first(them: TransactionalSessions) -> bool:
         return them.target is first.replicator.target
 
-    async def announce_late(them: TransactionalLives) -> None:
+    async def announce_late(them: TransactionalSessions) -> None:
         if is_first(them):
             await goes_on.wait()
         await announce(them)
 
-    async def not_commit(them: TransactionalLives) -> None:
+    async def not_commit(them: TransactionalSessions) -> None:
         if is_first(them) and goes_on.is_set():
             is_open.set()
             await asyncio.Event().wait()
         await commit(them)
 
     with (
-        patch.object(TransactionalLives, "_announce_spare", announce_late),
-        patch.object(TransactionalLives, "commit", not_commit),
+        patch.object(TransactionalSessions, "_announce_spare", announce_late),
+        patch.object(TransactionalSessions, "commit", not_commit),
     ):
         await site.lack_a_marker()
         site.come(*site.others)
@@ -347,16 +350,16 @@ async def times_out_while_the_mirror_stands_still(site: Site) -> None:
     site.schedule.mode._timeout_ms = 1000
     site.another(transactions=True)
     await site.mirrored(site.short, *site.others)
-    coordinator, at, store = site.world.coordinator, site.at(site.short), TransactionalLives.store
+    coordinator, at, store = site.world.coordinator, site.at(site.short), TransactionalSessions.store
     assert coordinator is not None
 
-    async def store_late(them: TransactionalLives, states: Any) -> Any:
+    async def store_late(them: TransactionalSessions, states: Any) -> Any:
         if not site.world.short and coordinator.state == "Ongoing" and at in coordinator.partitions:
             site.world.short[at] = site.world.loop.now
             await asyncio.sleep(site.chance.uniform(2.0, 8.0))
         return await store(them, states)
 
-    with patch.object(TransactionalLives, "store", store_late):
+    with patch.object(TransactionalSessions, "store", store_late):
         while not site.world.short:
             site.come(site.short, *site.others)
             await asyncio.sleep(site.chance.random())
@@ -372,7 +375,7 @@ def test_the_others_go_on_after_a_timeout(seed: int) -> None:
     play(seed, times_out_while_the_mirror_stands_still)
 
 
-class Released(TransactionalLives):
+class Released(TransactionalSessions):
     """As of the version before spares."""
 
     async def _choose_id(self) -> None: ...
@@ -390,7 +393,7 @@ class Released(TransactionalLives):
 async def a_released_one_begins(site: Site) -> None:
     await site.fall_short()
     await asyncio.sleep(site.chance.choice([1.0, 4.0, 20.0]) * site.chance.random())
-    with patch.object(replicator, "TransactionalLives", Released):
+    with patch.object(replicator, "TransactionalSessions", Released):
         life = site.another(transactions=True)
         await site.until(lambda: bool(life.replicator._reign), "it begins")
     await replicas_return(site)
@@ -426,16 +429,16 @@ async def own_alone(ids: Ids) -> None:
     ids.current = ids.own
 
 
-async def extend(them: TransactionalLives, partitions: Any) -> Any:
+async def extend(them: TransactionalSessions, partitions: Any) -> Any:
     return await them.transactions.extend(partitions)
 
 
 BROKEN: dict[str, tuple[Sequence[tuple[Any, str, Any]], Part, int]] = {
     "no spare is used": ([(Ids, "choose", own_alone)], goes_on, 0),
     "what is open is aborted by the next epoch": ([(Transactions, "abort", nothing)], falls_short_in_a_fence, 53),
-    "a fence without a marker is extended": ([(TransactionalLives, "_extend", extend)], falls_short_in_a_fence, 3),
+    "a fence without a marker is extended": ([(TransactionalSessions, "_extend", extend)], falls_short_in_a_fence, 3),
     "a spare is not announced": (
-        [(TransactionalLives, "_announce_spare", nothing)], another_takes_the_own_id_meanwhile, 7,
+        [(TransactionalSessions, "_announce_spare", nothing)], another_takes_the_own_id_meanwhile, 7,
     ),
     "the own id is not looked at after that": ([(Id, "is_ours", true)], another_takes_the_own_id_meanwhile, 7),
     "partitions without a marker are added": (
@@ -448,7 +451,7 @@ BROKEN: dict[str, tuple[Sequence[tuple[Any, str, Any]], Part, int]] = {
         [(Transactions, "is_held", under_our_epoch)], times_out_while_the_mirror_stands_still, 0,
     ),
     "a start takes no spares": (
-        [(one, "_fence_spares", as_it_was_read) for one in (TransactionalLives, Lives)],
+        [(one, "_fence_spares", as_it_was_read) for one in (TransactionalSessions, ProducerSessions)],
         another_takes_the_own_id_meanwhile, 64,
     ),
 }  # fmt: skip

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mirror.session.foreign_epochs import Between
+from mirror.session.foreign_epochs import ForeignEpochs
 
 
 def given(*producers):
-    between = Between()
+    between = ForeignEpochs()
     for producer in producers:
         between.given(*producer)
     return between

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.replication.topic_config_sync import Following
 from mirror.topics.config_rules import Setting
 
@@ -45,7 +45,7 @@ def following(ends):
 
 @pytest.fixture
 def lane():
-    lane = Lane(TopicPartition("t", 0), "lab.t", WANTED)
+    lane = PartitionStream(TopicPartition("t", 0), "lab.t", WANTED)
     lane.ensured = True
     return lane
 

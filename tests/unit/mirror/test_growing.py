@@ -11,11 +11,11 @@ from kafka_wire.connection.tcp_connect import Filled, Windowed
 from kafka_wire.partitions import TopicPartition
 from mirror.link.bbr_pacing import Beside, Filling, rate_max
 from mirror.link.link_model import LEAST_BYTES, PACE_S, Link, Pace
-from mirror.partition.stream import Lane
-from mirror.producer.connection_assignment import CONNECTIONS_MAX, DOWN_S, JUDGED, Dealing
+from mirror.partition.stream import PartitionStream
+from mirror.producer.connection_assignment import CONNECTIONS_MAX, DOWN_S, JUDGED, ConnectionAssignment
 from mirror.producer.refusals import Refusals
 from mirror.producer.sender import Sender
-from mirror.producer.target_connection import Pipe, Turns
+from mirror.producer.target_connection import SendQueue, TargetConnection
 
 POLICY = {"cleanup.policy": "delete"}
 WAITING = Filled(100_000, 0.2, 0.3, begins=False)
@@ -52,7 +52,7 @@ class Full:
 
 
 def backlogged(number):
-    lane = Lane(TopicPartition("t", number), "lab.t", POLICY)
+    lane = PartitionStream(TopicPartition("t", number), "lab.t", POLICY)
     lane.dealt, lane.backlog_until = (0, 1), asyncio.get_running_loop().time() + 60
     return lane
 
@@ -60,7 +60,7 @@ def backlogged(number):
 def dealing_of(*pipes):
     """Who deals among these; `considered` are the lanes that are to move."""
     link, considered = Link(4_000_000), []
-    dealing = Dealing(link, Full, considered.append)
+    dealing = ConnectionAssignment(link, Full, considered.append)
     dealing._pipes = {(pipe.node, pipe.number): pipe for pipe in pipes}
     return dealing, link, considered
 
@@ -173,7 +173,7 @@ class Told:
     ],
 )
 def test_a_window_that_is_shut_most_of_the_time_while_nothing_waits_on_the_link_holds_up(after, is_held_up):
-    pipe = Pipe.__new__(Pipe)
+    pipe = TargetConnection.__new__(TargetConnection)
     pipe._connection, pipe._windowed = Told(Windowed(1.0, 0.0, 0.1, 0.1), after), None
     assert pipe.was_held_up() is False
     assert pipe.was_held_up() is is_held_up
@@ -264,9 +264,9 @@ def test_a_connection_is_slow_that_is_busy_for_long_and_carries_little():
 async def test_a_connection_shares_the_link_while_it_is_up_and_has_a_backlog(
     is_ready, under_way, is_free, is_active, is_up
 ):
-    pipe = Pipe.__new__(Pipe)
+    pipe = TargetConnection.__new__(TargetConnection)
     pipe._connection = None if is_up is None else SimpleNamespace(closed=not is_up)
-    pipe.ready, pipe.under_way_bytes, pipe.is_free = Turns(), under_way, is_free
+    pipe.ready, pipe.under_way_bytes, pipe.is_free = SendQueue(), under_way, is_free
     if is_ready:
         pipe.ready.add(backlogged(0))
     assert pipe.is_active is (is_active and bool(is_up))
@@ -284,7 +284,7 @@ async def test_a_connection_shares_the_link_while_it_is_up_and_has_a_backlog(
 async def test_a_backlog_beside_others_leaves_little_waiting_and_what_trickles_is_not_held_up(
     beside, is_free, filled, told
 ):
-    pipe, rates = Pipe.__new__(Pipe), []
+    pipe, rates = TargetConnection.__new__(TargetConnection), []
     pipe.is_free = is_free
     pipe._connection = SimpleNamespace(filled=lambda: filled, limit_rate=rates.append)
     pipe._filling = Filling(asyncio.get_running_loop().time())
@@ -293,7 +293,7 @@ async def test_a_backlog_beside_others_leaves_little_waiting_and_what_trickles_i
 
 
 async def test_who_begins_anew_is_bounded_before_it_does():
-    pipe, told = Pipe.__new__(Pipe), []
+    pipe, told = TargetConnection.__new__(TargetConnection), []
     pipe.is_free, pipe._filling = False, Filling(asyncio.get_running_loop().time())
     pipe._connection = SimpleNamespace(
         filled=lambda: WAITING, limit_rate=told.append, fill_anew=lambda: told.append("anew")
@@ -329,9 +329,9 @@ async def test_who_joins_with_a_backlog_shares_the_link_at_once():
 async def test_a_slow_connection_has_little_under_way_while_a_lane_leaves_it_else_it_stayed_slow(leaves, taken):
     link = Link(10**9)
     link.acked(0.1, link.sent(0.0, 100_000))
-    pipe = Pipe.__new__(Pipe)
+    pipe = TargetConnection.__new__(TargetConnection)
     pipe.number = 0
-    pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
+    pipe.sparse, pipe.ready, pipe.lingering = SendQueue(), SendQueue(), {}
     pipe.ready.add(backlogged(0))
     pipe.under_way_bytes, pipe.pace = LEAST_BYTES, Pace()
     pipe.pace.is_slow, pipe.lanes = True, {backlogged(0)}
@@ -369,9 +369,9 @@ async def test_a_connection_has_its_share_of_what_may_be_under_way_in_batches_of
     link.acked(0.1, link.sent(0.0, 100_000))
     link.is_lossy = True
     share = link.limit_bytes / connections
-    pipe = Pipe.__new__(Pipe)
+    pipe = TargetConnection.__new__(TargetConnection)
     pipe.number = 0
-    pipe.sparse, pipe.ready, pipe.lingering = Turns(), Turns(), {}
+    pipe.sparse, pipe.ready, pipe.lingering = SendQueue(), SendQueue(), {}
     pipe.ready.add(backlogged(0))
     pipe.lanes = set()
     pipe.under_way_bytes, pipe.pace = int(under_way * share / 400_000), Pace()

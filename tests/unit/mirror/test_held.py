@@ -7,14 +7,14 @@ import random
 
 from kafka_wire.partitions import TopicPartition
 from mirror.partition.source_offsets import PartitionOffsets
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.producer.blocked_partitions import KEPT_SHARE, LINK_TIMES, Held
 
 BYTES_MAX = 8000
 
 
 def lane(number, held_bytes=0):
-    made = Lane(TopicPartition("readings", number), "lab.readings", {"cleanup.policy": "delete"})
+    made = PartitionStream(TopicPartition("readings", number), "lab.readings", {"cleanup.policy": "delete"})
     made.held_bytes = held_bytes
     return made
 

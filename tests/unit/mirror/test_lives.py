@@ -12,14 +12,16 @@ import pytest
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions.last_batch_lookup import Look
 from mirror.errors import LeaderlessError, TargetError
-from mirror.partition.stream import Lane
-from mirror.session.producer_sessions import Lives
+from mirror.partition.stream import PartitionStream
+from mirror.session.producer_sessions import ProducerSessions
 from mirror.session.session_start import NOTHING_SEEN
 
-LEADERLESS, WELL = (Lane(TopicPartition("t", number), "t", {"cleanup.policy": "delete"}) for number in range(2))
+LEADERLESS, WELL = (
+    PartitionStream(TopicPartition("t", number), "t", {"cleanup.policy": "delete"}) for number in range(2)
+)
 
 
-class LivesOfTwo(Lives):
+class LivesOfTwo(ProducerSessions):
     """Producer sessions with a target of two partitions; `error` is what the first one's leader is answered with."""
 
     def __init__(self, error):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from mirror.partition.provenance import Origin
-from mirror.partition.stream import Lane
-from mirror.session.producer_sessions import Lives
+from mirror.partition.stream import PartitionStream
+from mirror.session.producer_sessions import ProducerSessions
 from tests.unit.mirror.ends import TP, MemoryTarget
 
 
 def test_a_topic_that_was_made_again_by_somebody_else_is_not_the_mirrors_alone():
     target = MemoryTarget()
-    lives = Lives(target, "__edge-mirror-lab-state", 1, None, (0.1, 1.0))
-    lane = Lane(TP, "lab.readings", {"cleanup.policy": "delete"})
+    lives = ProducerSessions(target, "__edge-mirror-lab-state", 1, None, (0.1, 1.0))
+    lane = PartitionStream(TP, "lab.readings", {"cleanup.policy": "delete"})
     assert lives._origin(lane) is None
     lane.origin = Origin(frozenset({"b"}), is_alone=True)
     assert lives._origin(lane) == lane.origin

@@ -10,7 +10,7 @@ from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.records.batches import pieces_of
 from mirror.link.link_model import Link
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.producer.batching import PLAIN_BATCHES, Job, learn, next_job, pack_all
 
 CODEC = 4  # zstd, so that nothing of the source's goes on as it is
@@ -19,7 +19,7 @@ CHANCE = random.Random(16)
 
 
 def lane_with(*batches, is_noise=False):
-    made = Lane(TopicPartition("noise", 0), "lab.noise", {"cleanup.policy": "delete"})
+    made = PartitionStream(TopicPartition("noise", 0), "lab.noise", {"cleanup.policy": "delete"})
     made.codec, made.batch_bytes_max = CODEC, 512 * 1024
     for base, records in batches:
         content = build_batch(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.status.rates import Progress
 
 TP = TopicPartition("readings", 0)
 
 
 def test_a_rate_comes_at_once_and_goes_with_time():
-    progress, lane = Progress(), Lane(TP, "lab.readings", {})
+    progress, lane = Progress(), PartitionStream(TP, "lab.readings", {})
     progress.tick(100.0)
     progress.acked(lane, 500, 50_000)
     progress.tick(101.0)
@@ -25,7 +25,7 @@ def test_a_rate_comes_at_once_and_goes_with_time():
 
 
 def test_a_lag_is_behind_since_it_was_seen_and_shrinks_by_what_goes():
-    progress, lane = Progress(), Lane(TP, "lab.readings", {})
+    progress, lane = Progress(), PartitionStream(TP, "lab.readings", {})
     progress.tick(0.0)
     progress.behind(lane, 100, 1.0)
     progress.tick(1.0)

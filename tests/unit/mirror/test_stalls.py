@@ -11,7 +11,7 @@ from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import SourceError
 from mirror.link.link_model import Link
-from mirror.partition.stream import Lane, Memory
+from mirror.partition.stream import Memory, PartitionStream
 from mirror.status.lag_watch import ASK_S, Lags, Watched
 from mirror.status.metrics import Metrics
 from mirror.status.problems import Troubles
@@ -47,7 +47,7 @@ class Watch:
 
     def __init__(self):
         self.memory, self.troubles, self.metrics = Memory(), Troubles(), Metrics()
-        self.lane = Lane(TP, "lab.readings", {"cleanup.policy": "delete"}, self.memory)
+        self.lane = PartitionStream(TP, "lab.readings", {"cleanup.policy": "delete"}, self.memory)
         self.lane.source_end, self.lane.leader, self.lane.leader_epoch = 3, Leader(1, 0), 0
         self.lanes = {TP: self.lane}
         watched = Watched(self.lanes, Progress(), Link(1 << 20), self.memory, self.troubles, self.metrics)
@@ -113,7 +113,7 @@ def test_a_stall_is_over_once_something_is_safe_or_it_is_mirrored_no_more():
 async def test_the_ends_of_partitions_that_no_fetch_asks_for_are_asked_for(monkeypatch):
     watch, asked = Watch(), []
     other = TopicPartition("others", 0)
-    watch.lanes[other] = Lane(other, "lab.others", {"cleanup.policy": "delete"}, watch.memory)
+    watch.lanes[other] = PartitionStream(other, "lab.others", {"cleanup.policy": "delete"}, watch.memory)
 
     class Source:
         reader = SimpleNamespace(busy=set())

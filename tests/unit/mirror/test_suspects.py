@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.producer import batch_isolation
 from mirror.producer.sender import Sender
 from mirror.producer.suspects import CUTS_CONDEMNED, QUICK_S, is_proof, note_acked, note_alone, note_cut
-from mirror.producer.target_connection import Pipe, Turns
+from mirror.producer.target_connection import SendQueue, TargetConnection
 from mirror.producer.transactional_sender import TransactionalSender, chosen_together
 from mirror.replication import replicator
 from mirror.topics.overrides import rules_from
@@ -35,7 +35,7 @@ def waits_are_short(monkeypatch):
 
 
 def lane(number=0):
-    return Lane(TopicPartition("readings", number), "lab.readings", {"cleanup.policy": "delete"})
+    return PartitionStream(TopicPartition("readings", number), "lab.readings", {"cleanup.policy": "delete"})
 
 
 def test_batches_in_flight_at_two_breaks_are_suspect_until_all_of_them_are_safe():
@@ -212,8 +212,8 @@ def test_a_suspect_goes_in_batches_as_large_as_any_others():
         taken.append((lane, bytes_max))
         return SimpleNamespace(size=100)
 
-    pipe, first, other = Pipe.__new__(Pipe), lane(0), lane(1)
-    pipe.under_way_bytes, pipe.sparse, pipe.ready = 0, Turns(), Turns()
+    pipe, first, other = TargetConnection.__new__(TargetConnection), lane(0), lane(1)
+    pipe.under_way_bytes, pipe.sparse, pipe.ready = 0, SendQueue(), SendQueue()
     for one in (first, other):
         pipe.ready.add(one)
     pipe._source, pipe._link = SimpleNamespace(take=take), SimpleNamespace(batch_bytes=5000)

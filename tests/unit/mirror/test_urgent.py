@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
-from mirror.partition.stream import Lane
+from mirror.partition.stream import PartitionStream
 from mirror.producer.blocked_partitions import Held
-from mirror.producer.target_connection import Pipe
+from mirror.producer.target_connection import TargetConnection
 from mirror.replication.replicator import Replicator
 from mirror.status.metrics import Metrics
 from mirror.topics.overrides import rules_from
@@ -21,7 +21,7 @@ URGENT = replace(CONFIG, rules=rules_from({"alarms.*": {"urgent": True}}))
 
 
 def lane(name, *, urgent=False, backlog=False):
-    made = Lane(TopicPartition(name, 0), f"lab.{name}", {"cleanup.policy": "delete"})
+    made = PartitionStream(TopicPartition(name, 0), f"lab.{name}", {"cleanup.policy": "delete"})
     made.urgent, made.backlog_until = urgent, 1e12 if backlog else 0.0
     return made
 
@@ -50,7 +50,7 @@ class Loads:
 
 def pipe_of(loads):
     """The connection that carries them."""
-    return Pipe(loads, loads, loads, loads.link, print, 1, 0)
+    return TargetConnection(loads, loads, loads, loads.link, print, 1, 0)
 
 
 async def loaded(*lanes, **more):
