@@ -18,10 +18,10 @@ from gateway.records.records import Loss, Record
 from gateway.routing.routes import Message, Rejection, route_message
 from gateway.sources.mqtt.mosquitto import MosquittoWatch
 from gateway.sources.mqtt.mqtt_session import MqttSession
+from tests.support.gateway.publisher import FakePublisher
 from tests.support.golden import GOLDEN, expected
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_sources import FakePublisher
 
 DIRECTORY = GOLDEN / "gateway_752fe42"
 THEN: dict[str, Any] = expected(DIRECTORY / "gateway.json")

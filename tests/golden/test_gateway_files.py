@@ -21,10 +21,10 @@ from gateway.metrics import Metrics
 from gateway.sources.file_reading.places import Line, from_json, to_json
 from gateway.sources.files.file_pattern import PatternSource
 from gateway.sources.files.files import saved_family, state_path
+from tests.support.gateway.followed_file import follow, read_all, texts
+from tests.support.gateway.publisher import FakePublisher, config
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_sources import FakePublisher, config
-from tests.unit.gateway.test_tail import follow, read_all, texts
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("gateway_files_752fe42.json").read_text())
 FILES = [case for case in CASES if case["pattern"] == "app.log"]

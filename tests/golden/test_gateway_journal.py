@@ -19,11 +19,11 @@ from gateway import state
 from gateway.config import JournalConfig
 from gateway.sources.journal import JournalSource
 from gateway.systemd_journal.file_format import read_header
+from tests.support.gateway.publisher import FakePublisher
 from tests.support.journal_exports import long_entries
 from tests.support.journal_reading import CODEC_FLAGS, differences
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_sources import FakePublisher
 
 GOLDEN = Path(__file__).parent / "gateway_journal"
 

@@ -10,9 +10,9 @@ import pytest
 
 from gateway.sources.file_reading.places import Item, from_json, to_json
 from gateway.sources.files.tail import Tail
-from tests.unit.gateway.test_rotations import line_texts, lost_bytes
-from tests.unit.gateway.test_tail import append, follow, texts
-from tests.unit.gateway.test_tail import read_all as read_until_quiet
+from tests.support.gateway.followed_file import append, follow, texts
+from tests.support.gateway.followed_file import read_all as read_until_quiet
+from tests.support.gateway.rotated_file import line_texts, lost_bytes
 
 LINES = [b"line %d" % number for number in range(100)]
 

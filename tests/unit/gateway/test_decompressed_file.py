@@ -43,11 +43,11 @@ from gateway.sources.file_reading.places import Gone, Item, to_json
 from gateway.sources.files.files import FileSource, saved_family, state_path
 from gateway.sources.files.tail import Tail
 from gateway.state import save
+from tests.support.gateway.followed_file import append, follow, read_all, texts
+from tests.support.gateway.publisher import FakePublisher, config
+from tests.support.gateway.rotated_file import compress, line_texts, rotate, saved
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_rotations import compress, line_texts, rotate, saved
-from tests.unit.gateway.test_sources import FakePublisher, config
-from tests.unit.gateway.test_tail import append, follow, read_all, texts
 
 Pack = Callable[[bytes], bytes]
 Reader = Callable[[io.BytesIO], DecompressedFile]

@@ -19,10 +19,10 @@ from gateway.sources.files import file_pattern
 from gateway.sources.files.file_pattern import PatternSource
 from gateway.sources.files.files import state_path
 from gateway.sources.files.matches import find_matches, is_match
+from tests.support.gateway.pattern import pattern_source, values
+from tests.support.gateway.publisher import FakePublisher, config, saved_position
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_file_pattern import pattern_source, values
-from tests.unit.gateway.test_sources import FakePublisher, config, saved_position
 
 
 @pytest.fixture(autouse=True)

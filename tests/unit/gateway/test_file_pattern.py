@@ -23,28 +23,17 @@ from gateway.records.records import Record
 from gateway.sources.file_reading.line_joiner import Joiner
 from gateway.sources.file_reading.places import FamilyState, Gone, Line, Place, TooLong
 from gateway.sources.files import file_pattern, files, matches
-from gateway.sources.files.file_pattern import PatternSource
 from gateway.sources.files.files import FileSource, state_path
 from gateway.sources.files.matches import find_matches
+from tests.support.gateway.pattern import pattern_source, values
+from tests.support.gateway.publisher import FakePublisher, config, saved_position
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_sources import FakePublisher, config, saved_position
 
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_pattern, "SCAN_S", 0.02)
-
-
-def pattern_source(tmp_path: Path, publisher: FakePublisher, path: str = "logs/*.log", more: str = "") -> PatternSource:
-    whole = config(tmp_path, f'[[files]]\npath = "{path}"\npoll_interval_ms = 10\nsave_interval_ms = 0\n{more}')
-    (file,) = whole.files
-    assert _file_source(file) is PatternSource
-    return PatternSource(file, publisher.as_publisher(), whole.state_dir, Metrics())
-
-
-def values(publisher: FakePublisher) -> set[bytes]:
-    return {record.value for record, _ in publisher.records}
 
 
 async def test_all_that_matches_is_followed_also_what_comes_later(tmp_path: Path) -> None:

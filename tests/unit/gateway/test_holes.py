@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 
 from gateway.sources.file_reading.places import TooLong
-from tests.unit.gateway.test_rotations import line_texts, lost_bytes
-from tests.unit.gateway.test_tail import append, follow, read_all, texts
+from tests.support.gateway.followed_file import append, follow, read_all, texts
+from tests.support.gateway.rotated_file import line_texts, lost_bytes
 
 
 def test_the_line_after_the_hole_that_copytruncate_leaves_is_kept(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from gateway.routing.route_status import OverlookedTimes
 from gateway.sources.files import file_pattern
 from gateway.sources.files.file_pattern import PatternSource
 from gateway.sources.files.files import FileSource
+from tests.support.gateway.publisher import FakePublisher, config
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_sources import FakePublisher, config
 
 NAMES = [
     b"a\x1b[31m.log",

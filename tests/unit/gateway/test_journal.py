@@ -22,10 +22,10 @@ from gateway.sources import journal
 from gateway.sources.journal import JournalSource, entry_record, roots_of
 from gateway.systemd_journal import compression
 from gateway.systemd_journal.positions import Position
+from tests.support.gateway.publisher import FakePublisher
 from tests.support.journal_site import SimulatedJournald
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_sources import FakePublisher
 
 
 @pytest.fixture

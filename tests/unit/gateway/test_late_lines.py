@@ -12,8 +12,8 @@ import pytest
 
 from gateway.sources.files import family
 from gateway.sources.files.tail import Tail
-from tests.unit.gateway.test_rotations import compress, rotate, saved
-from tests.unit.gateway.test_tail import append, follow, read_all, texts
+from tests.support.gateway.followed_file import append, follow, read_all, texts
+from tests.support.gateway.rotated_file import compress, rotate, saved
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from gateway.sources.files import family, file_pattern
 from gateway.sources.files.file_pattern import PatternSource
 from gateway.sources.files.files import FileSource
 from gateway.sources.files.matches import find_matches
+from tests.support.gateway.publisher import FakePublisher, config
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_sources import FakePublisher, config
 
 SECRET = "s3cret-of-mqtt"
 LINK = "it is a link: name what it points to, or set follow_links = true"

@@ -17,10 +17,10 @@ from gateway.sources.mqtt.mosquitto import MosquittoWatch
 from gateway.sources.mqtt.mqtt import MqttSource
 from gateway.sources.mqtt.mqtt_session import MqttSession
 from gateway.sources.mqtt.sys_signals import SysSignals
+from tests.support.gateway.publisher import FakePublisher, config
 from tests.support.scripted_mqtt import HANG_UP, Answer, ScriptedMqtt, granted
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_sources import FakePublisher, config
 
 
 def is_sys(filters: list[str]) -> bool:

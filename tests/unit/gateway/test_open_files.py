@@ -20,11 +20,11 @@ from gateway.sources.file_reading.open_file import OpenFile
 from gateway.sources.files import copies, family, family_file
 from gateway.sources.files.files import FileSource
 from gateway.sources.files.tail import Tail
+from tests.support.gateway.followed_file import append, follow, read_all, texts
+from tests.support.gateway.publisher import FakePublisher, config
+from tests.support.gateway.rotated_file import compress, rotate, saved
 from tests.support.tasks import running_task
 from tests.support.waiting import until
-from tests.unit.gateway.test_rotations import compress, rotate, saved
-from tests.unit.gateway.test_sources import FakePublisher, config
-from tests.unit.gateway.test_tail import append, follow, read_all, texts
 
 
 @pytest.fixture

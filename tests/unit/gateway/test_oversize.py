@@ -26,8 +26,8 @@ from gateway.sources.mqtt.oversize import (
     oversize_packet,
 )
 from gateway.sources.mqtt.sys_signals import LOG_TOPIC
+from tests.support.gateway.publisher import FakePublisher
 from tests.support.tasks import running_task
-from tests.unit.gateway.test_sources import FakePublisher
 
 END = " disconnected due to oversize packet."
 LARGE = "packets that are larger than mosquitto's max_packet_size"

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from gateway.sources.file_reading.places import Gone, Item
-from tests.unit.gateway.test_rotations import compress, copy_and_truncate, line_texts, rotate
-from tests.unit.gateway.test_tail import append, follow, read_all
+from tests.support.gateway.followed_file import append, follow, read_all
+from tests.support.gateway.rotated_file import compress, copy_and_truncate, line_texts, rotate
 
 CALLS = ("scandir", "stat", "open", "fstat", "pread", "lseek")
 Step = Callable[[Path], None]

@@ -15,52 +15,19 @@ from pathlib import Path
 import pytest
 
 from gateway.metrics import Metrics
-from gateway.sources.file_reading.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
+from gateway.sources.file_reading.places import FamilyState, Gone, Line, TooLong, from_json, to_json
 from gateway.sources.files import family
 from gateway.sources.files.files import FileSource
 from gateway.sources.files.tail import Tail
-from tests.simulation.rotating_tools import COMPRESSORS, UNREADABLE
-from tests.unit.gateway.test_sources import FakePublisher, config
-from tests.unit.gateway.test_tail import append, follow, read_all, texts
+from tests.simulation.rotating_tools import UNREADABLE
+from tests.support.gateway.followed_file import append, follow, read_all, texts
+from tests.support.gateway.publisher import FakePublisher, config
+from tests.support.gateway.rotated_file import compress, copy_and_truncate, line_texts, lost_bytes, rotate, saved
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "app.log"
-
-
-def rotate(log: Path, keep: int, *, create: bool = True) -> None:
-    """Rename as logrotate does: app.log.1 is the newest, and `keep` are kept."""
-    log.with_name(f"app.log.{keep}").unlink(missing_ok=True)
-    for number in range(keep - 1, 0, -1):
-        if (older := log.with_name(f"app.log.{number}")).exists():
-            older.rename(log.with_name(f"app.log.{number + 1}"))
-    log.rename(log.with_name("app.log.1"))
-    if create:
-        log.touch()
-
-
-def saved(items: list[Item]) -> FamilyState:
-    """Return what is saved once all of the items are acknowledged."""
-    last = [item for item in items if not isinstance(item, Gone)][-1]
-    return from_json(to_json(last.after))
-
-
-def lost_bytes(items: list[Item]) -> list[int | None]:
-    return [item.bytes for item in items if isinstance(item, Gone)]
-
-
-def line_texts(items: list[Item]) -> list[bytes]:
-    return [item.text for item in items if isinstance(item, Line)]
-
-
-def compress(path: Path, ending: str = ".gz") -> None:
-    """Do as gzip(1) and its kin do, which keep the time of change."""
-    compressed = COMPRESSORS[ending]
-    target, status = path.with_name(path.name + ending), path.stat()
-    target.write_bytes(compressed(path.read_bytes()))
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-    path.unlink()
 
 
 def test_files_that_are_deleted_unread_were_opened_in_time(log: Path) -> None:
@@ -275,14 +242,6 @@ def test_files_with_the_same_beginning_are_told_apart_by_their_inodes(log: Path)
         append(log, header + b"%d\n" % number)
     items += read_all(tail)
     assert [text for text in texts(items) if len(text) < 10] == [b"1", b"2", b"3"]
-
-
-def copy_and_truncate(log: Path) -> None:
-    for number in range(8, 0, -1):
-        if (older := log.with_name(f"app.log.{number}")).exists():
-            older.rename(log.with_name(f"app.log.{number + 1}"))
-    shutil.copyfile(log, log.with_name("app.log.1"))
-    os.truncate(log, 0)
 
 
 @pytest.mark.parametrize("seen", [b"", b"1", b"1\n", b"0\n1"])

@@ -16,8 +16,8 @@ import pytest
 from gateway.sources.file_reading.places import FamilyState, Gone, Line, from_json, to_json
 from gateway.sources.files import family
 from gateway.sources.files.tail import Tail
-from tests.unit.gateway.test_rotations import compress, line_texts, lost_bytes, rotate, saved
-from tests.unit.gateway.test_tail import append, follow, read_all, texts
+from tests.support.gateway.followed_file import append, follow, read_all, texts
+from tests.support.gateway.rotated_file import compress, line_texts, lost_bytes, rotate, saved
 
 HEADER = b"#" * 90 + b"\n"
 HEADERS = 3 * HEADER  # more than HEAD_BYTES_MAX

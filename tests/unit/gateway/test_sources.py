@@ -11,61 +11,23 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from gateway import state
-from gateway.config import GatewayConfig, parse_config
-from gateway.kafka.publisher import Publisher
 from gateway.metrics import Metrics, pages_of, serve_metrics
-from gateway.records.records import Loss, Record
+from gateway.records.records import Loss
 from gateway.sources.board import BoardSource
 from gateway.sources.file_reading.line_splitter import KEPT_BYTES_MAX
-from gateway.sources.files.files import FileSource, load_family, state_path
+from gateway.sources.files.files import FileSource, state_path
 from gateway.sources.mqtt.mosquitto import DROPPED_TOPIC, UPTIME_TOPIC, MosquittoWatch, dropped_since, is_restart
 from gateway.state import load as load_state
+from tests.support.gateway.publisher import FakePublisher, config, saved_position
 from tests.support.tasks import running_task
 from tests.support.waiting import until
 
 START_MS = 1_764_000_000_000
-
-
-class FakePublisher:
-    """Keeps what is offered until the test acknowledges it."""
-
-    def __init__(self) -> None:
-        self.records: list[tuple[Record, Callable[[], None]]] = []
-        self.losses: list[tuple[Loss, Callable[[], None]]] = []
-        self.letters: list[tuple[Record, str, Loss | None]] = []
-
-    full = False
-
-    async def room(self) -> None:
-        await asyncio.sleep(0)
-
-    def offer(self, record: Record, on_acked: Callable[[], None]) -> None:
-        self.records.append((record, on_acked))
-
-    def report(self, loss: Loss, on_acked: Callable[[], None], *, reason: str) -> None:
-        assert reason
-        self.losses.append((loss, on_acked))
-
-    def dead_letter(
-        self, record: Record, reason: str, detail: str, on_acked: Callable[[], None], loss: Loss | None = None
-    ) -> None:
-        assert detail
-        self.letters.append((record, reason, loss))
-
-    def as_publisher(self) -> Publisher:
-        return cast(Publisher, self)
-
-
-def config(tmp_path: Path, text: str) -> GatewayConfig:
-    head = f'state_dir = "{tmp_path}/state"\n[kafka]\nbootstrap_servers = "h:1"\n'
-    return parse_config(tmp_path / "g.toml", head + text)
 
 
 def file_source(tmp_path: Path, publisher: FakePublisher, start: str = "beginning") -> tuple[FileSource, Path]:
@@ -79,11 +41,6 @@ def lines_followed(tmp_path: Path, lines: str) -> tuple[FakePublisher, FileSourc
     (tmp_path / "app.log").write_text(lines)
     publisher = FakePublisher()
     return publisher, *file_source(tmp_path, publisher)
-
-
-def saved_position(path: Path) -> int | None:
-    family = load_family(path)
-    return None if family is None else family.place.position
 
 
 async def test_a_position_is_saved_only_when_all_before_it_is_acknowledged(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ from gateway.config import GatewayConfig, MosquittoConfig, parse_config
 from gateway.metrics import Metrics
 from gateway.sources.files import file_pattern, matches
 from gateway.sources.files.file_pattern import PatternSource
+from tests.support.gateway.publisher import FakePublisher
 from tests.support.tasks import running_task
 from tests.support.waiting import CALL_S, until
-from tests.unit.gateway.test_sources import FakePublisher
 
 ROOT = Path(drupelet.__file__).parents[1]
 PARTS = ("drupelet", "edge_broker", "gateway", "hardware", "kafka_wire", "mirror", "spark")
