@@ -43,6 +43,7 @@ from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
 from edge_broker.gc_policy import LOOK_S, Garbage
 from edge_broker.handlers import HANDLERS
+from edge_broker.network.background.checkpoint_loop import CheckpointLoop
 from edge_broker.network.background.compaction_loop import keep_clean
 from edge_broker.network.background.metrics import health_text, metrics_text, refused_codecs
 from edge_broker.network.background.scrub_loop import keep_scrubbing
@@ -431,6 +432,7 @@ def _network_note(options: Options) -> str:
 
 def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: Dispatcher) -> list[asyncio.Task[None]]:
     config = broker.config
+    checkpoints = CheckpointLoop(broker, dispatcher, loop.time)
     checkpoint_s = config.integer("log.flush.offset.checkpoint.interval.ms") / 1000
     retention_s = config.integer("log.retention.check.interval.ms") / 1000
 
@@ -443,18 +445,18 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         while True:
             await asyncio.sleep(CLOCK_STEP_TICK_S)
             if broker.time.is_stepped():
-                dispatcher.start(lambda: _look_at_clock(broker))
+                dispatcher.start(checkpoints.look_at_clock)
 
     if (doubt := broker.time.note()) is not None:
         log_line("warning", "clock_doubted", reason=doubt)
     chores = [
         loop.create_task(measure_card(broker, dispatcher)),
         loop.create_task(every(GROUP_TICK_S, lambda: expire_members(broker))),
-        loop.create_task(every(CLOCK_TICK_S, lambda: _look_at_clock(broker))),
+        loop.create_task(every(CLOCK_TICK_S, checkpoints.look_at_clock)),
         loop.create_task(watch_for_steps()),
         loop.create_task(every(MARKS_TICK_S, lambda: _look_at_marks(dispatcher))),
         loop.create_task(every(FETCH_SESSIONS_TICK_S, lambda: _look_at_fetch_sessions(broker))),
-        loop.create_task(every(checkpoint_s, lambda: _files(broker.store.checkpoint))),
+        loop.create_task(checkpoints.run(checkpoint_s)),
         loop.create_task(every(retention_s, _Retention(broker).start)),
         loop.create_task(every(SPACE_TICK_S, broker.space.look)),
         loop.create_task(every(SECURITY_TICK_S, broker.security.look)),
@@ -472,24 +474,6 @@ async def _keep_tidy(dispatcher: Dispatcher) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
         garbage.look(calm=not dispatcher.turns)
-
-
-def _look_at_clock(broker: Broker) -> Outcome:
-    """See whether a time service has set the clock in the meantime, and say so when that has changed.
-
-    A clock that steps is kept at once: the next boot must know of it, or it takes the step for time without power.
-    """
-    store = broker.store
-    before, age = (store.age.known_boot_id, broker.time.now().trusted), store.age
-    store.look(broker.clock.look())
-    now = broker.time.now()
-    if (store.age.known_boot_id, now.trusted) != before:
-        log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
-    if not store.age.differs_in_doubt(age):
-        return Reply(None)
-    level, stepped_ms = "warning" if store.age.doubted else "info", store.age.stepped_ms
-    log_line(level, "clock_stepped", stepped_ms=stepped_ms, reason=broker.time.note())
-    return _files(store.checkpoint)
 
 
 def _look_at_fetch_sessions(broker: Broker) -> Outcome:
