@@ -11,7 +11,7 @@ _IPV4 = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """The two parts of HOST:PORT, an IPv6 address with or without brackets, port 0 to 65535; else ValueError."""
+    """Return the two parts of HOST:PORT, an IPv6 address with or without brackets, port 0 to 65535; else ValueError."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -26,7 +26,7 @@ def endpoint_text(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """True when only this machine can reach `host`."""
+    """Return true when only this machine can reach `host`."""
     if _IPV4.fullmatch(host):
         return host.startswith("127.")
     if ":" not in host:

@@ -85,12 +85,12 @@ def sentence(error: BaseException) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """What a library says, without the `[Errno 111]` that Python puts before the system's words."""
+    """Return what a library says, without the `[Errno 111]` that Python puts before the system's words."""
     return re.sub(r"\[Errno -?\d+\] ", "", text)
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, within a sentence: `no space left on device`, without number and file name.
+    """Return why the system refused, within a sentence: `no space left on device`, without number and file name.
 
     What libraries make of it is left out. Numbers below 0 are those of name look-ups, which have words of their own.
     """

@@ -48,7 +48,7 @@ def commit() -> str:
 
 
 def built_s() -> int:
-    """When this was committed, in seconds since 1970: no clock that shows less is right.
+    """Return when this was committed, in seconds since 1970: no clock that shows less is right.
 
     Git is not asked, as a service does at its start: in a checkout, and in a wheel without a date, it is LEAST_S.
     """
@@ -60,7 +60,7 @@ def built_s() -> int:
 
 
 def commit_date(checkout: str) -> int | None:
-    """The date of a checkout's commit, in seconds since 1970, asked of git; None where nobody knows."""
+    """Return the date of a checkout's commit, in seconds since 1970, asked of git; None where nobody knows."""
     if not os.path.exists(os.path.join(checkout, ".git")):
         return None
     found = _git(checkout, "log", "-1", "--format=%ct")
@@ -68,7 +68,7 @@ def commit_date(checkout: str) -> int | None:
 
 
 def commit_of(checkout: str) -> str:
-    """The same of a checkout, asked of git; `unknown` where it is none, or there is no git."""
+    """Return the same of a checkout, asked of git; `unknown` where it is none, or there is no git."""
     if not os.path.exists(os.path.join(checkout, ".git")):  # else git answers for a checkout around it
         return UNKNOWN
     found = _git(checkout, "rev-parse", f"--short={COMMIT_DIGITS}", "HEAD")
@@ -79,7 +79,7 @@ def commit_of(checkout: str) -> str:
 
 
 def _git(checkout: str, *arguments: str) -> str | None:
-    """What git prints; None when it fails, or there is none."""
+    """Return what git prints; None when it fails, or there is none."""
     try:
         done = subprocess.run(  # noqa: S603 - no argument comes from outside
             ["git", "--no-optional-locks", "-C", checkout, *arguments],  # noqa: S607 - where the system has it

@@ -95,7 +95,7 @@ def encode(loss: Lost, time_ms: int, node: str, **more: object) -> tuple[bytes, 
 
 
 def fault_of_record(key: bytes | None, value: bytes | None, placed_causes: Collection[str]) -> str:
-    """Why a record of the topic is no ledger record; empty when it is one.
+    """Return why a record of the topic is no ledger record; empty when it is one.
 
     Losses of `placed_causes` must say their partition and first offset.
     """

@@ -55,10 +55,10 @@ class Source(Protocol):
         """Take nothing new; what was taken is still acknowledged."""
 
     def problem(self) -> str | None:
-        """Say in one line what is wrong, or None."""
+        """Return in one line what is wrong, or None."""
 
     def note(self) -> str | None:
-        """Say in one line what a person should know although all is well, or None."""
+        """Return in one line what a person should know although all is well, or None."""
 
 
 class Gateway:
@@ -93,7 +93,7 @@ class Gateway:
         self._notifier = Notifier(os.environ, partial(_log.warning, "notify_failed"))
 
     def problem(self) -> str | None:
-        """Say in one line what is wrong with the gateway, or None."""
+        """Return in one line what is wrong with the gateway, or None."""
         routes = self.publisher.routes.problem(time.monotonic())
         sources = (source.problem() for source in self.sources)
         problems = [self.publisher.problem(), *sources, routes, self._persistence()]
@@ -107,7 +107,7 @@ class Gateway:
         return notices.persistence_trouble(self._config.mosquitto)
 
     def well(self) -> str:
-        """Say that all is well, or which watches hear nothing; and what a person should know all the same."""
+        """Return that all is well, or which watches hear nothing; and what a person should know all the same."""
         said = [*(source.note() for source in self.sources), self.boot_times.note()]
         notes = [note for note in said if note is not None]
         return health_text(self.watches.states(), [*notes, *self._ends.notes()])
@@ -199,7 +199,7 @@ class Gateway:
 
 
 def _file_source(file: FileConfig) -> type[FileSource] | type[PatternSource]:
-    """A path with * that is a file all the same is that file."""
+    """Return the source for a path; a path with * that exists as a file is that file."""
     return PatternSource if file.is_pattern and not file.path.exists() else FileSource
 
 

@@ -46,7 +46,7 @@ class KafkaConfig:
     pending_records_max: int
 
     def clients(self, node: str) -> ClientSettings:
-        """What every client of that cluster is told, in the name of `node`."""
+        """Return what every client of that cluster is told, in the name of `node`."""
         return ClientSettings(",".join(self.bootstrap_servers), node, self.request_timeout_ms, self.security)
 
 
@@ -155,7 +155,7 @@ class GatewayConfig:
 
 
 def _keys(kind: type, below: Keys | None = None) -> Keys:
-    """The keys of a table whose dataclass is named after them."""
+    """Return the keys of a table whose dataclass is named after them."""
     return {field.name: (below or {}).get(field.name) for field in fields(kind)}
 
 
@@ -342,7 +342,7 @@ def _mqtt(table: Table) -> MqttConfig:
 
 
 def _client_id(table: Table) -> str | None:
-    """The name of the session, None where the gateway chooses; MQTT 5, section 1.5.4, on what is text there."""
+    """Return the name of the session, None where the gateway chooses; MQTT 5, section 1.5.4, on what is text there."""
     if not table.has("client_id"):
         return None
     value = table.text("client_id")
@@ -352,7 +352,7 @@ def _client_id(table: Table) -> str | None:
 
 
 def default_client_id() -> str:
-    """The name of the session where the file gives none: with the host's name, as a session has one owner."""
+    """Return the name of the session where the file gives none: with the host's name, as a session has one owner."""
     return f"{OLD_CLIENT_ID}-{platform.node() or 'localhost'}"
 
 

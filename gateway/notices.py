@@ -25,12 +25,12 @@ LEFT_OUT_MAX = 10
 
 
 def security(config: GatewayConfig) -> list[str]:
-    """What lets somebody in, or read something, who should not."""
+    """Return what lets somebody in, or read something, who should not."""
     return [*_open_ports(config), *_open_files(config), *_open_authorities(config)]
 
 
 def missing(config: GatewayConfig) -> list[str]:
-    """Which sources are not there; they are waited for."""
+    """Return which sources are not there; they are waited for."""
     found = [told for file in config.files if (told := _missing_file(file)) is not None]
     if config.journal is not None:
         found += _missing_journal(config.journal)
@@ -86,7 +86,7 @@ def _kind_of(file: FileConfig) -> str:
 
 
 def unwatched(config: GatewayConfig) -> list[str]:
-    """Which losses the configuration accepts not to hear of."""
+    """Return which losses the configuration accepts not to hear of."""
     mqtt, found = config.mqtt, []
     if mqtt is not None and not mqtt.watch_drops:
         found.append(
@@ -113,7 +113,7 @@ def mosquitto(config: GatewayConfig) -> list[str]:
 
 
 def persistence_trouble(config: MosquittoConfig) -> str | None:
-    """Say why mosquitto will not be able to write its sessions and queues; None also where it cannot be seen."""
+    """Return why mosquitto will not be able to write its sessions and queues; None also where it cannot be seen."""
     directory, user = config.persistence_dir, config.user
     name = f"mosquitto.persistence_dir {directory}"
     loss = "mosquitto would lose sessions and queues when it stops"
@@ -201,7 +201,7 @@ def _missing_file(file: FileConfig) -> str | None:
 
 
 def _may_write(status: os.stat_result, entry: pwd.struct_passwd) -> bool:
-    """Whether a user may make files in a directory, by its mode alone; access lists are not looked at."""
+    """Return whether a user may make files in a directory, by its mode alone; access lists are not looked at."""
     mode = status.st_mode
     if entry.pw_uid == 0:
         return True

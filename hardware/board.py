@@ -175,7 +175,7 @@ def number(text: str | None) -> int | None:
 
 
 def cgroup_memory(files: SystemFiles) -> bool | None:
-    """Whether the kernel can limit a service's memory; Raspberry Pi's firmware switches it off by default.
+    """Return whether the kernel can limit a service's memory; Raspberry Pi's firmware switches it off by default.
 
     Version 2 lists its controllers. /proc/cgroups only counts where version 2 is not mounted: since Linux 6.12 it does
     not list memory any more.

@@ -17,7 +17,7 @@ def link_names(files: SystemFiles) -> list[str]:
 
 
 def network_links(files: SystemFiles) -> list[JSON]:
-    """Say which links there are."""
+    """Return which links there are."""
     return [
         {"name": name, "wireless": is_wireless(files, name), "mac_address": files.text(f"{NET}/{name}/address")}
         for name in link_names(files)
@@ -25,7 +25,7 @@ def network_links(files: SystemFiles) -> list[JSON]:
 
 
 def is_wireless(files: SystemFiles, name: str) -> bool:
-    """Whether a link is a radio."""
+    """Return whether a link is a radio."""
     return files.exists(f"{NET}/{name}/phy80211") or files.exists(f"{NET}/{name}/wireless")
 
 

@@ -139,7 +139,7 @@ class Problem:
 
 
 def find_problems(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> list[Problem]:
-    """Say what is wrong, worst first; empty if the board is healthy as far as it can tell."""
+    """Return what is wrong, worst first; empty if the board is healthy as far as it can tell."""
     judged = [Problem(rule.field, rule.status(health), rule.text) for rule in RULES if rule.field not in ignored]
     wrong = [problem for problem in judged if problem.status in {Status.WARNING, Status.CRITICAL}]
     return sorted(wrong, key=lambda problem: -problem.status)
@@ -151,7 +151,7 @@ def unjudged(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> list[
 
 
 def unknown_texts(silent: Mapping[str, str], ignored: Collection[str] = ()) -> list[str]:
-    """Say of each silent field that it is unknown, and what to do."""
+    """Return a sentence for each silent field: the field is unknown, and what to do."""
     return [f"{field} is unknown: {remedy}" for field, remedy in silent.items() if field not in ignored]
 
 

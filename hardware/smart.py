@@ -43,7 +43,7 @@ def ask(files: SystemFiles, name: str, bridge_type: str) -> JSON:
 
 
 def refusal(answer: dict[str, Any]) -> str | None:
-    """Say in smartctl's words why there is no answer, and what to do."""
+    """Return why smartctl gives no answer, in its own words, and what to do."""
     said = answer.get("smartctl", {})
     if not said.get("exit_status", 0) & NOT_READ:
         return None

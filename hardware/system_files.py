@@ -57,7 +57,7 @@ class SystemFiles:
         return int.from_bytes(data, "big") if data is not None and len(data) == 4 else None
 
     def exists(self, name: str) -> bool:
-        """Whether the name exists; False too where it may not be looked at."""
+        """Return whether the name exists; False too where it may not be looked at."""
         return os.path.exists(self.path(name))
 
     def match(self, pattern: str) -> list[str]:

@@ -41,7 +41,7 @@ def table(fields: Mapping[str, JSON]) -> Iterator[str]:
 
 
 def is_there(name: str, value: JSON) -> bool:
-    """Whether this machine has it, or tells it; that there are no problems is told."""
+    """Return whether this machine has the value, or reports it; an empty list of problems is a report, too."""
     return name == PROBLEMS or value not in (None, [], {})
 
 
@@ -52,7 +52,7 @@ def left_out(fields: Mapping[str, JSON]) -> int:
 
 
 def is_block(value: JSON) -> bool:
-    """Whether a value has fields of its own."""
+    """Return whether a value has fields of its own."""
     inner = list(value.values()) if isinstance(value, dict) else value
     return isinstance(inner, list) and any(isinstance(each, dict) for each in inner)
 
@@ -68,14 +68,14 @@ def parts(value: JSON) -> Iterator[tuple[str, dict[str, JSON]]]:
 
 
 def texts_of(name: str, value: JSON) -> list[str]:
-    """Say one value in a line, problems in a line each."""
+    """Return one value in a line, problems in a line each."""
     if name == PROBLEMS and isinstance(value, list):
         return [str(each) for each in value] or ["none"]
     return [text_of(name, value)]
 
 
 def text_of(name: str, value: JSON) -> str:
-    """Say one value as a person would."""
+    """Return one value in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

@@ -95,7 +95,7 @@ class Cluster:
         return {topic.name: _topic(topic) for topic in answer.topics if topic.name}
 
     async def connection(self, node: int, number: int = 0) -> Connection:
-        """The connection of this number to a node, opened when there is none.
+        """Return the connection of this number to a node, opened when there is none.
 
         A caller waits for the next attempt and is told how that ends; SIDE is the number of the one for questions.
         """
@@ -107,7 +107,7 @@ class Cluster:
         return await self._line(self.nodes[node], number).connection()
 
     def is_connected(self, node: int, number: int = 0) -> bool:
-        """Whether the connection of this number to a node is open."""
+        """Return whether the connection of this number to a node is open."""
         line = self._lines.get((self.nodes[node], number)) if node in self.nodes else None
         return line is not None and line.made is not None
 
@@ -135,11 +135,11 @@ class Cluster:
         raise kind("; ".join(map(str, failures)))
 
     async def coordinator(self, group_id: str) -> Connection:
-        """The connection for questions to the node that coordinates a group now; it is asked for each time."""
+        """Return the connection for questions to the node that coordinates a group now; it is asked for each time."""
         return await self.connection(await self.coordinator_node(group_id), SIDE)
 
     async def coordinator_node(self, key: str, kind: int = GROUP) -> int:
-        """The node that coordinates a group now, or a transactional id; raises NoCoordinator."""
+        """Return the node that coordinates a group now, or a transactional id; raises NoCoordinator."""
         request = FindCoordinatorRequest(key=key, key_type=kind)
         answer = await (await self.any_connection()).ask(FIND_COORDINATOR, request, timeout_s=self._timeout_s)
         if answer.error_code != ErrorCode.NONE:
@@ -204,7 +204,7 @@ class Cluster:
 
 
 def uuid_of(topic_id: str | None) -> UUID:
-    """A topic's id as it goes over the wire, by Kafka's text form; that of zeros where there is none."""
+    """Return a topic's id as it goes over the wire, by Kafka's text form; that of zeros where there is none."""
     return NO_UUID if topic_id is None else UUID(bytes=urlsafe_b64decode(topic_id + "=="))
 
 

@@ -258,7 +258,7 @@ def become_worker(arguments: argparse.Namespace) -> int:
 
 
 def listening(arguments: argparse.Namespace) -> list[str]:
-    """Say where a daemon listens, in Spark's words."""
+    """Return where a daemon listens, in Spark's words."""
     return ["--host", arguments.host, "--port", str(arguments.port), "--webui-port", str(arguments.web_port)]
 
 

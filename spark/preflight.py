@@ -60,7 +60,7 @@ def address_in(name: str, text: str) -> Address:
 
 
 def refused(host: str, port: int, security: Security = PLAINTEXT) -> str | None:
-    """Say why nothing takes a connection there within a second for each step, or None."""
+    """Return why nothing takes a connection there within a second for each step, or None."""
     try:
         connected(security, host, port, CONNECT_S).close()
     except NotConnected as error:

@@ -210,7 +210,7 @@ class Supervised:
         return self.moved_batch_id != before
 
     def began(self) -> bool:
-        """Whether it has nothing to do yet, or has finished a batch."""
+        """Return whether it has nothing to do yet, or has finished a batch."""
         if self.query is None:
             return False
         return self.query.lastProgress is not None or self.query.status["message"].startswith(IDLE_MARK)
@@ -248,7 +248,7 @@ def watch(session: SparkSession, settings: Settings, queries: list[Supervised], 
 
 
 def said_first(first: Wait | None, queries: list[Supervised]) -> Wait | None:
-    """Say which queries have yet to finish their first batch since the start; None once that is none."""
+    """Log the queries that have not finished their first batch; return `first`, None once all have."""
     if first is None:
         return None
     waiting = [query.name for query in queries if not query.began()]

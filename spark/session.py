@@ -188,7 +188,7 @@ def address_towards(host: str, port: int) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and executors are one process."""
+    """Return whether driver and executors are one process."""
     return master.startswith("local")
 
 

@@ -59,14 +59,14 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, detail=detail, help=text)
 
     def commands(self) -> dict[str, argparse.ArgumentParser]:
-        """The parsers of its commands by their names; empty for a command that has none."""
+        """Return the parsers of its commands by their names; empty for a command that has none."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 return dict(action.choices)
         return {}
 
     def options(self) -> list[str]:
-        """All that it takes as an option."""
+        """Return all options that it accepts."""
         return list(self._option_string_actions)
 
     def _refuse_unknown(self, given: Iterable[str]) -> None:
@@ -109,7 +109,7 @@ def add_command(commands: argparse._SubParsersAction[Any], name: str, text: str,
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A type of options: a whole number within these bounds, both inclusive."""
+    """Return a type of options: a whole number within these bounds, both inclusive."""
 
     def number(text: str) -> int:
         digits = text.removeprefix("-")
@@ -121,26 +121,26 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
 
 def not_empty(text: str) -> str:
-    """A type of options: any text but none, and none that a file's name may not have."""
+    """Return a type of options: any text but none, and none that a file's name may not have."""
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError("is empty: give it a value")
     return text
 
 
 def path(text: str) -> Path:
-    """A type of options: the path of a file or folder; an empty one is no way to say the current folder."""
+    """Return a type of options: the path of a file or folder; an empty one is no way to say the current folder."""
     from pathlib import Path  # noqa: PLC0415 - the broker does without
 
     return Path(not_empty(text))
 
 
 def shown(text: str) -> str:
-    """What somebody wrote, in quotes, and not too much of it."""
+    """Return what the user wrote, in quotes and shortened."""
     return repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…")
 
 
 def in_our_words(message: str) -> str:
-    """What argparse says, as a person would; what it says otherwise stays as it is."""
+    """Return argparse's message in plain words; an unknown message stays as it is."""
     if chosen := _CHOICE.fullmatch(message):
         name, text, choices = chosen.groups()
         known = [choice.strip("'\"") for choice in choices.split(", ")]
@@ -172,7 +172,7 @@ def _list(names: Iterable[str]) -> str:
 
 
 def _columns() -> int:
-    """The terminal's width as shutil.get_terminal_size says it: COLUMNS, then the terminal, then 80."""
+    """Return the terminal's width as shutil.get_terminal_size says it: COLUMNS, then the terminal, then 80."""
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and int(said):
         return int(said)

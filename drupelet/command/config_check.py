@@ -21,14 +21,14 @@ _KINDS = {str: "a string", int: "a whole number", bool: "true or false", list: "
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a person may have meant; None when none is near."""
+    """Return the known name that a person may have meant; None when none is near."""
     import difflib  # noqa: PLC0415 - for a mistake alone
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 
 
 def read_text(path: Path) -> str:
-    """The text of a configuration file of at most a MiB; ConfigurationError names the file."""
+    """Return the text of a configuration file of at most a MiB; ConfigurationError names the file."""
     try:
         content = read_named(path, CONFIG_BYTES_MAX + 1)
         if len(content) > CONFIG_BYTES_MAX:
@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_toml(text: str, name: object) -> dict[str, Any]:
-    """The values of a TOML text; ConfigurationError says that `name` is none."""
+    """Return the values of a TOML text; ConfigurationError says that `name` is none."""
     import tomllib  # noqa: PLC0415 - only who has a file pays for it
 
     try:
@@ -60,11 +60,11 @@ class Table:
         self.name = name
 
     def error(self, key: str, sentence: str) -> ConfigurationError:
-        """The error that names the file and the key."""
+        """Return the error that names the file and the key."""
         return ConfigurationError(f"{self.file}: {self._place(key)} {sentence}")
 
     def take(self, key: str, kind: type[_Value], default: _Value | None = None) -> _Value:
-        """A value of the right kind; a key without a default must be there."""
+        """Return a value of the right kind; a key without a default must be there."""
         value = self.values.get(key, default)
         if value is None:
             raise self.error(key, f"is missing: give it as {_KINDS[kind]}.")
@@ -73,18 +73,18 @@ class Table:
         return value
 
     def has(self, key: str) -> bool:
-        """Whether the key is set."""
+        """Return whether the key is set."""
         return key in self.values
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty."""
+        """Return a text that is not empty."""
         value = self.take(key, str, default)
         if not value:
             raise self.error(key, "is empty: write at least one character, or leave the key out.")
         return value
 
     def number(self, key: str, default: int, low: int, high: int) -> int:
-        """A whole number from `low` to `high`."""
+        """Return a whole number from `low` to `high`."""
         value = self.take(key, int, default)
         if not low <= value <= high:
             raise self.error(key, f"is {value}: use {low} to {high}.")
@@ -98,21 +98,21 @@ class Table:
         return value
 
     def path(self, key: str, default: str | None = None) -> Path:
-        """An absolute path; a relative one is relative to the file it stands in, wherever the command runs."""
+        """Return an absolute path; a relative one is relative to the file it stands in, wherever the command runs."""
         from pathlib import Path  # noqa: PLC0415 - whoever has paths in a file has it already
 
         return (self.file.parent / Path(self.text(key, default)).expanduser()).absolute()
 
     def optional_path(self, key: str) -> Path | None:
-        """A path, None when the key is not set."""
+        """Return a path, None when the key is not set."""
         return self.path(key) if self.has(key) else None
 
     def table(self, key: str) -> Table:
-        """A table below this one; an empty one when the key is not set."""
+        """Return a table below this one; an empty one when the key is not set."""
         return self._below(key, self.take(key, dict, {}))
 
     def tables(self, key: str) -> list[Table]:
-        """An array of tables."""
+        """Return an array of tables."""
         values = self.take(key, list, [])
         if not all(isinstance(value, dict) for value in values):
             raise self.error(key, f"must be tables: start each one with [[{self._place(key)}]].")

@@ -67,7 +67,7 @@ class BootClock(Protocol):
         """Milliseconds since 1970 by the wall clock."""
 
     def synchronised(self) -> bool | None:
-        """Whether the wall clock was set in this boot; None where the kernel does not say."""
+        """Return whether the wall clock was set in this boot; None where the kernel does not say."""
 
     def is_kept(self) -> bool | None:
         """Whether a time service keeps the wall clock right at this moment; None where the kernel does not say."""
@@ -95,7 +95,7 @@ class KernelBootClock:
         return time.time_ns() // 1_000_000
 
     def synchronised(self) -> bool | None:
-        """Whether the wall clock was set in this boot; None where the kernel does not say."""
+        """Return whether the wall clock was set in this boot; None where the kernel does not say."""
         if self._trusted == "auto" and self.wall_ms() >= self._built_ms and os.path.exists(TIMESYNC_MARK):
             return True
         return self.is_kept()
@@ -108,7 +108,7 @@ class KernelBootClock:
 
 
 def kernel_synchronised() -> bool | None:
-    """Whether the kernel holds the clock as synchronised; None where it refuses the question."""
+    """Return whether the kernel holds the clock as synchronised; None where it refuses the question."""
     try:
         return is_synchronised()
     except OSError:

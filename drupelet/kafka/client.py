@@ -42,7 +42,7 @@ class ClientSettings(NamedTuple):
         }
 
     def producer_arguments(self, compression_type: str, batch_bytes_max: int) -> dict[str, Any]:
-        """The same for a producer that is answered once all replicas have a batch, and that repeats none.
+        """Return the same for a producer that is answered once all replicas have a batch, and that repeats none.
 
         `batch_bytes_max` bounds one batch before compression.
         """
@@ -65,5 +65,5 @@ class ClientSettings(NamedTuple):
 
 
 def replicas_for(brokers: int) -> int:
-    """The replication factor of a topic that nobody gave one: a replica on each broker, three at most."""
+    """Return the replication factor of a topic that nobody gave one: a replica on each broker, three at most."""
     return max(1, min(REPLICAS_MAX, brokers))

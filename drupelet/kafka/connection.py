@@ -53,7 +53,7 @@ class End(NamedTuple):
 
 
 def connected(security: Security, host: str, port: int, timeout_s: float = TIMEOUT_S) -> socket.socket:
-    """A connection on which requests may be sent: encrypted and logged in, where the security says so.
+    """Return a connection on which requests may be sent: encrypted and logged in, where the security says so.
 
     OSError from TCP alone, NotConnected for the rest. `timeout_s` bounds each wait, and stays set.
     """
@@ -97,13 +97,13 @@ def asked(connection: socket.socket, security: Security, key: int, version: int,
 
 
 def refused(error: OSError, security: Security) -> str:
-    """Why a connection failed; a peer that refuses the certificate of a client that showed none wants one."""
+    """Return why a connection failed; a peer that refuses the certificate of a client that showed none wants one."""
     said = explained(error)
     return WANTS_CERTIFICATE if security.cert_file is None and "this client's certificate" in said else said
 
 
 def answers_in_tls(first: bytes | bytearray) -> bool:
-    """Whether an answer begins as an alert of TLS, of a peer that wanted a handshake (RFC 8446, section 5.1)."""
+    """Return whether an answer begins as an alert of TLS, of a peer that wanted a handshake (RFC 8446, section 5.1)."""
     return first[:2] == b"\x15\x03"
 
 
@@ -137,7 +137,7 @@ def try_cluster(name: str, security: Security, servers: list[str]) -> Iterator[E
 
 
 def opened(security: Security, host: str, port: int) -> socket.socket:
-    """The same as `connected`; also TCP's errors are NotConnected."""
+    """Return the same as `connected`; also TCP's errors are NotConnected."""
     try:
         return connected(security, host, port)
     except OSError as error:
@@ -145,7 +145,7 @@ def opened(security: Security, host: str, port: int) -> socket.socket:
 
 
 def trouble(security: Security, servers: list[str]) -> str | None:
-    """Why none of the servers can be connected to, HOST:PORT before each reason; None where one can."""
+    """Return why none of the servers can be connected to, HOST:PORT before each reason; None where one can."""
     found = []
     for server in servers:
         try:
@@ -240,7 +240,7 @@ def _exactly(connection: socket.socket, size: int, security: Security) -> bytes:
 
 
 def hung_up(security: Security) -> str:
-    """Why a broker may have closed the connection before it answered."""
+    """Return why a broker may have closed the connection before it answered."""
     if not security.has_tls:
         wants = "TLS" if security.has_login else "TLS, or a log-in"
         return f"hung up without an answer: does it want {wants} (security_protocol), or is it another service?"

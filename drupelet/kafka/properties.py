@@ -56,7 +56,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def security_of(path: Path) -> Security:
-    """The security that a properties file describes. ConfigurationError."""
+    """Return the security that a properties file describes. ConfigurationError."""
     values = properties(read_text(path), str(path))
     for key in values:
         if key.startswith(("ssl.", "sasl.", "security.")) and key not in KEYS:
@@ -109,13 +109,13 @@ def _jaas(path: Path, text: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def in_kafkas_names(sentence: str) -> str:
-    """A sentence about our keys, with the names that a properties file has for them."""
+    """Return a sentence about our keys, with the names that a properties file has for them."""
     said = sentence.replace("ssl_cert_file and ssl_key_file", _OURS["ssl_cert_file"])
     return re.sub("|".join(_OURS), lambda found: _OURS[found[0]], said)
 
 
 def properties(text: str, name: str) -> dict[str, str]:
-    """The keys and values of a properties file; ConfigurationError for an escape that is none."""
+    """Return the keys and values of a properties file; ConfigurationError for an escape that is none."""
     found = {}
     for line in _logical_lines(text):
         parts = re.match(r"((?:[^\\=:\s]|\\.)+)\s*[=:]?\s*(.*)", line, re.DOTALL)

@@ -54,7 +54,7 @@ def _scram(hashed_by: str, username: str, password: str, nonce: str) -> Generato
 
 
 def _challenge(server_first: bytes, nonce: str) -> tuple[bytes, int, bytes]:
-    """The salt, the iterations and the whole nonce of server-first."""
+    """Return the salt, the iterations and the whole nonce of server-first."""
     fields = {part[:2]: part[2:] for part in server_first.split(b",")}
     try:
         whole_nonce, iterations = fields[b"r="], int(fields[b"i="])

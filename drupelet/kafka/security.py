@@ -157,5 +157,5 @@ def _check_used(values: Mapping[str, Any], protocol: str, named: Callable[[str],
 
 
 def _short(key: str, named: Callable[[str], str]) -> str:
-    """Where a key stands, behind a sentence that has named the file."""
+    """Return where a key stands, behind a sentence that has named the file."""
     return named(key).rpartition(": ")[2]

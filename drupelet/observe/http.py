@@ -70,7 +70,7 @@ async def serve_http(host: str, port: int, pages: Pages) -> asyncio.Server:
 
 
 def respond(head: bytes, pages: Pages) -> bytes:
-    """The whole response to a request head."""
+    """Return the whole response to a request head."""
     words = head.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or words[0] not in (b"GET", b"HEAD"):
         return _response("405 Method Not Allowed", PLAIN_TEXT, b"only GET is served\n")

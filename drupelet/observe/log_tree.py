@@ -54,7 +54,7 @@ class LineFormatter(logging.Formatter):
         self._part = part
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """Return the line, without its end."""
         component, event, fields = record.name, str(record.msg), getattr(record, _FIELDS, None)
         if fields is not None:
             fields = {
@@ -76,7 +76,7 @@ class NoRepeats(logging.Filter):
         self._last: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is to be written."""
+        """Return whether the record is to be written."""
         if hasattr(record, _FIELDS):
             return True
         text, now = record.getMessage(), time.monotonic()

@@ -36,7 +36,7 @@ class MetricsAccess(NamedTuple):
 
 
 def open_to_anybody(host: str, token_file: str) -> bool:
-    """Whether metrics on `host` tell everybody in the network, who shows nothing."""
+    """Return whether metrics on `host` tell everybody in the network, who shows nothing."""
     return not is_loopback(host) and not token_file
 
 

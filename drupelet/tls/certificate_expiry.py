@@ -42,7 +42,7 @@ class CertificateEnds:
         ]
 
     def notes(self) -> list[str]:
-        """What a person should know now, a sentence each."""
+        """Return what a person should know now, a sentence each."""
         if not self._files:
             return []
         from drupelet.tls.contexts import latest_s  # noqa: PLC0415 - ssl takes 2 MB, and is there with the first connection
@@ -65,7 +65,7 @@ class WatchedFile:
         self._problem = ""
 
     def note(self, now_s: float) -> str:
-        """What a person should know at this moment, empty: nothing."""
+        """Return what a person should know at this moment, empty: nothing."""
         self._look()
         if self._problem:
             return f"{self._name} {self._path} {self._problem}"
@@ -75,7 +75,7 @@ class WatchedFile:
         return f"the certificate in {self._name} {self._path} {verb} {_day(self._end_s)}: put a new one there"
 
     def changeable(self) -> str:
-        """Say that others may change the CAs that are believed, empty: they may not, or these are none."""
+        """Return that others may change the CAs that are believed, empty: they may not, or these are none."""
         return "" if self._is_own else changeable(self._path, self._name)
 
     def _look(self) -> None:

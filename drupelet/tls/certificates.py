@@ -33,7 +33,7 @@ class Certificate(NamedTuple):
 
 
 def certificates_in(pem: bytes) -> list[Certificate]:
-    """The certificates of a PEM file, in its order; ValueError where one of them cannot be read."""
+    """Return the certificates of a PEM file, in its order; ValueError where one of them cannot be read."""
     return [certificate(binascii.a2b_base64(found)) for found in _PEM.findall(pem)]
 
 
@@ -60,7 +60,7 @@ def _certificate(der: bytes) -> Certificate:
 
 
 def _inside(der: bytes, at: int, kind: int) -> tuple[int, int]:
-    """Where the content of the element at `at` begins and ends."""
+    """Return where the content of the element at `at` begins and ends."""
     if der[at] != kind:
         raise ValueError("this is no certificate")
     size, start = der[at + 1], at + 2

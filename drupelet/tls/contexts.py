@@ -90,7 +90,7 @@ def judge_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -
 
 
 def peer_chain(connection: Any) -> list[bytes]:
-    """What OpenSSL believes a peer by, encoded: its own certificate, the CAs behind it, the configured one last.
+    """Return what OpenSSL believes a peer by, encoded: its own certificate, the CAs behind it, the configured one last.
 
     The first alone where a session was resumed (the rest was judged when that began), nothing where it showed none.
     """

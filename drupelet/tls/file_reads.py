@@ -56,7 +56,7 @@ def read_named(
 
 
 def _wait_s(descriptor: int) -> float:
-    """The pipe of a shell has no name, and its writer is there from the start."""
+    """Return how long to wait for the writer of a pipe: that of a shell's pipe, which has no name, exists already."""
     try:
         named = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:

@@ -30,7 +30,7 @@ class Secret:
         self._read = read
 
     def text(self) -> str:
-        """The secret. ConfigurationError where it cannot be read."""
+        """Return the secret. ConfigurationError where it cannot be read."""
         return self._read()
 
     def __repr__(self) -> str:

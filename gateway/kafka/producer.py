@@ -110,7 +110,7 @@ class KafkaProducer:
         return answer
 
     async def lost(self) -> str:
-        """Why no broker is connected, in one line, where none was at the last call either; else empty.
+        """Return why no broker is connected, in one line, where none was at the last call either; else empty.
 
         Each call without a connection asks for one, which a client with nothing to send would do after minutes.
         """

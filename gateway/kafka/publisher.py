@@ -61,7 +61,7 @@ class Producer(Protocol):
         """Queue a record and return the future of its acknowledgement; not queued when it raises."""
 
     async def lost(self) -> str:
-        """Why no broker is connected for longer than a moment, and empty where one is; tries to connect."""
+        """Return why no broker is connected for longer than a moment, and empty where one is; tries to connect."""
 
     def halt(self) -> None:
         """Send nothing more: a later batch must not come before one that has failed."""
@@ -225,7 +225,7 @@ class Publisher:
         on_acked()
 
     def problem(self) -> str | None:
-        """Say in one line why records are not getting through, or None."""
+        """Return in one line why records are not getting through, or None."""
         waited_s = time.monotonic() - self._last_progress_s
         waits = [lane for lane in self._lanes.values() if lane.waiting or lane.sent]
         troubles = (self._trouble, self._lost, *(lane.trouble for lane in waits))

@@ -96,7 +96,7 @@ class BootTimes:
         self._note_set_by_hand(is_kept is False and self._is_off(epoch_ms))
 
     def _is_off(self, epoch_ms: int) -> bool:
-        """Whether the wall clock is no longer where a time service left it."""
+        """Return whether the wall clock is no longer where a time service left it."""
         return self._kept_epoch_ms is not None and abs(epoch_ms - self._kept_epoch_ms) > SET_BY_HAND_MS
 
     def _note_set_by_hand(self, now: bool) -> None:
@@ -149,7 +149,7 @@ class BootTimes:
         return replace(record, boot=moment)
 
     def _fits(self, epoch_ms: int, moment: BootMoment, slept_ms: int) -> bool:
-        """Whether a time is right; the journal's time since boot leaves out how long the machine slept."""
+        """Return whether a time is right; the journal's time since boot leaves out how long the machine slept."""
         boot = self._boots.get(moment.boot_id)
         if boot is None and moment.boot_id != self._clock.boot_id:
             boot = self._boots.present  # a container has a boot id of its own
@@ -159,7 +159,7 @@ class BootTimes:
         return any(-STEP_MS <= epoch_ms - each <= slept_ms + STEP_MS for each in expected if each is not None)
 
     def note(self) -> str | None:
-        """Say in one line what a person should know of the clock, or None."""
+        """Return in one line what a person should know of the clock, or None."""
         if self._save_error:
             return self._save_error
         if self.unsynchronised:

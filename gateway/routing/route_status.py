@@ -108,7 +108,7 @@ class OverlookedTimes:
         self._seen.pop((route, "missing"), None)
 
     def note(self, now_s: float) -> str | None:
-        """Say in one line which routes have had such readings lately."""
+        """Return in one line which routes have had such readings lately."""
         recent = [said for said, seen_s in self._seen.values() if now_s - seen_s < OVERLOOKED_SHOWN_S]
         return "; ".join(recent) or None
 

@@ -135,7 +135,7 @@ def match(levels: Sequence[str], topic: str) -> dict[str, str] | None:
 
 
 def covers(wide: Sequence[str], narrow: Sequence[str]) -> bool:
-    """Whether the filter `wide` matches every topic that `narrow` matches; both as levels of a topic filter."""
+    """Return whether the filter `wide` matches every topic that `narrow` matches; both as levels of a topic filter."""
     if narrow[0].startswith("$") and wide[0] != narrow[0]:
         return False
     for index, level in enumerate(wide):
@@ -147,7 +147,7 @@ def covers(wide: Sequence[str], narrow: Sequence[str]) -> bool:
 
 
 def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether some topic matches both filters, given as levels."""
+    """Return whether some topic matches both filters, given as levels."""
     for index in range(max(len(one), len(other))):
         first = one[index] if index < len(one) else None
         second = other[index] if index < len(other) else None

@@ -52,7 +52,7 @@ class BoardSource:
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
-        """Say in one line why the board's health is not read, or None."""
+        """Return in one line why the board's health is not read, or None."""
         return self._trouble
 
     def note(self) -> str | None:

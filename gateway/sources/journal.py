@@ -135,7 +135,7 @@ class JournalSource:
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
-        """Say in one line why the journal is not read or its position not saved, or None."""
+        """Return in one line why the journal is not read or its position not saved, or None."""
         return self._problem or self._safe.trouble
 
     def note(self) -> str | None:

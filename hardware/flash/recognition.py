@@ -68,7 +68,7 @@ def files_present(image: Image) -> dict[str, str]:
 
 
 def left_out_words(made: FirstBoot) -> str:
-    """Say what a kind of image cannot be told; empty if it can be told all."""
+    """Return what a kind of image cannot be told; empty if it can be told all."""
     return f"this kind of image cannot be told {'; '.join(made.left_out)}." if made.left_out else ""
 
 
@@ -82,12 +82,12 @@ def check_length(source: ImageSource, layout: Layout, size: int, expected: Expec
 
 
 def chosen_kind(image: Image, treat_as: str | None) -> Kind | None:
-    """Say as what an image is customised; None for one that cannot be."""
+    """Return how an image is customised; None for one that cannot be customised."""
     return (Kind(treat_as) if treat_as else image.kind) if image.boot else None
 
 
 def words_of(image: Image, kind: Kind, treat_as: str | None, tense: str = "") -> str:
-    """Say what system it is, and as what it is customised for which reason."""
+    """Return the name of the system, how it is customised, and why."""
     return f"{image.system or 'no os-release'}, {tense}customised as {kind}: {'as you say' if treat_as else image.why}"
 
 

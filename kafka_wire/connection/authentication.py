@@ -27,7 +27,7 @@ Authenticate = Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
 
 
 async def tls_context(security: Security) -> Any:
-    """The ssl.SSLContext of a connection, None without TLS. NotConnected where a file cannot be used."""
+    """Return the ssl.SSLContext of a connection, None without TLS. NotConnected where a file cannot be used."""
     if not security.has_tls:
         return None
     try:
@@ -39,7 +39,7 @@ async def tls_context(security: Security) -> Any:
 async def encrypted(
     transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, context: Any, security: Security, host: str
 ) -> asyncio.Transport:
-    """The transport by which `protocol` speaks TLS over `transport`. NotConnected."""
+    """Return the transport by which `protocol` speaks TLS over `transport`. NotConnected."""
     try:
         made = await asyncio.get_running_loop().start_tls(
             transport, protocol, context, server_hostname=host, ssl_handshake_timeout=HANDSHAKE_S_MAX

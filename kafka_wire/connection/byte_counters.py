@@ -12,7 +12,7 @@ class Carries(Protocol):
     """What carries bytes."""
 
     def carried(self) -> tuple[int, int]:
-        """Bytes out and in so far."""
+        """Return bytes out and in so far."""
 
 
 class Traffic:
@@ -34,6 +34,6 @@ class Traffic:
             self._out, self._in = self._out + out, self._in + back
 
     def total(self) -> tuple[int, int]:
-        """Bytes out and in, ever."""
+        """Return bytes out and in, ever."""
         now = [one.carried() for one in self._open]
         return self._out + sum(out for out, _ in now), self._in + sum(back for _, back in now)

@@ -250,7 +250,7 @@ class Connection:
     # requests
 
     def version(self, asked: Asked[R]) -> int:
-        """The newest version of an API that both sides speak; VersionUnknown where there is none."""
+        """Return the newest version of an API that both sides speak; VersionUnknown where there is none."""
         version = self._versions.get(asked.api)
         if version is None:
             first, last = self._range(asked.api)
@@ -262,7 +262,7 @@ class Connection:
         return version
 
     def serves(self, asked: Asked[R]) -> bool:
-        """Whether both sides speak some version of an API."""
+        """Return whether both sides speak some version of an API."""
         first, last = self._range(asked.api)
         return min(last, asked.api.max_version) >= max(first, asked.api.min_version)
 
@@ -486,7 +486,7 @@ class Connection:
         return self._is_undaunted
 
     def filled(self) -> Filled | None:
-        """How the kernel fills the link, while it sends through losses."""
+        """Return how the kernel fills the link, while it sends through losses."""
         return filled(self._socket) if self._is_undaunted else None
 
     def fill_anew(self) -> None:
@@ -505,11 +505,11 @@ class Connection:
             set_rate_max(self._socket, bytes_s)
 
     def segments(self) -> tuple[int, int]:
-        """How many segments the kernel has sent, and how many of those once more."""
+        """Return how many segments the kernel has sent, and how many of those once more."""
         return segments(self._socket)
 
     def windowed(self) -> Windowed | None:
-        """How its time went, as far as the kernel tells."""
+        """Return how its time went, as far as the kernel tells."""
         return windowed(self._socket)
 
     def carried(self) -> tuple[int, int]:

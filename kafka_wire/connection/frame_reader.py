@@ -56,11 +56,11 @@ class Frames(asyncio.BufferedProtocol):
             owner.gone(exc)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: a connection that is open at one end only is of no use."""
+        """Return False to close the transport: a half-open connection is of no use."""
         return False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return where the next bytes go."""
         return (self._buffer if self._frame is None else self._frame)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -104,5 +104,5 @@ class Frames(asyncio.BufferedProtocol):
 
 
 def as_transport(transport: asyncio.BaseTransport | None) -> asyncio.Transport:
-    """The transport of a stream, as asyncio's functions do not say that they give one."""
+    """Return the transport of a stream, as asyncio's functions do not say that they give one."""
     return cast(asyncio.Transport, transport)

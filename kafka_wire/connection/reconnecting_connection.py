@@ -53,7 +53,7 @@ class Line:
         return self.made is None and self._attempt is None
 
     async def connection(self, limit_s: float | None = None) -> Connection:
-        """The connection, after the next attempt where it is not open. WireError."""
+        """Return the connection, after the next attempt where it is not open. WireError."""
         made = self.made
         if made is not None:
             return made

@@ -80,7 +80,7 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _address(attributes: bytes) -> bytes:
-    """The address of an RTM_NEWADDR: its own, or the peer's where that is all there is."""
+    """Return the address of an RTM_NEWADDR: its own, or the peer's where that is all there is."""
     found: dict[int, bytes] = {}
     at = 0
     while at + _ATTRIBUTE.size <= len(attributes):

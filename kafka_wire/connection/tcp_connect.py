@@ -138,7 +138,7 @@ def set_congestion_control(connection: socket.socket, name: str) -> bool:
 
 
 def filled(connection: socket.socket) -> Filled | None:
-    """How it is filled; None where it is closed, by another algorithm than BBR, or BBR knows nothing yet."""
+    """Return how it is filled; None where it is closed, by another algorithm than BBR, or BBR knows nothing yet."""
     told = _tcp_info(connection, _SEGMENTS_BYTES)
     if told is None or congestion_control(connection) != THROUGH_LOSS:
         return None
@@ -158,17 +158,17 @@ def set_rate_max(connection: socket.socket, bytes_s: int | None) -> None:
 
 
 def unsent(connection: socket.socket) -> int:
-    """Bytes that the kernel holds and has not sent."""
+    """Return bytes that the kernel holds and has not sent."""
     return _queued(connection, _SIOCOUTQNSD)
 
 
 def unacknowledged(connection: socket.socket) -> int:
-    """Bytes that the kernel holds: not sent, or sent and not acknowledged."""
+    """Return bytes that the kernel holds: not sent, or sent and not acknowledged."""
     return _queued(connection, _SIOCOUTQ)
 
 
 def segments(connection: socket.socket) -> tuple[int, int]:
-    """How many segments were sent, and how many of those once more; 0 and 0 where it is closed."""
+    """Return how many segments were sent, and how many of those once more; 0 and 0 where it is closed."""
     told = _tcp_info(connection, _SEGMENTS_BYTES)
     return (0, 0) if told is None else (_number(told, _SEGS_OUT, 4), _number(told, _TOTAL_RETRANS, 4))
 
@@ -179,7 +179,7 @@ def begins_slowly(connection: socket.socket) -> bool:
 
 
 def windowed(connection: socket.socket) -> Windowed | None:
-    """How its time went; None where it is closed, or the kernel does not tell."""
+    """Return how its time went; None where it is closed, or the kernel does not tell."""
     told = _tcp_info(connection, _WINDOWED_BYTES)
     if told is None:
         return None
@@ -217,7 +217,7 @@ def _queued(connection: socket.socket, which: int) -> int:
 
 
 async def dial(host: str, port: int, tuning: Tuning, hurried: asyncio.Event | None = None) -> socket.socket:
-    """A socket that is connected; OSError when every address refuses. The caller bounds the time.
+    """Return a socket that is connected; OSError when every address refuses. The caller bounds the time.
 
     Whenever `hurried` is set, it is cleared and another attempt begins at once.
     """
@@ -227,7 +227,7 @@ async def dial(host: str, port: int, tuning: Tuning, hurried: asyncio.Event | No
 
 
 async def first_of(addresses: Sequence[Address], tuning: Tuning, hurried: asyncio.Event | None = None) -> socket.socket:
-    """The first connection that one of the addresses answers; each is tried in its turn until it refuses."""
+    """Return the first connection that one of the addresses answers; each is tried in its turn until it refuses."""
     return await _Dialling(addresses, tuning, hurried or asyncio.Event()).first()
 
 
@@ -245,7 +245,7 @@ class _Dialling:
         self._error: BaseException = OSError("there is no address")
 
     async def first(self) -> socket.socket:
-        """The first connection that is made, and need not begin slowly."""
+        """Return the first connection that is made, and need not begin slowly."""
         loop = asyncio.get_running_loop()
         try:
             while True:

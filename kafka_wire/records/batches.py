@@ -169,7 +169,7 @@ def markers_of(data: memoryview) -> dict[int, tuple[int, bool]]:
 
 
 def _pass_unreadable(data: memoryview, position: int, from_offset: int) -> int:
-    """What is no batch of magic 2, or has no whole header: the place behind it when nobody misses it."""
+    """Return what is no batch of magic 2, or has no whole header: the place behind it when nobody misses it."""
     offset, length = _front(data, position)
     magic, stop = data[position + MAGIC_POSITION], position + SIZE_OVERHEAD + length
     if magic > MAGIC:
@@ -229,7 +229,7 @@ class _Aborted:
         self._producers: set[int] = set()
 
     def is_aborted(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether this is an aborted transaction's data; its marker is none."""
+        """Return whether this is an aborted transaction's data; its marker is none."""
         if header.producer_id == NO_PRODUCER_ID:
             return False
         while self._waiting and self._waiting[-1][0] <= header.last_offset:
@@ -267,7 +267,7 @@ def may_be_forwarded(piece: Piece) -> bool:
 
 
 def forwarded(piece: Piece) -> Packed:
-    """The batch as it is, its records untouched, no longer of its producer, transaction and offsets.
+    """Return the batch as it is, its records untouched, no longer of its producer, transaction and offsets.
 
     ValueError when it may not be forwarded.
     """
@@ -320,7 +320,7 @@ def _too_much(pieces: Sequence[Piece]) -> TooMuchAtOnce:
 
 
 def _unpacked(pieces: Sequence[Piece]) -> tuple[bytearray, list[Wanted]]:
-    """The pieces one behind the other, their records unpacked, headers as they were."""
+    """Return the pieces one behind the other, their records unpacked, headers as they were."""
     if not pieces:
         raise ValueError("A batch is merged of at least one piece.")
     area, wanted, left = bytearray(), [], DECOMPRESSED_BYTES_MAX
@@ -395,7 +395,7 @@ def split(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
 
 
 def bytes_about(piece: Piece) -> float:
-    """The bytes of a piece: its share of the batch, by offsets."""
+    """Return the bytes of a piece: its share of the batch, by offsets."""
     header = piece.header
     return header.size * (piece.end_offset - piece.first_offset) / (header.last_offset_delta + 1)
 
@@ -421,7 +421,7 @@ def _places(piece: Piece) -> tuple[bytearray, list[Place]]:
 
 
 def record_bytes(piece: Piece) -> int:
-    """The bytes of key, value and headers of a piece's one record.
+    """Return the bytes of key, value and headers of a piece's one record.
 
     ValueError when it holds none or several, BadBatch as `merged`.
     """

@@ -54,7 +54,7 @@ _contexts = _Contexts()
 
 
 def codec_number(codec: int | str) -> int:
-    """The number of a codec that is named or numbered; ValueError when there is none."""
+    """Return the number of a codec that is named or numbered; ValueError when there is none."""
     if isinstance(codec, str):
         if codec not in CODEC_NAMES:
             raise ValueError(f"There is no codec {codec!r}; Kafka knows {', '.join(CODEC_NAMES)}.")
@@ -137,7 +137,7 @@ class Packer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pack")
 
     async def pack(self, work: Callable[..., T], *given: Any) -> T:
-        """What the work returns or raises, done in the worker; RuntimeError once it is closed."""
+        """Return what the work returns or raises, done in the worker; RuntimeError once it is closed."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
 
     async def close(self) -> None:

@@ -173,7 +173,7 @@ async def _look_at(
 async def _bounds(
     connection: Connection, wanted: Mapping[Partition, Wanted], timeout_s: float
 ) -> dict[Partition, tuple[int, int] | str]:
-    """The start and the high watermark of each, or why not."""
+    """Return the start and the high watermark of each, or why not."""
     answers = [
         connection.send(LIST_OFFSETS, _asked_bounds(wanted, timestamp), timeout_s=timeout_s)
         for timestamp in (EARLIEST, LATEST)
@@ -347,14 +347,14 @@ class Search:
         )
 
     def result(self) -> Look:
-        """What was seen; of a way forward that did not come to its end nothing is believed."""
+        """Return what was seen; of a way forward that did not come to its end nothing is believed."""
         last = None if self._is_forward else self._last
         is_whole = last is not None or self._hi <= self._bottom
         return Look(self._start, self._end, self._hi, last, self._marker_epoch, is_whole, self._is_taken)
 
 
 def _batches(data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole batches of an answer, in order; its last may be cut."""
+    """Yield the whole batches of an answer, in order; its last may be cut."""
     position = 0
     while len(data) - position >= HEADER_SIZE:
         if data[position + MAGIC_POSITION] != MAGIC:

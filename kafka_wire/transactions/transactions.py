@@ -130,7 +130,7 @@ class Transactions(Fencing):
         return refused
 
     async def described(self) -> Described | None:
-        """How the last transaction stands; None where it may not be asked, or is not known there."""
+        """Return how the last transaction stands; None where it may not be asked, or is not known there."""
         told: TransactionState | None = None
 
         async def ask(connection: Connection) -> int:

@@ -63,7 +63,7 @@ REMEDIES = (
 
 
 def sentence(error: Exception) -> str:
-    """Say in one sentence what a PySpark call raised, with the remedy where it is known."""
+    """Return in one sentence what a PySpark call raised, with the remedy where it is known."""
     return with_remedy(described(error))
 
 

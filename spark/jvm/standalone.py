@@ -37,7 +37,7 @@ def command(java: str, role: str, heap: str, arguments: Sequence[str]) -> list[s
 
 
 def environment() -> dict[str, str]:
-    """Say what Spark's scripts would: where it is, and its Scala, without which a worker starts no executor."""
+    """Return what Spark's scripts would: where it is, and its Scala, without which a worker starts no executor."""
     return {
         "SPARK_HOME": str(spark_home()),
         "SPARK_SCALA_VERSION": "2.13",

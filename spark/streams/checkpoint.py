@@ -66,7 +66,7 @@ def locked(place: Path) -> int:
 
 
 def unusable(place: Path, error: OSError) -> Exception:
-    """Say that a checkpoint cannot be written."""
+    """Return the error for a checkpoint that cannot be written."""
     if error.errno in FULL:
         return CommandFailed(f"{place} cannot be written: {reason(error)}: make room on its disk")
     return ConfigurationError(

@@ -48,7 +48,7 @@ def delete_batch(rows: DataFrame, path: str, batch_id: int) -> None:
 
 
 def exists(rows: DataFrame, path: str) -> bool:
-    """Whether a path exists, on whatever file system it names."""
+    """Return whether a path exists, on whatever file system it names."""
     place, system = opened(rows, path)
     return bool(system.exists(place))
 

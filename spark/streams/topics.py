@@ -45,7 +45,7 @@ def admin(session: SparkSession, settings: Settings) -> Iterator[Any]:
 
 
 def not_made(settings: Settings, error: Py4JJavaError) -> Exception:
-    """Say why there is no client: a name that nobody knows yet, or a setting that Kafka refuses."""
+    """Return why there is no client: a name that does not resolve yet, or a setting that Kafka refuses."""
     reason = root(chain(error.java_exception)).partition(": ")[2]
     if "bootstrap urls" in reason or "DNS" in reason:
         return BrokerUnavailableError(f"{settings.bootstrap} cannot be looked up")

@@ -44,7 +44,7 @@ _READERS: dict[str, Callable[[BinaryIO, DecoderSlots], DecompressedFile]] = {
 
 
 def can_read(path: Path) -> bool:
-    """Whether the format that the name stands for is read."""
+    """Return whether the format that the name stands for is read."""
     return not is_compressed(path.name) or path.suffix in _READERS
 
 
@@ -92,7 +92,7 @@ class OpenFile:
             raise UnreadableError(f"{name_text(self.path)} cannot be decompressed ({error})") from error
 
     def holds(self, size: int) -> bool:
-        """Whether the content has at least `size` bytes. Raises OSError and UnreadableError."""
+        """Return whether the content has at least `size` bytes. Raises OSError and UnreadableError."""
         return size == 0 or bool(self.read(1, size - 1))
 
     def begins_with(self, head_bytes: int, head_crc32: int) -> bool:
@@ -101,7 +101,7 @@ class OpenFile:
         return len(head) == head_bytes and zlib.crc32(head) == head_crc32
 
     def holds_place(self, place: Place) -> bool:
-        """Whether the content begins as the file of `place` did, and has all that was read of it.
+        """Return whether the content begins as the file of `place` did, and has all that was read of it.
 
         NULs where the last bytes were are what a power cut leaves of them. Raises OSError and UnreadableError.
         """

@@ -49,7 +49,7 @@ class Entry:
 
 
 def is_compressed(name: str) -> bool:
-    """Whether the name is one of a compressed file, which is never followed by its name."""
+    """Return whether the name is one of a compressed file, which is never followed by its name."""
     return name.endswith(COMPRESSED)
 
 

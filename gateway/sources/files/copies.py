@@ -48,7 +48,7 @@ def holds_place(entry: Entry, place: Place) -> bool:
 
 
 def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
-    """Whether `copy` holds what `file`, read up to `place`, holds or held, as far as the copy has been made."""
+    """Return whether `copy` holds what `file`, read up to `place`, holds or held, as far as the copy has been made."""
     if place.head_bytes and holds_place(copy, place):
         return True
     if is_compressed(copy.path):
@@ -68,7 +68,7 @@ def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
 
 
 def has_size(entry: Entry, size: int) -> bool:
-    """Whether the file's content has at least `size` bytes."""
+    """Return whether the file's content has at least `size` bytes."""
     with opened(entry) as file:
         try:
             return file is not None and file.holds(size)
@@ -77,7 +77,7 @@ def has_size(entry: Entry, size: int) -> bool:
 
 
 def is_being_compressed(entry: Entry, others: Collection[Entry]) -> bool:
-    """Whether the file that this is a compressed copy of exists still: it is read, and not the copy."""
+    """Return whether the file that this is a compressed copy of exists still: it is read, and not the copy."""
     plain = uncompressed(entry.path)
     return is_compressed(entry.path) and any(other.path == plain for other in others)
 

@@ -129,7 +129,7 @@ class Family:
         return self.files[-1] if self.files else None
 
     def has(self, file: FamilyFile) -> bool:
-        """Whether the file still belongs to the family."""
+        """Return whether the file still belongs to the family."""
         return file in self.files
 
     def newer_than(self, file: FamilyFile) -> int:
@@ -171,7 +171,7 @@ class Family:
         self._move_to_copy(file, read_bytes)
 
     def is_at(self, path: Path) -> bool:
-        """Whether one of the files has that name now. Raises OSError."""
+        """Return whether one of the files has that name now. Raises OSError."""
         entry = entry_of(str(path), self._links)
         return entry is not None and any(self._find(file, {entry.id: entry}) is not None for file in list(self.files))
 
@@ -418,7 +418,7 @@ class Family:
         return entry.path != str(self.path) and holds_place(entry, file.place)
 
     def _is_copy(self, entry: Entry) -> bool:
-        """Whether a new name holds what a file that exists holds, or nothing yet."""
+        """Return whether a new name holds what a file that exists holds, or nothing yet."""
         if entry.path == str(self.path):
             return False
         live = next((file for file in self.files if file.path == self.path), None)
@@ -493,7 +493,7 @@ class Family:
     # New files, and gone ones
 
     def _counts_upwards(self, strangers: Collection[Entry], empty: Collection[FamilyFile]) -> bool | None:
-        """Whether new files have higher numbers than the newest known one; None where no numbers tell.
+        """Return whether new files have higher numbers than the newest known one; None where no numbers tell.
 
         A file that was last seen `empty` tells nothing: copies of it are older than what it holds now.
         """
@@ -583,7 +583,7 @@ class Family:
             self.changes += 1
 
     def _is_among_new(self, file: FamilyFile) -> bool:
-        """Whether a file of which nothing was read or noted exists under a name that does not tell it.
+        """Return whether a file of which nothing was read or noted exists under a name that does not tell it.
 
         Tools delete the oldest files first: where an older one exists, so does this one.
         """

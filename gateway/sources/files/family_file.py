@@ -67,7 +67,7 @@ def is_at(entry: Entry, file: FamilyFile) -> bool:
 
 
 def may_be_at(entry: Entry, file: FamilyFile) -> bool:
-    """Whether the file with the right inode is that file, as far as this user may read it."""
+    """Return whether the file with the right inode is that file, as far as this user may read it."""
     try:
         return is_at(entry, file)
     except PermissionError:
@@ -75,7 +75,7 @@ def may_be_at(entry: Entry, file: FamilyFile) -> bool:
 
 
 def is_intact(file: FamilyFile) -> bool:
-    """Whether an open file still has what was read and seen of it, so that it was not truncated."""
+    """Return whether an open file still has what was read and seen of it, so that it was not truncated."""
     if file.opened is None or file.opened.is_compressed:
         return True
     return file.opened.status().st_size >= file.size and file.opened.holds_place(file.place)

@@ -87,19 +87,19 @@ class PatternSource:
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
-        """Say in one line what is wrong with the pattern, or with a file that matches it, or None."""
+        """Return in one line what is wrong with the pattern, or with a file that matches it, or None."""
         problems = (followed.source.problem() for followed in self._followed.values())
         return self._trouble or self._bounded() or next((found for found in problems if found is not None), None)
 
     def note(self) -> str | None:
-        """Say that nothing matches, or which matches are links or no regular files, or None."""
+        """Return that nothing matches, or which matches are links or no regular files, or None."""
         told = left_out_note(self._config.path, {**self._left_out_beside(), **self._refused})
         if self._followed or self._idle:
             return told
         return told or f"no file matches {self._config.path}, rotated ones aside"
 
     def _bounded(self) -> str | None:
-        """Say that not everything is read, or None."""
+        """Return that not everything is read, or None."""
         if self._beyond_bound:
             return f"{self._config.path} matches more than {CANDIDATES_MAX} files: the rest is not read; narrow it"
         if self._waiting:

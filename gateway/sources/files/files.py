@@ -70,7 +70,7 @@ def saved_family(state_dir: Path, path: Path) -> FamilyState | None:
 
 
 def left_out_note(pattern: Path, left_out: Mapping[Path, str]) -> str | None:
-    """Say in one line what is not read because it is a link or no regular file, or None."""
+    """Return in one line what is not read because it is a link or no regular file, or None."""
     if not left_out:
         return None
     first = min(left_out)
@@ -141,11 +141,11 @@ class FileSource:
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
-        """Say in one line why the file is not read or its position not saved, or None."""
+        """Return in one line why the file is not read or its position not saved, or None."""
         return self._trouble or self._safe.trouble
 
     def note(self) -> str | None:
-        """Say that the file is not there yet, or that something with its name is not read, or None."""
+        """Return that the file is not there yet, or that something with its name is not read, or None."""
         return self._absent or left_out_note(self._config.path, self.left_out)
 
     @property
@@ -201,7 +201,7 @@ class FileSource:
         return self._tail.newest_path
 
     def has_read(self, inode: int, size: int) -> bool:
-        """Whether the file with that inode, and all that was rotated from it, have been read to their ends."""
+        """Return whether the file with that inode, and all that was rotated from it, have been read to their ends."""
         return self._tail.has_read(inode, size)
 
     @property
@@ -210,7 +210,7 @@ class FileSource:
         return self._tail.inodes
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file, or one rotated from it, has this name, too. Blocking; raises OSError."""
+        """Return whether the file, or one rotated from it, has this name, too. Blocking; raises OSError."""
         return self._tail.is_at(path)
 
     async def _save_changes(self, items: list[Item]) -> None:
@@ -247,7 +247,7 @@ class FileSource:
             self._tell_unreadable(error)
 
     async def finished(self) -> bool:
-        """Whether nothing of the file is left to do; one that was not found again is reported as lost first."""
+        """Return whether nothing of the file is left to do; one that was not found again is reported as lost first."""
         if not self._safe.all_acked or self._joiner.holds or self._tail.unread_open_bytes():
             return False
         if self._tail.has_unread_copy:

@@ -69,7 +69,7 @@ def find_matches(pattern: Path, followed: Collection[Path] = (), *, follow_links
 
 
 def is_match(path: PurePath, pattern: PurePath) -> bool:
-    """Whether the pattern stands for the path, whether that exists or not."""
+    """Return whether the pattern stands for the path, whether that exists or not."""
     return _parts_match(path.parts, pattern.parts)
 
 

@@ -182,7 +182,7 @@ class Tail:
         return {file.place.inode for file in self._family.files}
 
     def is_at(self, path: Path) -> bool:
-        """Whether a file of this path has that name now, too. Raises OSError."""
+        """Return whether a file of this path has that name now, too. Raises OSError."""
         return self._family.is_at(path)
 
     @property
@@ -302,7 +302,7 @@ class Tail:
                 items.append(Line(piece.text, before.inode, before.position, after))
 
     def _is_finished(self, file: FamilyFile) -> bool:
-        """Whether nothing more is expected of the file, whose end has been read."""
+        """Return whether nothing more is expected of the file, whose end has been read."""
         assert file.opened is not None
         newer = self._family.newer_than(file)
         if file.opened.is_compressed or newer > 1:

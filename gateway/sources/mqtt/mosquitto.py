@@ -51,7 +51,7 @@ _log = Log("gateway.mosquitto")
 
 
 def is_restart(saved_started_ms: int | None, uptime_s: int, now_ms: int) -> bool:
-    """Whether an uptime read right after connecting belongs to a later run than the saved start."""
+    """Return whether an uptime read right after connecting belongs to a later run than the saved start."""
     return saved_started_ms is not None and now_ms - uptime_s * 1000 > saved_started_ms + RESTART_SLACK_MS
 
 
@@ -192,7 +192,7 @@ class MosquittoWatch:
             self._compare(self._dropped)
 
     def note(self) -> str | None:
-        """Say in one line what mosquitto may have dropped, or which device sends too much, while that is recent."""
+        """Return in one line what mosquitto may have dropped, or which device sends too much, while that is recent."""
         if self._missed and time.monotonic() - self._missed_s < MISSED_SHOWN_S:
             return self._missed
         return self._oversize_clients.note(time.monotonic())

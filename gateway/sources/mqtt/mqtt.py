@@ -101,7 +101,7 @@ class MqttSource:
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
-        """Say in one line why nothing is read from mosquitto, or None."""
+        """Return in one line why nothing is read from mosquitto, or None."""
         trouble = self._ends.problem(time.monotonic()) or self._trouble
         if trouble is None:
             return self._watch.trouble
@@ -144,7 +144,7 @@ class MqttSource:
             backoff.reset()
 
     def note(self) -> str | None:
-        """Say in one line what a person should know although all is well, or None."""
+        """Return in one line what a person should know although all is well, or None."""
         notes = (self._watch.note(), self._overlooked.note(time.monotonic()))
         return "; ".join(note for note in notes if note is not None) or None
 
@@ -307,7 +307,7 @@ _REFUSED_USER = ("Not authorized", "Bad user name or password")
 
 
 def said(reason: str, config: MqttConfig) -> str:
-    """What mosquitto means by a reason code, in words that name the remedy."""
+    """Return what mosquitto means by a reason code, in words that name the remedy."""
     if reason in _REFUSED_USER and config.username is None:
         return "it lets nobody in without a password: set mqtt.username and mqtt.password_file"
     if reason in _REFUSED_USER:
@@ -316,7 +316,7 @@ def said(reason: str, config: MqttConfig) -> str:
 
 
 def hung_up(config: MqttConfig) -> str:
-    """What a connection that ended before any answer may mean, as a predicate."""
+    """Return what a connection that ended before any answer may mean, as a predicate."""
     if not config.tls:
         return "hung up without an answer: does it want TLS on that port, or is it another service?"
     if config.ssl_cert_file is None:

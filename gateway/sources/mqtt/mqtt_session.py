@@ -52,7 +52,7 @@ class MqttSession:
         self._saved: dict[str, Any] | None = saved
 
     def outdated(self, wanted: Collection[str]) -> list[str]:
-        """The filters that the session has and the configuration no longer names."""
+        """Return the filters that the session has and the configuration no longer names."""
         return sorted(self._subscribed.difference(wanted))
 
     async def about_to_subscribe(self, wanted: Collection[str]) -> None:
@@ -71,7 +71,7 @@ class MqttSession:
 
 
 def forgotten_session(state_dir: Path) -> str | None:
-    """The client id of a session that was read once, for a configuration without MQTT; raises StateError."""
+    """Return the client id of a session that was read once, for a configuration without MQTT; raises StateError."""
     path = state_dir / "mqtt-session.json"
     saved = state.load(path)
     return _remembered(saved, path) if saved else _of_older_version(state_dir)
@@ -107,7 +107,7 @@ class ConnectionEnds:
             self.quick_s = [*self.quick_s, now_s][-ENDS_KEPT:]
 
     def problem(self, now_s: float) -> str | None:
-        """Say that another client has the session too, or may have; None while nothing says so."""
+        """Return that another client has the session too, or may have; None while nothing says so."""
         remedy = "give each gateway its own mqtt.client_id"
         if taken := _recent(self.taken_over_s, now_s):
             times = "once" if taken == 1 else f"{taken} times"

@@ -48,19 +48,19 @@ class Progress:
 
 
 def describe(step: str, done_bytes: int, fraction: float, elapsed_s: float) -> str:
-    """Say one line; the time left is that of the whole at the mean rate so far."""
+    """Return one line; the time left is that of the whole at the mean rate so far."""
     rate = done_bytes / elapsed_s if elapsed_s > 0 else 0
     left = f", {duration(elapsed_s * (1 - fraction) / fraction)} left" if fraction > 0 else ""
     return f"{step}: {fraction:.0%}, {amount(done_bytes)}, {amount(rate)}/s{left}"
 
 
 def amount(count: float) -> str:
-    """Say bytes in decimal units, as cards are sold."""
+    """Return bytes in decimal units, as cards are sold."""
     return f"{count / 1000 / MB:.2f} GB" if count >= 1000 * MB else f"{count / MB:.1f} MB"
 
 
 def duration(seconds: float) -> str:
-    """Say seconds as a person would."""
+    """Return seconds in words."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

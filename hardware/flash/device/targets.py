@@ -160,7 +160,7 @@ def describe(name: str, files: SystemFiles) -> Device:
 
 
 def is_removable(name: str, files: SystemFiles) -> bool:
-    """Whether it is a card or says that its medium can be taken out; a soldered eMMC and a USB disk do not."""
+    """Return whether it is a card or says that its medium can be taken out; a soldered eMMC and a USB disk do not."""
     if name.startswith("mmcblk"):
         return files.text(f"{BLOCK}/{name}/device/type") == "SD"
     return files.integer(f"{BLOCK}/{name}/removable") == 1

@@ -205,12 +205,12 @@ class Target:
 
 
 def any_set(view: memoryview) -> bool:
-    """Whether any byte is not zero; the first few mostly tell."""
+    """Return whether any byte is not zero; the first few mostly tell."""
     return any(view[:64]) or bytes(view) != bytes(len(view))  # two bytes objects compare by memcmp, views do not
 
 
 def open_failed(path: Path, error: OSError) -> str:
-    """Say why a target cannot be opened."""
+    """Return why a target cannot be opened."""
     if error.errno == errno.EBUSY:
         return f"{path} is in use by the kernel: unmount it, and stop what holds it (`lsblk {path}` shows it)."
     if error.errno in {errno.EACCES, errno.EPERM}:
@@ -221,7 +221,7 @@ def open_failed(path: Path, error: OSError) -> str:
 
 
 def write_failed(path: Path, position: int, error: OSError) -> str:
-    """Say why a write failed."""
+    """Return why a write failed."""
     if error.errno == errno.ENOSPC:
         return f"{path} is full after {position} bytes: the image is larger, use a larger card or disk."
     return f"{path} cannot be written at byte {position} ({reason(error)}): use another card."

@@ -115,7 +115,7 @@ def access_point(wifi: Wifi) -> dict[str, Any]:
 
 
 def as_bytes(wifi: Wifi) -> dict[str, Any]:
-    """Say the SSID once more: netplan hands it on as it is, and NetworkManager would take `12;` for one byte."""
+    """Return the SSID once more: netplan hands it on as it is, and NetworkManager would take `12;` for one byte."""
     return {"networkmanager": {"passthrough": {"wifi.ssid": byte_numbers(wifi.ssid)}}}
 
 

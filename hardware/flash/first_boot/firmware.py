@@ -53,7 +53,7 @@ def command_line(settings: Settings, text: str, *, seeded: bool) -> str:
 
 
 def dropped(settings: Settings, word: str) -> bool:
-    """Whether an option of the image's is in the way of what was asked."""
+    """Return whether an option of the image's is in the way of what was asked."""
     console = "serial" in settings.interfaces and SERIAL_CONSOLE.fullmatch(word)
     return bool(console) or (settings.cgroup_memory and word == "cgroup_disable=memory")
 
@@ -69,7 +69,7 @@ def config_text(settings: Settings, text: str) -> str:
 
 
 def holds(line: str, present: list[str]) -> bool:
-    """Whether a line counts: an overlay wherever it is, of a value the last."""
+    """Return whether a line counts: an overlay wherever it is, of a value the last."""
     name = line.rpartition("=")[0]
     if name == "dtoverlay":
         return line in present

@@ -107,7 +107,7 @@ def without(line: str, names: Sequence[str]) -> str | None:
 
 
 def is_same(host: str, name: str) -> bool:
-    """Whether an entry, hashed or not, is that name."""
+    """Return whether an entry, hashed or not, is that name."""
     if not host.startswith("|1|"):
         return host.lower() == name.lower()
     try:

@@ -93,7 +93,7 @@ def dhcpcd(static: Static, present: str) -> tuple[str, tuple[str, ...]]:
 
 
 def version4(address: Address | None) -> bool:
-    """Whether it is an IPv4 address."""
+    """Return whether it is an IPv4 address."""
     return address is not None and address.version == 4
 
 

@@ -108,7 +108,7 @@ def check_gateway(gateway: Address, interface: Interface) -> None:
 
 
 def unusable(address: Address) -> bool:
-    """Whether no board and no server can have the address."""
+    """Return whether no board and no server can have the address."""
     odd = address.is_multicast or address.is_loopback or address.is_unspecified
     return odd or (address.version == 4 and address.is_reserved)
 

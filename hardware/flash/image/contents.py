@@ -83,18 +83,18 @@ def layout_of(name: object, head: bytes) -> Layout:
 
 
 def has_table(head: bytes) -> bool:
-    """Whether the first sector is a partition table's: each entry begins with 00 or 80."""
+    """Return whether the first sector is a partition table's: each entry begins with 00 or 80."""
     entries = mbr_entries(head[:512])
     return bool(entries) and all(status in {0, 0x80} or not any(rest) for status, *rest in entries)
 
 
 def is_cd(head: bytes) -> bool:
-    """Whether it is a CD's image, which may have a partition table for PCs beside."""
+    """Return whether it is a CD's image, which may have a partition table for PCs beside."""
     return head[CD_MARK : CD_MARK + 5] == b"CD001"
 
 
 def what_else(head: bytes) -> str:
-    """Say what something is that is no card's image."""
+    """Return the name of a content that is no disk image."""
     if not head:
         return "empty"
     if is_cd(head):
@@ -104,7 +104,7 @@ def what_else(head: bytes) -> str:
 
 
 def unnamed(head: bytes) -> str:
-    """Say what something without a mark of its own looks like."""
+    """Return a description of content without a known signature."""
     if not any(head):
         return "nothing but zeros at its beginning"
     if is_ext(reader(head), 0):
@@ -115,5 +115,5 @@ def unnamed(head: bytes) -> str:
 
 
 def is_text(head: bytes) -> bool:
-    """Whether it reads as text; its end may be in the middle of a character."""
+    """Return whether it reads as text; its end may be in the middle of a character."""
     return not CONTROLS.search(head.decode("utf-8", "ignore")) and len(head.decode("utf-8", "ignore")) * 4 >= len(head)

@@ -31,7 +31,7 @@ class ExtPartition:
         return output if not errors else self._fail(name, errors)
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a name of any type."""
+        """Return whether there is such a name of any type."""
         return bool(self._ask(f"stat {checked(name)}")[0])
 
     def names(self, folder: str) -> list[str]:

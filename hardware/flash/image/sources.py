@@ -124,7 +124,7 @@ class ImageSource:
         return count
 
     def done_fraction(self) -> float:
-        """How much of the file is used up, from 0 to 1; reads may run ahead of it."""
+        """Return how much of the file is used up, from 0 to 1; reads may run ahead of it."""
         return min(1.0, self._file.tell() / self.size) if self.size else 1.0
 
     def _least_length(self) -> int:
@@ -215,7 +215,7 @@ class XzStream:
 
 
 def damaged(path: Path, reason: object) -> FlashError:
-    """Say that an image file is not what it was."""
+    """Return the error for an image file that changed."""
     return FlashError(f"{path} is damaged: {reason}. Download it again.")
 
 
@@ -303,7 +303,7 @@ class Expected:
         return bool(self.packed or self.unpacked or self.either)
 
     def mismatch(self, packed: str, unpacked: str) -> str | None:
-        """Say what differs from what was published; None if nothing does."""
+        """Return what differs from what was published; None if nothing does."""
         for name, wanted, found in (("packed", self.packed, packed), ("unpacked", self.unpacked, unpacked)):
             if wanted and wanted != found:
                 return f"its SHA-256 {name} is {found}, published is {wanted}"

@@ -89,5 +89,5 @@ def fat_label(read: Read, start: int) -> str | None:
 
 
 def is_ext(read: Read, start: int) -> bool:
-    """Whether an ext2, 3 or 4 file system begins at that byte."""
+    """Return whether an ext2, 3 or 4 file system begins at that byte."""
     return read(start + 1024 + 56, 2) == b"\x53\xef"
