@@ -29,6 +29,7 @@ from mirror.config import Config
 from mirror.errors import SameClusterError, SourceError, TargetError
 from mirror.partition.state_records import topic_name
 from mirror.plan_command import Planned, from_target, planned
+from mirror.replication.clients import clients_of
 from mirror.replication.replicator import Replicator
 from mirror.session.transactional_ids import spare_ids
 from mirror.status import metrics
@@ -62,7 +63,7 @@ async def run(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end)
     figures = metrics.Metrics()
-    replicator = Replicator(config, figures)
+    replicator = Replicator(config, figures, partial(clients_of, config))
     server = None
     if config.metrics:
         try:

@@ -27,18 +27,18 @@ _log = Log("mirror")
 BACKOFF_FIRST_S = 0.1
 
 
-class Losses:
+class LossWriter:
     """Of one mirror; one write at a time. `tell` notes what is wrong with a topic; empty text ends that."""
 
     def __init__(
         self,
-        source: Callable[[], Target],
+        source: Target,
         config: Config,
         metrics: Metrics,
         node: str,
         tell: Callable[[str, str], None],
     ) -> None:
-        """`source` returns the source as a cluster that is written to; `node` names this mirror in each entry."""
+        """`source` writes to the source cluster; `node` names this mirror in each entry."""
         self._source, self._config, self._metrics, self._node, self._tell = source, config, metrics, node, tell
         self._made: set[str] = set()  # topics that exist
         self._turn = asyncio.Lock()
@@ -69,14 +69,14 @@ class Losses:
         _log.error("loss", cause=cause, **lane.fields(), first_offset=first, last_offset=end - 1, records=records)
         key, value = losses.encode(entry)
         await self._write(
-            "ledger", LEDGER_TOPIC, LEDGER_CONFIG, lambda s: self._source().write(LEDGER_TOPIC, key, value, s)
+            "ledger", LEDGER_TOPIC, LEDGER_CONFIG, lambda s: self._source.write(LEDGER_TOPIC, key, value, s)
         )
         self._metrics.ledger.labels(cause).inc()
 
     async def write_letter(self, batch: bytes) -> None:
         """Put a refused record aside, as a batch of its own."""
         topic = DEAD_LETTER_TOPIC
-        await self._write(topic, topic, DEAD_LETTER_CONFIG, lambda s: self._source().write_batch(topic, batch, s))
+        await self._write(topic, topic, DEAD_LETTER_CONFIG, lambda s: self._source.write_batch(topic, batch, s))
 
     async def _write(
         self, name: str, topic: str, settings: Mapping[str, str], write: Callable[[float], Awaitable[None]]
@@ -93,13 +93,13 @@ class Losses:
     ) -> bool:
         try:
             if topic not in self._made:
-                await self._source().ensure_topic(TopicPartition(topic, 0), 1, settings)
+                await self._source.ensure_topic(TopicPartition(topic, 0), 1, settings)
                 self._made.add(topic)
             await write(self._config.delivery_timeout_ms / 1000)
         except TargetError as error:
             self._tell(name, str(error))
             self._made.clear()
-            await self._source().close()
+            await self._source.close()
             return False
         self._tell(name, "")
         return True

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
 
 from drupelet.backoff import Backoff
 from mirror.client.active_election import Standby
@@ -24,24 +23,18 @@ BACKOFF_FIRST_S = 0.1
 LOOK_AT_ALL_S = 60.0
 
 
-class Host(Protocol):
-    """The mirror: its source, and its member of the group."""
-
-    source: Source
-    standby: Standby
-
-
-class Committer:
-    """Of one mirror and its `lanes`, which are the host's. `tell` notes what is wrong; empty text ends that."""
+class OffsetCommitter:
+    """Of one mirror, which is a member of the group by `standby`. `tell` notes what is wrong; empty text ends that."""
 
     def __init__(
         self,
-        host: Host,
+        source: Source,
+        standby: Standby,
         lanes: Callable[[], Collection[PartitionStream]],
         config: Config,
         tell: Callable[[str, str], None],
     ) -> None:
-        self._host, self._lanes, self._config, self._tell = host, lanes, config, tell
+        self._source, self._standby, self._lanes, self._config, self._tell = source, standby, lanes, config, tell
         self._changed: set[PartitionStream] = set()  # since they were looked at for a commit
         self._looked_at_all = time.monotonic()
 
@@ -88,9 +81,8 @@ class Committer:
         commits = {lane.partition: commit for lane, (_, commit) in chosen.items() if commit is not None}
         if not commits:
             return
-        host = self._host
         try:
-            await host.source.commit(commits, self._config.stop_timeout_ms / 1000, host.standby.member)
+            await self._source.commit(commits, self._config.stop_timeout_ms / 1000, self._standby.member)
         except SourceError:
             self._changed.update(chosen)
             raise

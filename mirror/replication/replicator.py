@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Iterable, Mapping
 
@@ -33,10 +32,7 @@ from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.records.batches import BadBatch, Piece, Skipped, pieces_of
 from kafka_wire.records.codecs import codec_number
-from mirror.client.active_election import Standby
 from mirror.client.fetcher import WAIT_ALL_S, Answer, Place
-from mirror.client.source_client import Source
-from mirror.client.target_client import Target
 from mirror.config import Config
 from mirror.errors import (
     NotOurTurnError,
@@ -60,9 +56,10 @@ from mirror.partition.stream import Batch, Memory, PartitionStream
 from mirror.producer.sender import Sender, Settings
 from mirror.producer.transactional_sender import TransactionalSender
 from mirror.replication import gap_rules
+from mirror.replication.clients import Connect
 from mirror.replication.initial_position import mirrored_up_to
-from mirror.replication.loss_writer import Losses
-from mirror.replication.offset_commits import Committer
+from mirror.replication.loss_writer import LossWriter
+from mirror.replication.offset_commits import OffsetCommitter
 from mirror.replication.position_check import Positions
 from mirror.replication.topic_config_sync import Following
 from mirror.session.producer_sessions import ProducerSessions
@@ -103,17 +100,14 @@ LINES_MAX = 40  # about partitions that begin at once
 class Replicator:
     """Mirrors until it is told to stop; `trouble()` says what is wrong, `metrics` counts."""
 
-    def __init__(self, config: Config, metrics: Metrics) -> None:
+    def __init__(self, config: Config, metrics: Metrics, connect: Connect) -> None:
         self.config = config
         self.metrics = metrics
-        self.source = Source(config.source_client, config.group_id)
-        self.target = Target(config.target_client, replicas=config.target_replication_factor)
-        self.target.source_cluster_id = lambda: self.source.cluster_id
-        self.node = f"mirror@{socket.gethostname()}"
-        self._ledger = Target(config.source_client, replicas=config.target_replication_factor)
-        self._losses = Losses(lambda: self._ledger, config, metrics, self.node, self._set_trouble)
-        self._lanes: dict[TopicPartition, PartitionStream] = {}
         self._memory = Memory()
+        clients = connect(self._memory.room.set)
+        self.source, self.target, self._ledger, self.standby, node = clients
+        self._losses = LossWriter(self._ledger, config, metrics, node, self._set_trouble)
+        self._lanes: dict[TopicPartition, PartitionStream] = {}
         self._progress = Progress()
         self._hurried = asyncio.Event()
         self._following = Following(self.source, self.target)
@@ -123,19 +117,12 @@ class Replicator:
         self.refusal = ""
         """Why `run` has ended by itself: nothing may be mirrored between these two ends."""
         self._refused = asyncio.Event()
-        self.standby = Standby(
-            lambda: self.source.cluster,
-            config.group_id,
-            config.group_instance_id or f"edge-mirror-{socket.gethostname()}",
-            config.request_timeout_ms / 1000,
-            self._memory.room.set,
-        )
         self._lives: ProducerSessions
         self._sender: Sender
         self._reign: list[
             asyncio.Task[None]
         ] = []  # of the sender and the lives, while this mirror is the one that writes
-        self._committer = Committer(self, self._lanes.values, config, self._set_trouble)
+        self._committer = OffsetCommitter(self.source, self.standby, self._lanes.values, config, self._set_trouble)
         self._rests: dict[TopicPartition, Backoff] = {}  # of partitions in trouble of their own
         self._turn = 0
         self._nothing_selected = False

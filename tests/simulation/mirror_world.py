@@ -10,17 +10,20 @@ import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.record_batch import TRANSACTIONAL, BatchHeader, records_of
 from kafka_wire.cluster import Leader, Partition, Topic
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions.fencing import BOUND_S
-from mirror.client.active_election import Member
+from mirror.client.active_election import Member, Standby
+from mirror.client.source_client import Source
+from mirror.client.target_client import Target
 from mirror.errors import TargetError
 from mirror.partition.source_offsets import Commit
 from mirror.partition.state_records import Record
+from mirror.replication.clients import Clients
 from mirror.replication.replicator import Replicator
 from mirror.session.marker_partitions import KNOWN_S
 from mirror.status.metrics import Metrics
@@ -82,14 +85,10 @@ class Life:
         self.dead = False
         self.kill_at: int | None = None  # steps that are left to it
         self.metrics = Metrics()
-        self.replicator = replicator = Replicator(config, self.metrics)
         self.word = Word()
-        end = TargetEnd(world, self)
-        replicator.source = source = SourceEnd(world, self)  # type: ignore[assignment]
-        replicator.target = end
-        replicator.standby = self.word  # type: ignore[assignment]
-        replicator._ledger = LedgerEnd(world, self)  # type: ignore[assignment]
-        replicator._following.source, replicator._following.target = source, end  # type: ignore[assignment]
+        source, ledger = cast(Source, SourceEnd(world, self)), cast(Target, LedgerEnd(world, self))
+        clients = Clients(source, TargetEnd(world, self), ledger, cast(Standby, self.word), "mirror@here")
+        self.replicator = replicator = Replicator(config, self.metrics, lambda _role_changed: clients)
         self.stop = asyncio.Event()
         self.task = asyncio.ensure_future(replicator.run(self.stop))
 

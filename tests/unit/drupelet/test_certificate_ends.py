@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gateway.config import parse_config
 from mirror import app
 from mirror.cli import main as mirror_main
 from mirror.config import load
+from mirror.replication.clients import clients_of
 from mirror.replication.replicator import Replicator
 from mirror.status import metrics
 from tests.support.certificates import Authority
@@ -68,7 +70,7 @@ def test_gateway_and_mirror_name_cas_that_others_may_change(
     told = {"source": "a:1", "target": "b:2", "topics": "x", "site": "s", "target_ssl_ca_file": str(ca)}
     config = load(None, {**told, "target_security_protocol": "SSL"}, ())
     figures = metrics.Metrics()
-    mirror = app._pages(config, figures, Replicator(config, figures)).well()
+    mirror = app._pages(config, figures, Replicator(config, figures, partial(clients_of, config))).well()
     options = [f"--{key.replace('_', '-')}={value}" for key, value in told.items() if "ssl" not in key]
     file = tmp_path / "m.toml"
     file.write_text(f'target_security_protocol = "SSL"\ntarget_ssl_ca_file = "{ca}"\n')
@@ -113,7 +115,7 @@ def test_gateway_and_mirror_say_it(tmp_path: Path, days: int) -> None:
     told = {"source": "a:1", "target": "b:2", "topics": "x", "site": "s", "target_ssl_ca_file": str(ca)}
     config = load(None, {**told, "target_security_protocol": "SSL"}, ())
     figures = metrics.Metrics()
-    mirror = app._pages(config, figures, Replicator(config, figures))
+    mirror = app._pages(config, figures, Replicator(config, figures, partial(clients_of, config)))
     for said, name in ((gateway.well(), "kafka.ssl_ca_file"), (mirror.well(), "target_ssl_ca_file")):
         soon = f"ok; the certificate in {name} {ca} ends "
         assert said.startswith(soon) if days * DAY_S < certificate_expiry.SOON_S else said == "ok"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -21,6 +22,7 @@ from mirror.producer import batch_isolation, sender
 from mirror.producer.batching import pack_all
 from mirror.producer.retry_window import YOUNG_S
 from mirror.replication import replicator
+from mirror.replication.clients import Clients, clients_of
 from mirror.replication.replicator import Replicator
 from mirror.status.metrics import Metrics
 from mirror.topics.overrides import rules_from
@@ -48,13 +50,9 @@ class Run:
 
     def __init__(self, source, target, ledger=None, config=CONFIG):
         self.metrics = Metrics()
-        self.replicator = Replicator(config, self.metrics)
         self.source, self.target, self.ledger = source, target, ledger or MemoryTarget()
-        self.replicator.source = source
-        self.replicator.standby = AlwaysWrites()
-        self.replicator.target = target
-        self.replicator._ledger = self.ledger
-        self.replicator._following.source, self.replicator._following.target = source, target
+        clients = Clients(source, target, self.ledger, AlwaysWrites(), "mirror@here")
+        self.replicator = Replicator(config, self.metrics, lambda _role_changed: clients)
 
     async def until(self, condition):
         stop = asyncio.Event()
@@ -1212,4 +1210,4 @@ async def test_a_pattern_that_selects_no_topic_is_said_once_with_the_nearest(cap
 
 
 async def test_a_mirror_that_has_never_written_tells_how_it_stands():
-    assert list(Replicator(CONFIG, Metrics()).report().partitions) == []
+    assert list(Replicator(CONFIG, Metrics(), partial(clients_of, CONFIG)).report().partitions) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 from kafka_wire.cluster import Leader
@@ -12,6 +13,7 @@ from mirror.config import Config
 from mirror.partition.stream import PartitionStream
 from mirror.producer.blocked_partitions import Held
 from mirror.producer.target_connection import TargetConnection
+from mirror.replication.clients import clients_of
 from mirror.replication.replicator import Replicator
 from mirror.status.metrics import Metrics
 from mirror.topics.overrides import rules_from
@@ -101,7 +103,7 @@ async def test_where_there_is_no_room_only_what_has_no_backlog_goes():
 
 def reading(config, *held):
     """A replicator whose lanes hold so many bytes, and the topics that it would read on."""
-    replicator = Replicator(config, Metrics())
+    replicator = Replicator(config, Metrics(), partial(clients_of, config))
     blocked = Held(config.buffer_bytes_max)
     replicator._sender = SimpleNamespace(refusals=SimpleNamespace(held=blocked))  # type: ignore[assignment]
     for name, size in held:
