@@ -52,7 +52,7 @@ class CheckpointLoop:
 
     def write(self) -> Outcome:
         """Write it once, in the worker `files`."""
-        return Do(self._checkpoint, self._written, lambda _: Reply(None), background=True)
+        return Do(self._checkpoint, self._log_result, lambda _: Reply(None), background=True)
 
     def look_at_clock(self) -> Outcome:
         """See whether a time service has set the clock in the meantime, and say so when that has changed.
@@ -79,7 +79,7 @@ class CheckpointLoop:
             return str(error)
         return ""
 
-    def _written(self, error: str) -> Outcome:
+    def _log_result(self, error: str) -> Outcome:
         if error != self._error:
             self._sum_up()
             self._error = error
