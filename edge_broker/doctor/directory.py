@@ -37,6 +37,8 @@ from edge_broker.storage.segment.batch_scan import Bounds, BrokenBatchError, Cor
 from edge_broker.storage.segment.open_file_cache import OpenFiles
 from edge_broker.storage.segment.segment import Segment
 
+HEAD = b"drupelet "
+OWN_FILES = {"store", "leader-epoch", "producer-ids", "secured", "age", "registrations", "kept-states"}
 LOOKS = 100
 T = TypeVar("T")
 _position = attrgetter("position")
@@ -148,9 +150,30 @@ class DataDirectory:
         self.path = path.rstrip("/") or "/"
         self.holder = holder
         names = self.names()
-        if not names & {"store", "topics"} and not any(map(split_partition_directory, names)):
-            raise ConfigurationError(f"--data-dir {path} is no data directory of edge-broker: no file `store` is in it")
+        if not any(map(self._is_own_file, sorted(names & OWN_FILES))) and not any(map(self._is_partition, names)):
+            raise ConfigurationError(
+                f"--data-dir {path} is no data directory of edge-broker: no file `store` of a broker is in it, nor a "
+                "partition's directory with the file `partition.metadata`"
+            )
         self.clean = holder is None and "clean-shutdown" in names
+
+    def _is_own_file(self, name: str) -> bool:
+        """Whether a file begins as the broker's own do: other tools have files and directories of these names, too."""
+        try:
+            return bytes(self.fs.open(f"{self.path}/{name}").read(len(HEAD), 0)) == HEAD
+        except PermissionError:  # who reads it says so
+            return True
+        except OSError:
+            return False
+
+    def _is_partition(self, name: str) -> bool:
+        return split_partition_directory(name) is not None and "partition.metadata" in self._names_below(name)
+
+    def _names_below(self, name: str) -> set[str]:
+        try:
+            return set(self.fs.names(f"{self.path}/{name}"))
+        except OSError:
+            return set()
 
     def names(self, directory: str = "") -> set[str]:
         """The names in the directory or one below it; ConfigurationError when it cannot be read."""

@@ -3,6 +3,7 @@
 | what the disk has of a partition | what is written down before it is forgotten |
 |---|---|
 | a kept state whose in-sync set names this broker | the offsets that other boards may lack, by leader epoch, as `unclean_election` |
+| the same without a log that can be read | nothing: its offsets are unknown; the row says so |
 | a kept state that does not name it | nothing: no acknowledged record depends on this disk |
 | a file of kept states that is damaged | as if each log's state had named this broker |
 
@@ -34,6 +35,7 @@ from edge_broker.storage.files.filesystem import Disk as FileSystemDisk
 from edge_broker.storage.files.filesystem import ReadOnlyDisk, lock_holder
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.broker_registrations import read_registrations
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy
 from edge_broker.storage.metadata.kept_states import (
     FILE,
     KeptState,
@@ -47,6 +49,9 @@ from edge_broker.storage.metadata.loss_records import Loss
 DONE, REFUSED = 0, 1
 _COLUMNS = ("partition", "log start", "end", "may be lost", "remark")
 _UNNAMED = "no acknowledged record depends on this disk"
+_NO_LOG = "this disk has no log of it"
+_NO_CLUSTER = "no file `registrations` is in it, so it belongs to no cluster, and no state is written off"
+_NOTHING_KEPT = "the disk has kept no state that counts, so the board acts by ZooKeeper's states already"
 
 
 class WrittenOff(NamedTuple):
@@ -55,11 +60,12 @@ class WrittenOff(NamedTuple):
     log: DiskLog
     first_offset: int
     remark: str = ""
+    is_unknown: bool = False  # which offsets may be lost
 
     @property
     def name(self) -> str:
-        """Topic and partition, as its directory is named."""
-        return f"{self.log.topic}-{self.log.partition}"
+        """Topic and partition, as its directory is named; the topic's id where the disk does not know its name."""
+        return f"{self.log.topic or self.log.topic_id}-{self.log.partition}"
 
     @property
     def may_lose(self) -> bool:
@@ -98,8 +104,8 @@ def write_off(
     """
     data_dir = data_dir.rstrip("/") or "/"
     plan = _planned(data_dir, partitions, others)
-    if plan is None:
-        text = f"{data_dir}: the disk has kept no state that counts, so the board acts by ZooKeeper's states already"
+    if isinstance(plan, str):
+        text = f"{data_dir}: {plan}"
         if as_json:
             write_json({"kind": "refusal", "text": text})
         else:
@@ -114,7 +120,8 @@ def write_off(
 # the plan
 
 
-def _planned(data_dir: str, partitions: Collection[PartitionId], others: Sequence[Disk]) -> _Plan | None:
+def _planned(data_dir: str, partitions: Collection[PartitionId], others: Sequence[Disk]) -> _Plan | str:
+    """Return the plan, or why there is nothing to write off."""
     holder, fs = lock_holder(f"{data_dir}/.lock"), ReadOnlyDisk()
     if holder is not None:
         raise StorageFault(
@@ -126,7 +133,7 @@ def _planned(data_dir: str, partitions: Collection[PartitionId], others: Sequenc
     try:
         epochs = read_registrations(fs, data_dir).epochs
     except FileNotFoundError:
-        return None
+        return _NO_CLUSTER
     logs = {LogId(log.topic_id, log.partition): log for log in disk.logs}
     try:
         kept: Mapping[LogId, KeptState] = read_kept_states(fs, data_dir, epochs)
@@ -135,25 +142,34 @@ def _planned(data_dir: str, partitions: Collection[PartitionId], others: Sequenc
             raise StorageFault(fault.path, 0, f"{fault.reason}; leave out --partition") from None
         return _Plan(disk.broker, tuple(_written_off(log, None, others) for log in logs.values()), None, 0)
     if not kept:
-        return None
-    names = {where: PartitionId(log.topic, log.partition) for where, log in logs.items()}
+        return _NOTHING_KEPT
+    logs = {where: _without_log(where, disk) for where in kept} | logs
+    names = {where: PartitionId(log.topic or log.topic_id, log.partition) for where, log in logs.items()}
     for each in partitions:
         if each not in [names.get(where) for where in kept]:
             raise ConfigurationError(
                 f"--partition is {each.topic}-{each.partition}, of which no state is kept; --dry-run shows them all"
             )
     going = [where for where in kept if not partitions or names.get(where) in partitions]
-    written_off = tuple(_written_off(logs[where], kept[where], others) for where in going if where in logs)
+    written_off = tuple(_written_off(logs[where], kept[where], others) for where in going)
     rest = {where: state for where, state in kept.items() if where not in going}
     return _Plan(disk.broker, written_off, rest or None, epochs[-1])
 
 
+def _without_log(where: LogId, disk: Disk) -> DiskLog:
+    """Return the log of a kept state of which the disk has none; its copy of ZooKeeper's topics may name the topic."""
+    copy = disk.copy or ClusterCopy()
+    names = {each.topic_id: each.name for each in copy.deletions}
+    names |= {each.topic_id: each.name for each in (*copy.absent, *copy.topics)}
+    return DiskLog(names.get(where.topic_id, ""), where.topic_id, where.partition, 0, 0, problem=_NO_LOG)
+
+
 def _written_off(log: DiskLog, kept: KeptState | None, others: Sequence[Disk]) -> WrittenOff:
     """Return what may be lost of a log; `kept` None: the file is damaged."""
-    if log.problem:
-        return WrittenOff(log, log.end_offset, log.problem)
     if kept is not None and not kept.named:
-        return WrittenOff(log, log.end_offset, _UNNAMED)
+        return WrittenOff(log, log.end_offset, "; ".join(filter(None, (log.problem, _UNNAMED))))
+    if log.problem:
+        return WrittenOff(log, log.end_offset, f"{log.problem}; acknowledged records may be lost", is_unknown=True)
     found = [each for disk in others if (each := disk.log(log.topic_id, log.partition)) is not None]
     if not found or any(each.problem for each in found):
         return WrittenOff(log, log.start_offset)
@@ -207,4 +223,6 @@ def _show(data_dir: str, plan: _Plan, *, dry_run: bool, as_json: bool) -> None:
 
 def _row(each: WrittenOff) -> tuple[object, ...]:
     lost = f"{each.first_offset} to {each.log.end_offset - 1}" if each.may_lose else "nothing"
-    return each.name, each.log.start_offset, each.log.end_offset, lost, each.remark
+    lost = "unknown" if each.is_unknown else lost
+    bounds = (None, None) if each.log.problem else (each.log.start_offset, each.log.end_offset)
+    return each.name, *bounds, lost, each.remark

@@ -19,10 +19,12 @@ from edge_broker.storage.files.filesystem import Disk as FileSystemDisk
 from edge_broker.storage.files.filesystem import ReadOnlyDisk
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.broker_id import write_broker_id
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedTopic, write_cluster_copy
 from edge_broker.storage.metadata.kept_states import FILE, KeptState, LogId, read_kept_states, write_kept_states
 from edge_broker.storage.metadata.topic_record import id_text
 from edge_broker.testing.site import make_topic
 from tests.support.command import Ran, edge_broker_run
+from tests.unit.doctor.conftest import fill_directory, tree_of
 from tests.unit.doctor.test_disk import lead
 from tests.unit.storage.test_registrations import CLUSTER
 
@@ -217,3 +219,62 @@ def test_its_own_description_is_refused(board: Board, run: Any, tmp_path: Path) 
     ran = run("--disk", tmp_path / "2.json")
     assert ran.status == 2
     assert "--disk describes broker 2, which is to be written off" in ran.err
+
+
+GONE = "g" * 22
+
+
+@pytest.mark.parametrize(("state", "lost"), [(NAMED, "unknown"), (UNNAMED, "nothing")], ids=["named", "unnamed"])
+@pytest.mark.parametrize("is_in_copy", [True, False], ids=["named by the copy", "without a name"])
+def test_a_kept_state_without_a_log_has_a_row(
+    board: Board, run: Any, ledger: Any, state: KeptState, lost: str, is_in_copy: bool
+) -> None:
+    """Its topic's files are gone: nothing says which offsets there were."""
+    kept = {LogId(GONE, 3): state, LogId(board.ids["b"], 0): UNNAMED}
+    write_kept_states(FileSystemDisk(), str(board.path), kept, EPOCH)
+    copied = (CopiedTopic("gone", GONE, 5, ((2,),), {}),) if is_in_copy else ()
+    write_cluster_copy(FileSystemDisk(), str(board.path), ClusterCopy(9, copied))
+    name = "gone-3" if is_in_copy else f"{GONE}-3"
+    ran = run("--dry-run")
+    assert ran.status == 0, ran.err
+    (row,) = [line for line in ran.out.splitlines() if line.startswith(name)]
+    assert row.split()[1:4] == ["-", "-", lost]
+    assert ("this disk has no log of it; acknowledged records may be lost" in row) is state.named
+    assert ("no acknowledged record depends on this disk" in row) is not state.named
+    rows = run("--dry-run", "--json").rows
+    assert {row["topic_id"] for row in rows if row["kind"] == "partition"} == {GONE, board.ids["b"]}
+    assert rows[-1]["partitions"] == 2
+    assert run("--partition", name).status == 0
+    assert board.kept == {LogId(board.ids["b"], 0): UNNAMED}
+    assert ledger() == []
+
+
+def test_a_board_that_stands_alone_has_nothing_to_write_off(tmp_path: Path, run: Any, capsys: Any) -> None:
+    path = fill_directory(tmp_path / "alone")
+    ran = edge_broker_run(capsys)("cluster", "write-off", "--data-dir", path)
+    assert ran.status == 1
+    assert f"{path}: no file `registrations` is in it, so it belongs to no cluster" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("store", None), ("store", b"{}"), ("topics", None), ("age", b"5 years"), ("node-18", None), (None, None)],
+)
+@pytest.mark.parametrize(
+    "words", [("cluster", "write-off"), ("cluster", "disk"), ("log", "check"), ("log", "repair")], ids=" ".join
+)
+def test_a_directory_of_another_tool_is_no_data_directory(
+    tmp_path: Path, capsys: Any, name: str | None, content: bytes | None, words: tuple[str, ...]
+) -> None:
+    """Others have files and directories of the same names, as /etc has."""
+    path = tmp_path / "etc"
+    path.mkdir()
+    if name is not None and content is None:
+        (path / name).mkdir()
+    elif name is not None:
+        (path / name).write_bytes(content or b"")
+    before = tree_of(path)
+    ran = edge_broker_run(capsys)(*words, "--data-dir", path)
+    assert ran.status == 2
+    assert f"--data-dir {path} is no data directory of edge-broker: no file `store` of a broker is in it" in ran.err
+    assert tree_of(path) == before
