@@ -39,7 +39,7 @@ _TEXTS = ("id", "cause", "topic", "node")
 _COUNTS = ("partition", "first_offset", "last_offset", "records", "bytes")
 
 
-class Lost(Protocol):
+class LostRange(Protocol):
     """Offsets [first_offset, end_offset) that are lost, as each part has them; None: unknown, or it never had one."""
 
     @property
@@ -75,7 +75,7 @@ class Lost(Protocol):
         """How much."""
 
 
-def encode(loss: Lost, time_ms: int, node: str, **more: object) -> tuple[bytes, bytes]:
+def encode(loss: LostRange, time_ms: int, node: str, **more: object) -> tuple[bytes, bytes]:
     """Key and value of the record of a loss, both UTF-8; `more` fields follow the ones that all records have."""
     fields = {
         "version": LEDGER_VERSION,

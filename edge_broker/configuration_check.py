@@ -29,7 +29,7 @@ class Serve(NamedTuple):
     is_old_data: bool = False  # of a version that served every network: it goes on doing so
 
 
-class Checked(NamedTuple):
+class CheckedConfiguration(NamedTuple):
     """A configuration with its problems, each one sentence."""
 
     config: BrokerConfig
@@ -38,7 +38,7 @@ class Checked(NamedTuple):
     problems: list[str]
 
 
-def check_configuration(options: Serve) -> Checked:
+def check_configuration(options: Serve) -> CheckedConfiguration:
     """Return what the options mean, and every problem that the configuration has by itself."""
     problems: list[str] = []
 
@@ -71,4 +71,4 @@ def check_configuration(options: Serve) -> Checked:
         attempt(lambda: inter_broker_listener(config, listeners))
     if (network := network_problem(config, listeners, metrics)) and not options.is_old_data:
         problems.append(network)
-    return Checked(config, listeners, metrics, list(dict.fromkeys(problems)))
+    return CheckedConfiguration(config, listeners, metrics, list(dict.fromkeys(problems)))

@@ -24,7 +24,7 @@ from drupelet.tls.secret_files import changeable, check_private
 from edge_broker.configuration.config import BrokerConfig, size_problem
 from edge_broker.configuration.listeners import METRICS_TOKEN, Listener, inter_broker_listener
 from edge_broker.configuration.security_keys import DENY_LIST
-from edge_broker.configuration_check import Checked
+from edge_broker.configuration_check import CheckedConfiguration
 from edge_broker.network.server.port_check import port_problems
 from edge_broker.tls_settings import read_tls_settings
 
@@ -36,7 +36,7 @@ class HostFindings(NamedTuple):
     notes: list[str]
 
 
-def check_host(checked: Checked, data_dir: str | None) -> HostFindings:
+def check_host(checked: CheckedConfiguration, data_dir: str | None) -> HostFindings:
     """Return what this host lacks for a configuration that has no problem by itself."""
     config, lacks, notes = checked.config, list[str](), list[str]()
 

@@ -58,7 +58,7 @@ def run(session: SparkSession, job: Job, settings: Settings, stop: Event) -> Non
     """Run a job until `stop` is set; raises JobError if it cannot go on, ConfigurationError for a wrong topic."""
     if not prepare_topics(session, job, settings, stop):
         return
-    queries = [Supervised(name, start) for name, start in job.queries.items()]
+    queries = [SupervisedQuery(name, start) for name, start in job.queries.items()]
     try:
         for query in queries:
             query.start(session, settings)
@@ -125,7 +125,7 @@ def job_topics(settings: Settings) -> set[str]:
 
 
 @dataclass
-class Supervised:
+class SupervisedQuery:
     """One query, its failures in a row, and how far its progress was told."""
 
     name: str
@@ -225,7 +225,7 @@ class Supervised:
             log("warning", "query_stop_failed", query=self.name, reason=type(error).__name__)
 
 
-def watch(session: SparkSession, settings: Settings, queries: list[Supervised], stop: Event) -> None:
+def watch(session: SparkSession, settings: Settings, queries: list[SupervisedQuery], stop: Event) -> None:
     """Look after the queries until `stop` is set; systemd's watchdog hears of it each time that all have moved."""
     tell_at_s = time.monotonic() + PROGRESS_S
     still = queries
@@ -247,7 +247,7 @@ def watch(session: SparkSession, settings: Settings, queries: list[Supervised], 
                     query.tell()
 
 
-def said_first(first: Wait | None, queries: list[Supervised]) -> Wait | None:
+def said_first(first: Wait | None, queries: list[SupervisedQuery]) -> Wait | None:
     """Log the queries that have not finished their first batch; return `first`, None once all have."""
     if first is None:
         return None
@@ -259,7 +259,7 @@ def said_first(first: Wait | None, queries: list[Supervised]) -> Wait | None:
     return None
 
 
-def state(queries: list[Supervised]) -> str:
+def state(queries: list[SupervisedQuery]) -> str:
     """Describe a job whose queries have all moved, in one line."""
     failing = ", ".join(f"{query.name} ({query.failures} in a row)" for query in queries if query.query is None)
     return f"failing: {failing}" if failing else f"running: {len(queries)} queries"

@@ -77,7 +77,7 @@ def run(program: str, work: Callable[[], int], *, extra: str = "", trouble: int 
     with _own_streams():
         try:
             return _flushed(program, work, extra)
-        except _Ended as ended:
+        except _EndOfWork as ended:
             return ended.status if trouble is None else trouble
         except SystemExit as ended:  # argparse: its own help, or what it refused
             if trouble is not None and ended.code:
@@ -85,7 +85,7 @@ def run(program: str, work: Callable[[], int], *, extra: str = "", trouble: int 
             raise
 
 
-class _Ended(Exception):
+class _EndOfWork(Exception):
     """The work did not end by itself; what there was to say is said."""
 
     def __init__(self, status: int) -> None:
@@ -103,10 +103,10 @@ def _flushed(program: str, work: Callable[[], int], extra: str) -> int:
                 sys.stdout.flush()
     except OutputLost as lost:
         if lost.nobody_reads:
-            raise _Ended(NOBODY_READS) from None
+            raise _EndOfWork(NOBODY_READS) from None
         raise _fail(program, f"cannot write the output: {lost}", FAILED) from None
     except KeyboardInterrupt:
-        raise _Ended(INTERRUPTED) from None
+        raise _EndOfWork(INTERRUPTED) from None
 
 
 def announce(line: str) -> None:
@@ -131,9 +131,9 @@ def _judged(program: str, work: Callable[[], int], extra: str) -> int:
         raise _fail(program, missing_package(str(error.name), extra), BAD_USAGE) from None
 
 
-def _fail(program: str, sentence: str, status: int) -> _Ended:
+def _fail(program: str, sentence: str, status: int) -> _EndOfWork:
     sys.stderr.write(f"{program}: " + "\n".join(map(printable, sentence.split("\n"))) + "\n")
-    return _Ended(status)
+    return _EndOfWork(status)
 
 
 @contextmanager

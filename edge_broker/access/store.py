@@ -14,7 +14,7 @@ from drupelet.errors import CommandFailed, ConfigurationError, reason
 from drupelet.printable import name_text
 from edge_broker.clock import SystemClock
 from edge_broker.security.changes import COMMAND, Author
-from edge_broker.security.state import Wanted
+from edge_broker.security.state import WantedSecurity
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.metadata.security_log import FAILED_EVENT, SecurityLog
 from edge_broker.storage.metadata.security_store import SecurityStore
@@ -36,7 +36,7 @@ def _author() -> Author:
     return found if login_uid == NO_LOGIN_UID else {**found, "login_uid": login_uid}
 
 
-class _Unlogged:
+class _UnloggedEvents:
     """Prints the events that the security log could not take: the command has no other log."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def open_store(data_dir: str, *, make: bool) -> SecurityStore:
     if not os.path.isdir(data_dir):
         raise ConfigurationError(f"--data-dir {data_dir} is no directory: name the one that the broker serves")
     log = SecurityLog(disk, data_dir, clock.wall_ms)
-    log.echo = _Unlogged()
+    log.echo = _UnloggedEvents()
     store = SecurityStore.open(disk, data_dir, clock.new_bytes, clock.pause, log, _author())
     if store.state.damage:
         raise CommandFailed(f"users and ACLs cannot be read: {store.state.damage}")
@@ -76,7 +76,7 @@ def wait_until_done(store: SecurityStore) -> None:
     LOOKS_MAX times it is looked, with pauses of 50 ms: the board may not run, or reach no ZooKeeper.
     """
     looks, clock = 0, SystemClock()
-    while store.state.wanted != Wanted():
+    while store.state.wanted != WantedSecurity():
         if looks == LOOKS_MAX:
             raise CommandFailed(
                 "the cluster of this data directory does not have the change yet, as the broker of the directory does "

@@ -84,7 +84,7 @@ def _topic(name: str, default: Value, doc: str, **more: Any) -> Any:
 
 
 @dataclass_transform(kw_only_default=True)
-class _Declared:
+class _DeclaredKey:
     """Its attributes are keyword arguments with defaults."""
 
     KEYS: ClassVar[dict[str, Key]]
@@ -106,7 +106,7 @@ class _Declared:
             raise TypeError(f"there is no setting {', '.join(values)}")
 
 
-class LogSettings(_Declared):
+class LogSettings(_DeclaredKey):
     """What a partition's log goes by; sizes in bytes, times in milliseconds, -1 is unbounded for retention.
 
     What follows from them is worked out once, as every append asks for it: change none once a log has them.

@@ -23,7 +23,7 @@ from drupelet.ledger import LEDGER_TOPIC
 from drupelet.quantities import quantity_text
 from edge_broker.doctor.batch_content_check import lie_in
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles, Piece, bounds_of, pieces
-from edge_broker.doctor.offset_account import Account, Known, Span
+from edge_broker.doctor.offset_account import Account, KnownLoss, Span
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.output import time_text, write_json, write_table
 from edge_broker.protocol.record_batch import records_of
@@ -321,7 +321,7 @@ def account_of(partition: PartitionFiles, entries: Iterable[Entry]) -> Account:
     account.close(
         end_offset,
         [
-            Known(entry.fields["cause"], entry.fields["first_offset"], entry.fields["last_offset"] + 1, entry.id)
+            KnownLoss(entry.fields["cause"], entry.fields["first_offset"], entry.fields["last_offset"] + 1, entry.id)
             for entry in entries
             if entry.topic_id == topic_id and entry.get("partition") == partition.partition and not _apart(entry)
         ],

@@ -38,7 +38,7 @@ class Span(NamedTuple):
         return f"{self.first} to {self.end - 1}"
 
 
-class Known(NamedTuple):
+class KnownLoss(NamedTuple):
     """A loss that a log shows or the ledger names; `id` of the ledger's record."""
 
     cause: str
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 class _Line:
     """A line of `removed-offsets`, and what is left of its counts once earlier damage was taken out of them."""
 
-    def __init__(self, known: Known, compacted: int, *, loss: bool) -> None:
+    def __init__(self, known: KnownLoss, compacted: int, *, loss: bool) -> None:
         self.known = known
         self.compacted = compacted
         self.loss = loss
@@ -73,7 +73,7 @@ class Account:
         self._spans: list[Span] = []
         self._gaps: list[Span] = []
         self._lines: list[_Line] = []
-        self._shown: list[Known] = []
+        self._shown: list[KnownLoss] = []
 
     def live(self, span: Span, records: int, *, control: bool) -> None:
         """A batch that is there, or the part of it above the log's start."""
@@ -97,13 +97,13 @@ class Account:
         """Offsets of a damaged range."""
         self.ledgered += span.end - span.first
         self._spans.append(span)
-        self._shown.append(Known(DAMAGED, *span))
+        self._shown.append(KnownLoss(DAMAGED, *span))
 
     def removed(self, cause: str, span: Span, *, records: int, control: int, compacted: int, loss: bool) -> None:
         """A line of `removed-offsets`."""
         self.control += control
         self.compacted += compacted
-        known = Known(cause, *span)
+        known = KnownLoss(cause, *span)
         if loss:
             self.ledgered += records
             self._shown.append(known)
@@ -114,7 +114,7 @@ class Account:
         self._lines.append(_Line(known, compacted, loss=loss))
         self._spans.append(span)
 
-    def close(self, end_offset: int, ledger: Iterable[Known]) -> None:
+    def close(self, end_offset: int, ledger: Iterable[KnownLoss]) -> None:
         """Hold everything against the log's end and the ledger."""
         self.end_offset = end_offset
         entries = list(ledger)
@@ -204,10 +204,10 @@ def minus(spans: list[Span], others: list[Span]) -> list[Span]:
     return left
 
 
-def overlaps(entries: Iterable[Known]) -> list[tuple[Known, Known]]:
+def overlaps(entries: Iterable[KnownLoss]) -> list[tuple[KnownLoss, KnownLoss]]:
     """Each ledger entry that begins before one earlier in the order of offsets ends, with that one."""
     found = []
-    widest: Known | None = None
+    widest: KnownLoss | None = None
     for known in sorted(entries, key=lambda known: (known.first, known.end)):
         if widest is not None and known.first < widest.end:
             found.append((widest, known))

@@ -44,7 +44,7 @@ class _Place(NamedTuple):
     partition: int
 
 
-class _Asked(NamedTuple):
+class _PartitionAtRequest(NamedTuple):
     """A partition as it was found when the request came; what is written later does not go with it."""
 
     log: PartitionLog
@@ -53,7 +53,7 @@ class _Asked(NamedTuple):
     end: int
 
 
-class _Wanted(NamedTuple):
+class _DeletionTarget(NamedTuple):
     log: PartitionLog
     offset: int
     passed_offset: int
@@ -73,7 +73,7 @@ Found: TypeAlias = Mapping[_Place, int | ErrorCode]
 def delete_records(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> Taken:
     """Delete what may go; each partition gets an answer of its own."""
     errors: dict[_Place, ErrorCode] = {}
-    asked: dict[_Place, _Asked] = {}
+    asked: dict[_Place, _PartitionAtRequest] = {}
     for topic in request.topics:
         for partition in topic.partitions:
             yield None
@@ -88,7 +88,7 @@ def delete_records(broker: Broker, context: RequestContext, request: DeleteRecor
     return after_sync(broker, unsynced, lambda: _carry_out(broker, context, request, asked, errors))
 
 
-def _asked(broker: Broker, context: RequestContext, place: _Place, offset: int) -> _Asked:
+def _asked(broker: Broker, context: RequestContext, place: _Place, offset: int) -> _PartitionAtRequest:
     log = broker.topics.partition(context, *place, Operation.DELETE)
     if not log.settings.deletes:
         raise Refusal(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {place.topic!r} does not delete")
@@ -96,10 +96,10 @@ def _asked(broker: Broker, context: RequestContext, place: _Place, offset: int) 
     shown = log.log_end_offset if waits else log.high_watermark
     if not HIGH_WATERMARK <= offset <= shown:
         raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log!r} can be deleted up to {shown}, not {offset}")
-    return _Asked(log, offset, shown if offset == HIGH_WATERMARK else offset)
+    return _PartitionAtRequest(log, offset, shown if offset == HIGH_WATERMARK else offset)
 
 
-def _wanted(broker: Broker, context: RequestContext, place: _Place, asked: _Asked) -> _Wanted:
+def _wanted(broker: Broker, context: RequestContext, place: _Place, asked: _PartitionAtRequest) -> _DeletionTarget:
     log = _asked(broker, context, place, asked.offset).log
     if log is not asked.log:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place.topic!r} was deleted, and made again")
@@ -108,21 +108,21 @@ def _wanted(broker: Broker, context: RequestContext, place: _Place, asked: _Aske
     offset = min(asked.end, log.high_watermark)
     if offset < asked.offset:
         raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log!r} can be deleted up to {offset}, not {asked.offset}")
-    return _Wanted(log, offset, broker.space.passed_offset(log))
+    return _DeletionTarget(log, offset, broker.space.passed_offset(log))
 
 
 def _carry_out(
     broker: Broker,
     context: RequestContext,
     request: DeleteRecordsRequest,
-    asked: Mapping[_Place, _Asked],
+    asked: Mapping[_Place, _PartitionAtRequest],
     errors: dict[_Place, ErrorCode],
 ) -> Outcome:
     """In one step: the topics' names are taken, so that none is deleted, and made anew, before the worker comes."""
     taken = broker.topics.taken(place.topic for place in asked)
     if taken is not None:
         return Behind(taken, lambda: delete_records(broker, context, request))
-    wanted: dict[_Place, _Wanted] = {}
+    wanted: dict[_Place, _DeletionTarget] = {}
     for place, one in asked.items():
         try:
             wanted[place] = _wanted(broker, context, place, one)
@@ -134,7 +134,7 @@ def _carry_out(
         return Steps(_answer(request, errors))
     now = broker.time.now()
 
-    def piece(one: _Wanted) -> Callable[[], int]:
+    def piece(one: _DeletionTarget) -> Callable[[], int]:
         return lambda: remove_before(one.log, one.offset, now, one.passed_offset)
 
     def then(found: dict[_Place, int | Refusal]) -> Outcome:

@@ -48,7 +48,7 @@ Failures = Mapping[str, str]
 """By topic name: why it could not be deleted."""
 
 
-class _Asked(NamedTuple):
+class _DeletionRequest(NamedTuple):
     name: str | None
     topic_id: uuid.UUID
 
@@ -73,12 +73,12 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     if OFFSETS_TOPIC in broker.topics.changing:  # what is committed is not known yet
         return Behind(OFFSETS_TOPIC, lambda: delete_topics(broker, context, request))
     if context.api_version >= BY_STATE_FROM:
-        asked = [_Asked(topic.name, topic.topic_id) for topic in request.topics]
+        asked = [_DeletionRequest(topic.name, topic.topic_id) for topic in request.topics]
     else:
-        asked = [_Asked(name, NO_UUID) for name in request.topic_names]
+        asked = [_DeletionRequest(name, NO_UUID) for name in request.topic_names]
     results: list[DeletableTopicResult] = []
-    wanted: dict[str, tuple[_Asked, DeletableTopicResult]] = {}
-    times: Counter[_Asked] = Counter()
+    wanted: dict[str, tuple[_DeletionRequest, DeletableTopicResult]] = {}
+    times: Counter[_DeletionRequest] = Counter()
     for one in asked:
         yield None
         times[one] += 1
@@ -153,7 +153,9 @@ def erase_here(broker: Broker, name: str, ended: Callable[[Failures], None]) -> 
     return Reply(None)
 
 
-def _checked(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> AnyTopic | None:
+def _checked(
+    broker: Broker, context: RequestContext, asked: _DeletionRequest, result: DeletableTopicResult
+) -> AnyTopic | None:
     """The topic if it may be deleted; why not goes into its result."""
     try:
         return _deletable(broker, context, asked, result)
@@ -244,7 +246,9 @@ class _Deletion:
         return self._erased(dict.fromkeys(self._names, str(error)))
 
 
-def _deletable(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> AnyTopic:
+def _deletable(
+    broker: Broker, context: RequestContext, asked: _DeletionRequest, result: DeletableTopicResult
+) -> AnyTopic:
     if not broker.config.boolean("delete.topic.enable"):
         raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false")
     if asked.name is not None and asked.topic_id != NO_UUID:
@@ -266,7 +270,9 @@ def _authorize_unnamed(broker: Broker, context: RequestContext, topic: AnyTopic)
         raise Refusal(refusal.code, f"{text}; an administrator may give it") from None
 
 
-def _allowed(broker: Broker, context: RequestContext, asked: _Asked, result: DeletableTopicResult) -> AnyTopic:
+def _allowed(
+    broker: Broker, context: RequestContext, asked: _DeletionRequest, result: DeletableTopicResult
+) -> AnyTopic:
     """The topic, if the session may delete it; one that it may not describe is not told to be there, nor its name."""
     topics, rights = broker.topics, broker.rights
     deletes_all = rights.may(context, Operation.DELETE, ResourceType.CLUSTER, noted=False)

@@ -64,7 +64,7 @@ QUIET_AT_ONCE = 1024  # of a session, where there is nothing new
 Cold = tuple[PartitionData, PartitionLog, int, int]
 
 
-class _Gathered:
+class _FetchPass:
     """One pass over a request's partitions."""
 
     __slots__ = ("bytes_max", "bytes_read", "cold", "final", "leaders", "many", "shown", "syncing", "topics", "whose")
@@ -217,9 +217,9 @@ class _LongPoll:
         gathered = yield from self._gather_in_steps()
         return self.begin(gathered)
 
-    def _gather_in_steps(self) -> Generator[None, None, _Gathered]:
+    def _gather_in_steps(self) -> Generator[None, None, _FetchPass]:
         """What `_gather` does."""
-        gathered = _Gathered(self._broker, self._context, self._request, many=True)
+        gathered = _FetchPass(self._broker, self._context, self._request, many=True)
         for wanted in self._request.topics:
             answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
             gathered.topics.append(answer)
@@ -231,17 +231,17 @@ class _LongPoll:
                 yield None
         return gathered
 
-    def begin(self, gathered: _Gathered) -> Outcome:
+    def begin(self, gathered: _FetchPass) -> Outcome:
         return _read_cold(self._broker, gathered, self._settle) if gathered.cold else self._settle(gathered)
 
-    def _settle(self, gathered: _Gathered) -> Outcome:
+    def _settle(self, gathered: _FetchPass) -> Outcome:
         """What was cold is read; it may be less than was asked for."""
         left_ms = self._deadline_ms - self._broker.clock.steady_ms()
         if not self._waits_behind(gathered) or left_ms <= 0:
             return gathered.reply()
         return self._look() or Wait(list(self._shown), self._look, left_ms, self._at_deadline, patient=True)
 
-    def _waits_behind(self, gathered: _Gathered) -> bool:
+    def _waits_behind(self, gathered: _FetchPass) -> bool:
         """Count from what was gathered on; False when that is enough."""
         self._shown, self._missing_bytes = gathered.shown, gathered.missing_bytes(self._request.min_bytes)
         return self._missing_bytes > 0
@@ -263,7 +263,7 @@ class _LongPoll:
             return Steps(self._look_in_steps())
         return self._enough(_gather(self._broker, self._context, self._request))
 
-    def _enough(self, gathered: _Gathered) -> Outcome | None:
+    def _enough(self, gathered: _FetchPass) -> Outcome | None:
         if gathered.cold:
             return _read_cold(self._broker, gathered, self._settle)
         return None if self._waits_behind(gathered) else gathered.reply()
@@ -273,10 +273,10 @@ class _LongPoll:
             self._deadline_ms = 0
             return Steps(self._look_in_steps())
         last = _gather(self._broker, self._context, self._request)
-        return _read_cold(self._broker, last, _Gathered.reply) if last.cold else last.reply()
+        return _read_cold(self._broker, last, _FetchPass.reply) if last.cold else last.reply()
 
 
-class _Changes(_Gathered):
+class _Changes(_FetchPass):
     """One pass over the partitions of a session, and what is new there."""
 
     __slots__ = ("_poll", "_topics", "looked")
@@ -522,8 +522,8 @@ def _key(context: RequestContext, topic: FetchTopic | WantedTopic) -> str | UUID
     return topic.topic if context.api_version < BY_ID_FROM else topic.topic_id
 
 
-def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _Gathered:
-    gathered = _Gathered(broker, context, request)
+def _gather(broker: Broker, context: RequestContext, request: FetchRequest) -> _FetchPass:
+    gathered = _FetchPass(broker, context, request)
     for wanted in request.topics:
         answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
         gathered.topics.append(answer)
@@ -545,7 +545,7 @@ def _nothing_of(partition: FetchPartition, request: FetchRequest) -> PartitionDa
 def _take(
     broker: Broker,
     context: RequestContext,
-    gathered: _Gathered,
+    gathered: _FetchPass,
     wanted: FetchTopic | WantedTopic,
     partition: FetchPartition,
     data: PartitionData,
@@ -570,7 +570,7 @@ def _take(
 
 
 def _tell_leader(
-    broker: Broker, context: RequestContext, gathered: _Gathered, wanted: FetchTopic | WantedTopic, data: PartitionData
+    broker: Broker, context: RequestContext, gathered: _FetchPass, wanted: FetchTopic | WantedTopic, data: PartitionData
 ) -> None:
     """Say who leads a partition that was not read, so that nobody has to ask for the metadata first (KIP-951)."""
     topic = broker.cluster.described_by_id(wanted.topic_id) if broker.cluster is not None else None
@@ -580,14 +580,14 @@ def _tell_leader(
         data.current_leader = FetchLeaderIdAndEpoch(leader_id=found.node.broker, leader_epoch=found.leader_epoch)
 
 
-def _fail(gathered: _Gathered, data: PartitionData, code: ErrorCode) -> None:
+def _fail(gathered: _FetchPass, data: PartitionData, code: ErrorCode) -> None:
     """Answer for a partition that was not read, without its offsets, as Kafka does."""
     data.error_code = code
     data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
     gathered.final = True
 
 
-def _read(broker: Broker, gathered: _Gathered, log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> None:
+def _read(broker: Broker, gathered: _FetchPass, log: PartitionLog, wanted: FetchPartition, data: PartitionData) -> None:
     """Read one partition into `data`; the first batch of a response may exceed the bounds, as KIP-74 wants."""
     data.log_start_offset = log.log_start_offset
     data.high_watermark = data.last_stable_offset = end = log.high_watermark
@@ -631,7 +631,7 @@ def _diverges(broker: Broker, log: PartitionLog, wanted: FetchPartition, data: P
     return True
 
 
-def _read_cold(broker: Broker, gathered: _Gathered, settle: Callable[[_Gathered], Outcome]) -> Do:
+def _read_cold(broker: Broker, gathered: _FetchPass, settle: Callable[[_FetchPass], Outcome]) -> Do:
     """Read in the reader thread, then `settle`."""
     faults: list[tuple[PartitionLog, StorageFault]] = []
 

@@ -54,7 +54,7 @@ NEEDS = {-1: Needs.SYNCED, 0: Needs.WRITTEN, 1: Needs.MARKED}
 """By acks."""
 
 
-class _Part(Write):
+class _PartitionAppend(Write):
     """One partition of a request."""
 
     __slots__ = ("context", "index", "topic")
@@ -125,12 +125,12 @@ class _Part(Write):
 def produce(broker: Broker, context: RequestContext, request: ProduceRequest) -> Outcome:
     """Append what can be appended; each partition gets its own answer."""
     needs = NEEDS.get(request.acks, Needs.WRITTEN)
-    parts: list[_Part] = []
-    of_ledger: list[_Part] = []
+    parts: list[_PartitionAppend] = []
+    of_ledger: list[_PartitionAppend] = []
     for topic in request.topic_data:
         name = topic.name
         for data in topic.partition_data:
-            parts.append(_Part(context, name, data, needs))
+            parts.append(_PartitionAppend(context, name, data, needs))
             if len(parts) > PARTITIONS_MAX:
                 raise ProtocolViolation(f"a produce request for more than {PARTITIONS_MAX} partitions")
             if name == LEDGER_TOPIC:
@@ -145,7 +145,11 @@ def produce(broker: Broker, context: RequestContext, request: ProduceRequest) ->
 
 
 def _to_ledger(
-    broker: Broker, context: RequestContext, request: ProduceRequest, parts: list[_Part], of_ledger: list[_Part]
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    parts: list[_PartitionAppend],
+    of_ledger: list[_PartitionAppend],
 ) -> Outcome:
     try:
         broker.topics.authorize(context, LEDGER_TOPIC, Operation.WRITE)
@@ -156,7 +160,9 @@ def _to_ledger(
     return _check_first(broker, request, parts, of_ledger)
 
 
-def _take_entries(broker: Broker, context: RequestContext, request: ProduceRequest, parts: list[_Part]) -> Outcome:
+def _take_entries(
+    broker: Broker, context: RequestContext, request: ProduceRequest, parts: list[_PartitionAppend]
+) -> Outcome:
     """Take what another broker forwards of its journal (broker/cluster/ledger_entries.py)."""
     from edge_broker.broker.cluster.follower_fetch import may_act_for_cluster  # noqa: PLC0415 - for a cluster alone
     from edge_broker.broker.cluster.ledger_entries import take_entries  # noqa: PLC0415 - as above
@@ -179,7 +185,7 @@ def _take_entries(broker: Broker, context: RequestContext, request: ProduceReque
     return take_entries(broker, part.records, told)
 
 
-def _refuse(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Reply:
+def _refuse(broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend]) -> Reply:
     """Refuse all of it for its acks."""
     refusal = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; use -1 (all), 0 or 1")
     for part in parts:
@@ -187,7 +193,9 @@ def _refuse(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Repl
     return _reply(broker, request, parts)
 
 
-def _check_first(broker: Broker, request: ProduceRequest, parts: list[_Part], of_ledger: list[_Part]) -> Do:
+def _check_first(
+    broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend], of_ledger: list[_PartitionAppend]
+) -> Do:
     """Look at the records for the ledger in a worker, one request after another; then append all parts."""
     bytes_max = broker.topics.ledger_batch_bytes_max
     _keep_records(request, parts)
@@ -207,7 +215,7 @@ def _check_first(broker: Broker, request: ProduceRequest, parts: list[_Part], of
     return Do(check, go_on, failed, "reader")
 
 
-def _keep_records(request: ProduceRequest, parts: list[_Part]) -> None:
+def _keep_records(request: ProduceRequest, parts: list[_PartitionAppend]) -> None:
     """Let go of the buffer that the request came in, also where it is read: others use it meanwhile."""
     for part in parts:
         part.keep_records()
@@ -220,7 +228,7 @@ def _let_go_of_records(request: ProduceRequest) -> None:
             data.records = None
 
 
-def _append_all(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Outcome:
+def _append_all(broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend]) -> Outcome:
     if len(parts) > PARTITIONS_AT_ONCE:
         _keep_records(request, parts)
         return Steps(_append_in_steps(broker, request, parts))
@@ -231,7 +239,7 @@ def _append_all(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> 
     return _outcome(broker, request, parts)
 
 
-def _append_in_steps(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Taken:
+def _append_in_steps(broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend]) -> Taken:
     left = broker.check_bytes_max
     for part in parts:
         yield None
@@ -242,7 +250,7 @@ def _append_in_steps(broker: Broker, request: ProduceRequest, parts: list[_Part]
     return _outcome(broker, request, parts)
 
 
-def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Outcome:
+def _outcome(broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend]) -> Outcome:
     if all_settled(parts):
         return _reply(broker, request, parts)
     _let_go_of_records(request)
@@ -250,7 +258,7 @@ def _outcome(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Out
     return wait_for(broker, parts, lambda: _reply(broker, request, parts), max(request.timeout_ms, 1), syncs=syncs)
 
 
-def _reply(broker: Broker, request: ProduceRequest, parts: list[_Part]) -> Reply:
+def _reply(broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend]) -> Reply:
     if request.acks == 0:
         error = next((part.error for part in parts if part.error is not None), None)
         if error is not None:

@@ -76,16 +76,16 @@ class Api:
 R = TypeVar("R", bound=Message)
 
 
-class Asked(NamedTuple, Generic[R]):
+class RequestedApi(NamedTuple, Generic[R]):
     """An API as a client asks it; `response` is the type of its answer."""
 
     api: Api
     response: type[R]
 
 
-def asked(key: int, request: type[Message], response: type[R], first: int, last: int) -> Asked[R]:
+def asked(key: int, request: type[Message], response: type[R], first: int, last: int) -> RequestedApi[R]:
     """An API by its key and messages, asked in the versions `first` to `last`."""
-    return Asked(Api(key, request, response, dict.fromkeys(range(first, last + 1), "")), response)
+    return RequestedApi(Api(key, request, response, dict.fromkeys(range(first, last + 1), "")), response)
 
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3

@@ -57,7 +57,7 @@ _TEXTS = {
 }
 
 
-class Wanted(NamedTuple):
+class WantedPiece(NamedTuple):
     """One piece: its bytes, header included, and the source offsets in [first_offset, end_offset) that are wanted."""
 
     size: int
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
     end_offset: int
 
 
-class Renumbered(NamedTuple):
+class RenumberedBatch(NamedTuple):
     """Records numbered anew, behind `room` bytes that are left for a header; timestamps in ms, 0 without records."""
 
     batch: bytearray
@@ -98,7 +98,7 @@ class Place(NamedTuple):
     end: int
 
 
-def renumber(area: bytearray, wanted: Sequence[Wanted], room: int) -> Renumbered:
+def renumber(area: bytearray, wanted: Sequence[WantedPiece], room: int) -> RenumberedBatch:
     """The wanted records of all pieces, which lie behind each other in the area. Raises LyingPiece."""
     renumbering = compiled_renumbering()
     if renumbering is None:
@@ -115,10 +115,10 @@ def renumber(area: bytearray, wanted: Sequence[Wanted], room: int) -> Renumbered
         verdict = walk.write(area, fields, out, room, found)
         assert not verdict, f"the area changed between two walks: {verdict}"
         runs = list(_RUN.iter_unpack(found))
-    return Renumbered(out, walk.records, tuple(runs), walk.base_timestamp, walk.max_timestamp)
+    return RenumberedBatch(out, walk.records, tuple(runs), walk.base_timestamp, walk.max_timestamp)
 
 
-def renumber_in_python(area: bytearray, wanted: Sequence[Wanted], room: int) -> Renumbered:
+def renumber_in_python(area: bytearray, wanted: Sequence[WantedPiece], room: int) -> RenumberedBatch:
     """As `renumber`, where there is no compiled one: some 50 times slower."""
     out = bytearray(room)
     runs: list[tuple[int, int]] = []
@@ -144,7 +144,7 @@ def renumber_in_python(area: bytearray, wanted: Sequence[Wanted], room: int) -> 
         position += size
     if records:
         runs.append((run_begin, run_end - run_begin))
-    return Renumbered(out, records, tuple(runs), base, greatest)
+    return RenumberedBatch(out, records, tuple(runs), base, greatest)
 
 
 def places(area: bytes | bytearray | memoryview, position: int, size: int, number: int = 0) -> Iterator[Place]:

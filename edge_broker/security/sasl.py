@@ -31,7 +31,7 @@ from edge_broker.security.scram import (
     AUTHORIZATION_ID,
     MECHANISMS,
     MESSAGE_BYTES_MAX,
-    Found,
+    CredentialLookup,
     LogInFailed,
     ScramExchange,
     Success,
@@ -96,7 +96,7 @@ class Trial(NamedTuple):
     """A password is tried by this mechanism, and hashed so often in all, however often the credential found says."""
 
     mechanism: str
-    found: Found
+    found: CredentialLookup
     iterations: int
 
     def is_password(self, password: bytes) -> bool:

@@ -64,14 +64,14 @@ class ScramCredential(NamedTuple):
     server_key: bytes
 
 
-class Found(NamedTuple):
+class CredentialLookup(NamedTuple):
     """The credential of a user; a false one where he is not `known`."""
 
     credential: ScramCredential
     known: bool
 
 
-Find: TypeAlias = Callable[[str], Found]
+Find: TypeAlias = Callable[[str], CredentialLookup]
 
 
 class Challenge(NamedTuple):

@@ -36,7 +36,7 @@ ZNODE_VERSION = 1
 Credentials = Mapping[str, ScramCredential]  # by mechanism
 
 
-class Wanted(NamedTuple):
+class WantedSecurity(NamedTuple):
     """What commands want changed of a cluster's users and ACLs; a user without credentials is to go.
 
     `restore`: the cluster's are lost, damaged or old, and this broker's copy is to be them again.
@@ -51,9 +51,9 @@ class Wanted(NamedTuple):
         """The state with these changes; Refusal: more than there may be."""
         return state.with_users(self.users).with_acls(state.acls - self.removed | self.added)
 
-    def without(self, done: Wanted) -> Wanted:
+    def without(self, done: WantedSecurity) -> WantedSecurity:
         """What is left of it once those were made."""
-        return Wanted(
+        return WantedSecurity(
             {user: held for user, held in self.users.items() if done.users.get(user) != held or user not in done.users},
             self.added - done.added,
             self.removed - done.removed,
@@ -61,10 +61,10 @@ class Wanted(NamedTuple):
         )
 
 
-def difference(before: SecurityState, after: SecurityState) -> Wanted:
+def difference(before: SecurityState, after: SecurityState) -> WantedSecurity:
     """What makes `after` of `before`, apart from its `restore`."""
     names = before.users.keys() | after.users.keys()
-    return Wanted(
+    return WantedSecurity(
         {name: after.users.get(name, {}) for name in names if before.users.get(name) != after.users.get(name)},
         after.acls - before.acls,
         before.acls - after.acls,
@@ -86,7 +86,7 @@ class SecurityState(NamedTuple):
     marks: Mapping[str, str] = {}
     exposed: str = ""
     generation: int = OWN
-    wanted: Wanted = Wanted()
+    wanted: WantedSecurity = WantedSecurity()
 
     @property
     def has_any(self) -> bool:
@@ -197,7 +197,7 @@ def decode(data: bytes) -> SecurityState:
         wanted = document["wanted"]
         return state._replace(
             generation=int(generation),
-            wanted=Wanted(
+            wanted=WantedSecurity(
                 _users(wanted["users"]),
                 frozenset(map(_binding, wanted["added"])),
                 frozenset(map(_binding, wanted["removed"])),

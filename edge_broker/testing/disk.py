@@ -29,7 +29,7 @@ from edge_broker.testing.pages import PAGE_BYTES, Pages
 Fault = Callable[[str, str, int], int | None]
 
 
-class Crashed(BaseException):
+class PowerLoss(BaseException):
     """The power is gone; no code of the broker may catch it."""
 
 
@@ -56,7 +56,7 @@ class SimulatedFile:
         content = bytes(data)
         try:
             content = content[: self._disk.step("write", self.path, len(content))]
-        except Crashed:  # in the middle of the write: the kernel copied some pages; crash() decides what the disk has
+        except PowerLoss:  # in the middle of the write: the kernel copied some pages; crash() decides what the disk has
             self._pages.write(position, content[: self._disk.copied(position, len(content))])
             raise
         content = content[: self._disk.admitted(self._pages, position, len(content))]
@@ -149,7 +149,7 @@ class SimulatedDisk:
             if self.witness is not None:
                 self.witness(kind, path)
             if self.steps == self.crash_at:
-                raise Crashed
+                raise PowerLoss
         accepted = self.fault(kind, path, size) if self.fault is not None else None
         return size if accepted is None else accepted
 

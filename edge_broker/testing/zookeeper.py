@@ -94,13 +94,13 @@ class Put(NamedTuple):
     acl: AclEntries = EVERYBODY
 
 
-class Gone(NamedTuple):
+class NodeDeleted(NamedTuple):
     """A change of a tree: a node is not there any more."""
 
     path: str
 
 
-Step = Put | Gone
+Step = Put | NodeDeleted
 
 
 def at_once(call: Callable[[], None]) -> None:
@@ -169,7 +169,7 @@ class Tree:
             return Put(operation.path, operation.data, stat, node.acl)
         if isinstance(operation, Check):
             return None
-        return Failure.NOT_EMPTY if node.children else Gone(operation.path)
+        return Failure.NOT_EMPTY if node.children else NodeDeleted(operation.path)
 
     def _create(self, operation: Create, zxid: int, session_id: int, identities: Identities) -> Step | Failure:
         parent = self.nodes.get(parent_of(operation.path))
@@ -188,7 +188,7 @@ class Tree:
     def apply(self, step: Step) -> Znode | None:
         """Change; the node that was there before."""
         before = self.nodes.get(step.path)
-        if isinstance(step, Gone):
+        if isinstance(step, NodeDeleted):
             del self.nodes[step.path]
             self.nodes[parent_of(step.path)].children.discard(name_of(step.path))
         elif before is None:
@@ -268,12 +268,12 @@ class Server:
             call()
 
     def _fire(self, step: Step, before: Znode | None) -> None:
-        if isinstance(step, Gone):
+        if isinstance(step, NodeDeleted):
             self._tell(self.data_watches, step.path, Change.DELETED)
             self._tell(self.child_watches, step.path, Change.DELETED)
         elif before is None or before.stat.acl_version == step.stat.acl_version:  # an ACL alone fires no watch
             self._tell(self.data_watches, step.path, Change.CREATED if before is None else Change.CHANGED)
-        if isinstance(step, Gone) or before is None:
+        if isinstance(step, NodeDeleted) or before is None:
             self._tell(self.child_watches, parent_of(step.path), Change.CHILDREN)
 
     def _tell(self, watches: dict[str, set[Connection]], path: str, change: Change) -> None:
@@ -540,7 +540,7 @@ class Ensemble:
             return
         paths = [path for path, node in self.tree.nodes.items() if node.stat.ephemeral_owner == session_id]
         if paths:
-            self.commit(tuple(Gone(path) for path in sorted(paths)))
+            self.commit(tuple(NodeDeleted(path) for path in sorted(paths)))
         session.connection.close()
 
     def _look(self) -> None:

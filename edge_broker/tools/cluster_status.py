@@ -39,7 +39,7 @@ DISK, ZOOKEEPER = "disk", "zookeeper"
 ROWS_MAX = 30
 
 
-class Seen(NamedTuple):
+class BrokerReports(NamedTuple):
     """What brokers told; `needed` has min.insync.replicas by topic, `ends` how much a broker has of a partition."""
 
     cluster_id: str | None
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
         return self.controller < 0 or len(self.silent_servers) < len(self.servers)
 
 
-class Standing(NamedTuple):
+class PartitionStatus(NamedTuple):
     """One partition; `lags` has what each follower lacks, as far as it was told."""
 
     place: Place
@@ -135,7 +135,7 @@ def show(cluster: Cluster, *, as_json: bool) -> int:
 # what brokers tell
 
 
-def look(cluster: Cluster) -> Seen:
+def look(cluster: Cluster) -> BrokerReports:
     """Ask."""
     topics = dict(cluster.topics())
     settings = cluster.settings(list(topics), [NEEDED_KEY])
@@ -175,7 +175,7 @@ def look(cluster: Cluster) -> Seen:
                 disks |= {node: disk} if disk is not None else {}
                 connects[connect] = None
     servers = tuple(dict.fromkeys(server for connect in connects for server in servers_of(connect)))
-    return Seen(
+    return BrokerReports(
         cluster.cluster_id,
         cluster.controller,
         cluster.brokers,
@@ -189,7 +189,7 @@ def look(cluster: Cluster) -> Seen:
     )
 
 
-def _behind_ms(cluster: Cluster, seen: Seen, standing: Standing, broker: int) -> int | None:
+def _behind_ms(cluster: Cluster, seen: BrokerReports, standing: PartitionStatus, broker: int) -> int | None:
     """The age of the first record that a follower lacks; None: it may not be read yet, or has no time."""
     name, number = standing.place
     place = Topic(name, False, [standing.partition], 0)
@@ -207,7 +207,7 @@ def _behind_ms(cluster: Cluster, seen: Seen, standing: Standing, broker: int) ->
 # what it comes to
 
 
-def standings_of(seen: Seen) -> Iterator[Standing]:
+def standings_of(seen: BrokerReports) -> Iterator[PartitionStatus]:
     """Every partition."""
     for topic in seen.topics.values():
         for partition in topic.partitions:
@@ -219,16 +219,18 @@ def standings_of(seen: Seen) -> Iterator[Standing]:
                 if end is not None and broker != partition.leader and (broker, place) in seen.ends
             }
             needed = min(seen.needed.get(topic.name, 1), len(partition.replicas))  # as Kafka: all is all there can be
-            yield Standing(place, partition, needed, lags)
+            yield PartitionStatus(place, partition, needed, lags)
 
 
-def _brokers(seen: Seen) -> list[int]:
+def _brokers(seen: BrokerReports) -> list[int]:
     """Those that are there, and those that are only named as replicas."""
     named = {each for topic in seen.topics.values() for one in topic.partitions for each in one.replicas}
     return sorted({*seen.brokers, *named})
 
 
-def without(standings: list[Standing], broker: int, silent: Container[int] = ()) -> tuple[list[Place], list[Place]]:
+def without(
+    standings: list[PartitionStatus], broker: int, silent: Container[int] = ()
+) -> tuple[list[Place], list[Place]]:
     """What would have no leader, and what would refuse acks=all, that does not now, if a broker went.
 
     Nothing is expected of others that are `silent` now.
@@ -246,7 +248,7 @@ def without(standings: list[Standing], broker: int, silent: Container[int] = ())
     return unled, refusing
 
 
-def _board(cluster: Cluster, seen: Seen, standings: list[Standing], broker: int) -> Board:
+def _board(cluster: Cluster, seen: BrokerReports, standings: list[PartitionStatus], broker: int) -> Board:
     held = [each for each in standings if broker in each.partition.replicas]
     followed = [each for each in held if each.partition.leader != broker]
     node = seen.brokers.get(broker)
@@ -269,7 +271,7 @@ def _board(cluster: Cluster, seen: Seen, standings: list[Standing], broker: int)
     )
 
 
-def _faults(seen: Seen, standings: list[Standing], boards: list[Board]) -> Iterator[str]:
+def _faults(seen: BrokerReports, standings: list[PartitionStatus], boards: list[Board]) -> Iterator[str]:
     """What is wrong, a few words each; what stops most first."""
     unled = sum(not each.is_led for each in standings)
     refusing = sum(each.is_led and each.is_under_min_in_sync for each in standings)
@@ -298,7 +300,7 @@ def _faults(seen: Seen, standings: list[Standing], boards: list[Board]) -> Itera
     yield from _silent_servers(seen)
 
 
-def _silent_servers(seen: Seen) -> Iterator[str]:
+def _silent_servers(seen: BrokerReports) -> Iterator[str]:
     """Yield a sentence for each ZooKeeper server that does not answer."""
     if seen.servers and seen.reaches_servers:
         for server, why in seen.silent_servers.items():
@@ -329,7 +331,9 @@ def _count(count: int, what: str) -> str:
 # text
 
 
-def _write(cluster: Cluster, seen: Seen, standings: list[Standing], boards: list[Board], faults: list[str]) -> None:
+def _write(
+    cluster: Cluster, seen: BrokerReports, standings: list[PartitionStatus], boards: list[Board], faults: list[str]
+) -> None:
     controller = seen.controller if seen.controller >= 0 else "nobody"
     print(f"cluster {seen.cluster_id} at {cluster.bootstrap.place}, controller: {controller}")
     columns = [
@@ -421,7 +425,7 @@ def _if_it_goes(board: Board) -> str:
     return ", ".join(words) or "nothing stops"
 
 
-def _write_json(seen: Seen, standings: list[Standing], boards: list[Board], faults: list[str]) -> None:
+def _write_json(seen: BrokerReports, standings: list[PartitionStatus], boards: list[Board], faults: list[str]) -> None:
     write_json(
         {
             "kind": "cluster",

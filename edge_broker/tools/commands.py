@@ -64,7 +64,7 @@ def _tool(options: argparse.Namespace, cluster: Cluster) -> int:
         from edge_broker.tools import cluster_status  # noqa: PLC0415
 
         return cluster_status.show(cluster, as_json=options.json)
-    from edge_broker.tools.tail import Tail, Wanted  # noqa: PLC0415
+    from edge_broker.tools.tail import Tail, TailOptions  # noqa: PLC0415
 
-    wanted = Wanted(options.topic, options.number, options.follow, options.partition, options.begin, options.json)
+    wanted = TailOptions(options.topic, options.number, options.follow, options.partition, options.begin, options.json)
     return Tail(cluster, wanted, options.timeout, lambda: _cluster(options)).run()

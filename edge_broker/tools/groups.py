@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name
 from edge_broker.output import duration_text, write_json, write_table
-from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Found, Partition, Place, unknown
-from edge_broker.wire_client.groups import Described, Listed, committed, describe, list_groups
+from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, PartitionAnswer, Place, unknown
+from edge_broker.wire_client.groups import GroupDescription, GroupListing, committed, describe, list_groups
 from edge_broker.wire_client.reading import first_record
 
 
-class Standing(NamedTuple):
+class GroupPosition(NamedTuple):
     """A group's place in one partition; what the broker does not tell is None, and `problem` says why."""
 
     topic: str
@@ -32,8 +32,8 @@ class _Ends(NamedTuple):
     """The partitions that groups have committed to."""
 
     partitions: Mapping[Place, Partition]
-    starts: Mapping[Place, Found]
-    ends: Mapping[Place, Found]
+    starts: Mapping[Place, PartitionAnswer]
+    ends: Mapping[Place, PartitionAnswer]
 
 
 def show(cluster: Cluster, name: str | None, *, as_json: bool) -> int:
@@ -65,23 +65,23 @@ def _ends(cluster: Cluster, places: set[Place]) -> _Ends:
     return _Ends(partitions, cluster.offsets(topics, EARLIEST), cluster.offsets(topics, LATEST))
 
 
-def _standings(offsets: Mapping[Place, int], ends: _Ends) -> list[Standing]:
+def _standings(offsets: Mapping[Place, int], ends: _Ends) -> list[GroupPosition]:
     return [_standing(place, offset, ends) for place, offset in sorted(offsets.items())]
 
 
-def _standing(place: Place, offset: int, ends: _Ends) -> Standing:
+def _standing(place: Place, offset: int, ends: _Ends) -> GroupPosition:
     found, begin = ends.ends.get(place), ends.starts.get(place)
     if found is None or begin is None or found.error_code:
         gone = "no leader" if place in ends.partitions else "no such partition any more"
-        return Standing(*place, offset, None, None, None, error_name(found.error_code) if found else gone)
+        return GroupPosition(*place, offset, None, None, None, error_name(found.error_code) if found else gone)
     start = begin.offset
     problem = f"offsets {offset} to {start - 1} are gone" if offset < start else ""
     if offset > found.offset:
         problem = "committed behind the end"
-    return Standing(*place, offset, found.offset, max(0, found.offset - offset), None, problem)
+    return GroupPosition(*place, offset, found.offset, max(0, found.offset - offset), None, problem)
 
 
-def _timed(cluster: Cluster, standings: list[Standing], ends: _Ends, *, every: bool) -> list[Standing]:
+def _timed(cluster: Cluster, standings: list[GroupPosition], ends: _Ends, *, every: bool) -> list[GroupPosition]:
     """Add how old the first waiting record is: in every partition, or where most records wait."""
     most = max((standing.lag or 0 for standing in standings), default=0)
     return [
@@ -92,7 +92,7 @@ def _timed(cluster: Cluster, standings: list[Standing], ends: _Ends, *, every: b
     ]
 
 
-def _behind_ms(cluster: Cluster, standing: Standing, ends: _Ends) -> int | None:
+def _behind_ms(cluster: Cluster, standing: GroupPosition, ends: _Ends) -> int | None:
     place = (standing.topic, standing.partition)
     assert standing.end is not None, "it lags"
     begin = max(standing.committed, ends.starts[place].offset)
@@ -104,11 +104,11 @@ def _behind_ms(cluster: Cluster, standing: Standing, ends: _Ends) -> int | None:
     return max(0, SystemClock().wall_ms() - record.timestamp)
 
 
-def _lag(standings: list[Standing]) -> int:
+def _lag(standings: list[GroupPosition]) -> int:
     return sum(standing.lag or 0 for standing in standings)
 
 
-def _facts(group: Listed, described: Described, standings: list[Standing]) -> dict[str, Any]:
+def _facts(group: GroupListing, described: GroupDescription, standings: list[GroupPosition]) -> dict[str, Any]:
     members = described.members
     return {
         "group": group.name,
@@ -121,7 +121,10 @@ def _facts(group: Listed, described: Described, standings: list[Standing]) -> di
 
 
 def _write_list(
-    cluster: Cluster, groups: list[Listed], described: Mapping[str, Described], standings: Mapping[str, list[Standing]]
+    cluster: Cluster,
+    groups: list[GroupListing],
+    described: Mapping[str, GroupDescription],
+    standings: Mapping[str, list[GroupPosition]],
 ) -> None:
     rows = []
     for group in groups:
@@ -145,7 +148,7 @@ def _write_list(
     print(f"{len(groups)} groups at {cluster.bootstrap.place}")
 
 
-def _write_one(described: Described, standings: list[Standing]) -> None:
+def _write_one(described: GroupDescription, standings: list[GroupPosition]) -> None:
     print(f"state: {described.state}")
     if described.members is None:
         print("members: not told by this API, as the group follows the protocol of KIP-848")

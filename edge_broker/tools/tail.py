@@ -38,7 +38,7 @@ REREAD_S = 10.0
 HINT = "write an offset as 4711, an age as 30s, 15m, 2h or 7d, or a time as 2026-05-01T12:00"
 
 
-class Wanted(NamedTuple):
+class TailOptions(NamedTuple):
     """What the options say; `number` is None where it was not given."""
 
     topic: str
@@ -97,7 +97,7 @@ def boot_times_topics(topic: str) -> list[str]:
 class Tail:
     """One run; `reopen` connects anew when the broker went away while its topic is followed."""
 
-    def __init__(self, cluster: Cluster, wanted: Wanted, timeout_s: float, reopen: Callable[[], Cluster]) -> None:
+    def __init__(self, cluster: Cluster, wanted: TailOptions, timeout_s: float, reopen: Callable[[], Cluster]) -> None:
         self.wanted = wanted
         self._cluster = cluster
         self._timeout_s = timeout_s

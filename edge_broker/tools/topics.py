@@ -11,12 +11,12 @@ from typing import Any
 from drupelet.quantities import quantity_text
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.output import bytes_text, duration_text, time_text, write_json, write_table
-from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Found, Partition, Place, Setting, Topic
+from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, PartitionAnswer, Place, Setting, Topic
 from edge_broker.wire_client.reading import first_record
 
 LIST_KEYS = ("retention.ms", "retention.bytes", "cleanup.policy")
-UNLED = Found(-1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
-Offsets = Mapping[Place, Found]
+UNLED = PartitionAnswer(-1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
+Offsets = Mapping[Place, PartitionAnswer]
 
 
 def show(cluster: Cluster, name: str | None, *, as_json: bool) -> int:

@@ -58,7 +58,7 @@ class Topic(NamedTuple):
     error_code: int
 
 
-class Found(NamedTuple):
+class PartitionAnswer(NamedTuple):
     """What was asked of one partition, or the code of why not."""
 
     offset: int
@@ -153,31 +153,33 @@ class Cluster:
             raise WireFailure(f"the broker does not tell about topic {name!r}: {error_name(found.error_code)}")
         return found
 
-    def offsets(self, topics: Iterable[Topic], timestamp: int) -> dict[Place, Found]:
+    def offsets(self, topics: Iterable[Topic], timestamp: int) -> dict[Place, PartitionAnswer]:
         """The offset of each partition that is led: LATEST, EARLIEST, or the first at or after a time (-1: none)."""
         by_leader: dict[int, list[Place]] = defaultdict(list)
         for topic in topics:
             for partition in topic.partitions:
                 if partition.leader in self.brokers:
                     by_leader[partition.leader].append((topic.name, partition.number))
-        found: dict[Place, Found] = {}
+        found: dict[Place, PartitionAnswer] = {}
         for leader, places in by_leader.items():
             found |= self._offsets_at(leader, places, timestamp)
         return found
 
-    def ends_at(self, node: int, places: Sequence[Place]) -> dict[Place, Found]:
+    def ends_at(self, node: int, places: Sequence[Place]) -> dict[Place, PartitionAnswer]:
         """How much a broker has of partitions, whoever leads them; the code of why not where it does not tell."""
         return self._offsets_at(node, places, LATEST, ANY_REPLICA)
 
     def _offsets_at(
         self, node: int, places: Sequence[Place], timestamp: int, replica: int = CONSUMER
-    ) -> dict[Place, Found]:
-        found: dict[Place, Found] = {}
+    ) -> dict[Place, PartitionAnswer]:
+        found: dict[Place, PartitionAnswer] = {}
         for some in chunks(places, PARTITIONS_AT_ONCE):
             found |= self._some_offsets_at(node, some, timestamp, replica)
         return found
 
-    def _some_offsets_at(self, node: int, places: Sequence[Place], timestamp: int, replica: int) -> dict[Place, Found]:
+    def _some_offsets_at(
+        self, node: int, places: Sequence[Place], timestamp: int, replica: int
+    ) -> dict[Place, PartitionAnswer]:
         topics = [
             ListOffsetsTopic(
                 name=name,
@@ -188,7 +190,7 @@ class Cluster:
         answer = self.at(node).ask(apis.LIST_OFFSETS, ListOffsetsRequest(replica_id=replica, topics=topics))
         asked = frozenset(places)  # what else an answer may hold was not asked for
         return {
-            (topic.name, one.partition_index): Found(one.offset, one.timestamp, one.error_code)
+            (topic.name, one.partition_index): PartitionAnswer(one.offset, one.timestamp, one.error_code)
             for topic in answer.topics
             for one in topic.partitions
             if (topic.name, one.partition_index) in asked

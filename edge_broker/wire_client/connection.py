@@ -16,7 +16,7 @@ from drupelet.kafka.properties import in_kafkas_names
 from drupelet.kafka.security import Security
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
-from edge_broker.protocol.api import Asked
+from edge_broker.protocol.api import RequestedApi
 from edge_broker.protocol.codec import decode, encode, skip_tags
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest
@@ -60,11 +60,11 @@ class Connection:
         with suppress(OSError):
             self._socket.close()
 
-    def serves(self, asked: Asked[R]) -> bool:
+    def serves(self, asked: RequestedApi[R]) -> bool:
         """Whether the broker has a version of this API that is asked."""
         return self._version(asked) is not None
 
-    def ask(self, asked: Asked[R], request: Message) -> R:
+    def ask(self, asked: RequestedApi[R], request: Message) -> R:
         """Send a request in the newest version that both sides have, and wait for its answer."""
         version = self._version(asked)
         if version is None:
@@ -99,7 +99,7 @@ class Connection:
     def _failure(self, sentence: str) -> WireFailure:
         return WireFailure(sentence, unreachable=True)
 
-    def _version(self, asked: Asked[R]) -> int | None:
+    def _version(self, asked: RequestedApi[R]) -> int | None:
         first, last = self._served.get(asked.api.key, (1, 0))
         version = min(last, asked.api.max_version)
         return version if version >= max(first, asked.api.min_version) else None
@@ -135,7 +135,7 @@ class Connection:
             return ": it may speak no Kafka, or want TLS (--command-config)"
         return ": it may want a log-in (--command-config)" if self._id == 2 and not self._security.has_login else ""
 
-    def _decoded(self, asked: Asked[R], version: int, frame: memoryview) -> R:
+    def _decoded(self, asked: RequestedApi[R], version: int, frame: memoryview) -> R:
         if int.from_bytes(frame[:4], "big") != self._id:
             self._no_kafka("an answer to another request")
         try:

@@ -19,7 +19,7 @@ from edge_broker.wire_client.connection import WireFailure
 GROUPS_AT_ONCE = 50
 
 
-class Listed(NamedTuple):
+class GroupListing(NamedTuple):
     """A group, the broker that coordinates it, and its state and type where the broker lists them."""
 
     name: str
@@ -37,29 +37,31 @@ class Member(NamedTuple):
     instance_id: str | None
 
 
-class Described(NamedTuple):
+class GroupDescription(NamedTuple):
     """A group's state and members; `members` is None where this API does not tell, as of the groups of KIP-848."""
 
     state: str
     members: list[Member] | None
 
 
-def list_groups(cluster: Cluster) -> dict[str, Listed]:
+def list_groups(cluster: Cluster) -> dict[str, GroupListing]:
     """Every group of every broker, by name."""
-    found: dict[str, Listed] = {}
+    found: dict[str, GroupListing] = {}
     for node in cluster.nodes():
         answer = cluster.at(node).ask(apis.LIST_GROUPS, ListGroupsRequest())
         if answer.error_code:
             raise WireFailure(f"broker {node} does not list its groups: {error_name(answer.error_code)}")
         for one in answer.groups:
-            found[one.group_id] = Listed(one.group_id, node, one.group_state, one.group_type)
+            found[one.group_id] = GroupListing(one.group_id, node, one.group_state, one.group_type)
     return dict(sorted(found.items()))
 
 
-def describe(cluster: Cluster, groups: list[Listed]) -> dict[str, Described]:
+def describe(cluster: Cluster, groups: list[GroupListing]) -> dict[str, GroupDescription]:
     """State and members of groups that were listed."""
     listed = {group.name: group for group in groups}
-    found = {group.name: Described(group.state or "unknown", None) for group in groups}  # what is not answered stays so
+    found = {
+        group.name: GroupDescription(group.state or "unknown", None) for group in groups
+    }  # what is not answered stays so
     for node, some in _at_once(groups):
         request = DescribeGroupsRequest(groups=[group.name for group in some])
         for one in cluster.at(node).ask(apis.DESCRIBE_GROUPS, request).groups:
@@ -68,14 +70,14 @@ def describe(cluster: Cluster, groups: list[Listed]) -> dict[str, Described]:
     return found
 
 
-def _described(group: Listed, told: DescribedGroup) -> Described:
+def _described(group: GroupListing, told: DescribedGroup) -> GroupDescription:
     if told.error_code or (told.group_state == "Dead" and group.state not in ("", "Dead")):
-        return Described(group.state or error_name(told.error_code), None)
+        return GroupDescription(group.state or error_name(told.error_code), None)
     members = [Member(one.member_id, one.client_id, one.client_host, one.group_instance_id) for one in told.members]
-    return Described(told.group_state, members)
+    return GroupDescription(told.group_state, members)
 
 
-def committed(cluster: Cluster, groups: list[Listed]) -> dict[str, dict[Place, int]]:
+def committed(cluster: Cluster, groups: list[GroupListing]) -> dict[str, dict[Place, int]]:
     """The committed offsets of each group; none of a group that has no such thing, as share groups."""
     found: dict[str, dict[Place, int]] = {}
     for node, some in _at_once(groups):
@@ -90,7 +92,7 @@ def committed(cluster: Cluster, groups: list[Listed]) -> dict[str, dict[Place, i
     return found
 
 
-def _at_once(groups: list[Listed]) -> list[tuple[int, list[Listed]]]:
+def _at_once(groups: list[GroupListing]) -> list[tuple[int, list[GroupListing]]]:
     pieces = []
     for node in sorted({group.node for group in groups}):
         here = [group for group in groups if group.node == node]

@@ -102,7 +102,7 @@ class _Delivery:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _TopicQueue:
     topic: str
     waiting: deque[_Delivery] = field(default_factory=deque)
     sent: dict[_Delivery, asyncio.Future[Any]] = field(default_factory=dict)  # in the order of sending
@@ -138,7 +138,7 @@ class Publisher:
         self._node = node
         self._start_producer = start_producer
         self._mark = mark
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, _TopicQueue] = {}
         self._producer: Producer | None = None
         self._broken: asyncio.Future[BaseException] | None = None
         self._backoff = Backoff()
@@ -210,7 +210,7 @@ class Publisher:
         self._count(record, +1)
         lane = self._lanes.get(record.topic)
         if lane is None:
-            lane = self._lanes[record.topic] = _Lane(record.topic)
+            lane = self._lanes[record.topic] = _TopicQueue(record.topic)
             self._start_lane(lane)
         lane.waiting.append(delivery)
         lane.wake.set()
@@ -302,7 +302,7 @@ class Publisher:
             lane.task = None
             lane.take_back()
 
-    def _start_lane(self, lane: _Lane) -> None:
+    def _start_lane(self, lane: _TopicQueue) -> None:
         if self._producer is not None and lane.task is None:
             lane.task = asyncio.get_running_loop().create_task(self._run_lane(lane, self._producer))
             lane.task.add_done_callback(self._lane_ended)
@@ -317,7 +317,7 @@ class Publisher:
             if self._producer is not None:
                 self._producer.halt()
 
-    async def _run_lane(self, lane: _Lane, producer: Producer) -> None:
+    async def _run_lane(self, lane: _TopicQueue, producer: Producer) -> None:
         while True:
             while not lane.waiting and not lane.denied:
                 lane.wake.clear()
@@ -350,7 +350,7 @@ class Publisher:
             if delivery.alone:
                 await asyncio.wait([answer])
 
-    def _answered(self, lane: _Lane, delivery: _Delivery, answer: asyncio.Future[Any]) -> None:
+    def _answered(self, lane: _TopicQueue, delivery: _Delivery, answer: asyncio.Future[Any]) -> None:
         if delivery not in lane.sent:  # a late answer to a producer that was given up; the record is sent again
             if not answer.cancelled():
                 answer.exception()
@@ -369,7 +369,7 @@ class Publisher:
             self._note_refusal(lane, delivery, error)
             self._break(error)  # the refused batch took sequence numbers with it: only a fresh producer can go on
 
-    def _note_refusal(self, lane: _Lane, delivery: _Delivery, error: BaseException) -> None:
+    def _note_refusal(self, lane: _TopicQueue, delivery: _Delivery, error: BaseException) -> None:
         """Decide what becomes of a record that was answered with an error: the same again, or otherwise."""
         if isinstance(error, RefusedRecordError) and lane.topic != LEDGER_TOPIC:
             if delivery.alone:
@@ -403,7 +403,7 @@ class Publisher:
             self.report(delivery.loss, delivery.on_acked, reason=delivery.reason)
         self._count(record, -1)  # last: what takes its place is pending before it is not, so nobody sees "drained"
 
-    def _check_size(self, lane: _Lane, delivery: _Delivery) -> None:
+    def _check_size(self, lane: _TopicQueue, delivery: _Delivery) -> None:
         """Hold records to `record_bytes_max`; dead letters and ledger records are held to what the broker takes."""
         size = delivery.record.payload_bytes
         if size > self._config.record_bytes_max and not delivery.reason and lane.topic != LEDGER_TOPIC:
@@ -413,7 +413,7 @@ class Publisher:
         if lane.refused_bytes is not None and size >= lane.refused_bytes:
             raise RefusedTooLargeError(f"{size} bytes, and the broker has refused {lane.refused_bytes}")
 
-    def _learn_bound(self, lane: _Lane, delivery: _Delivery, error: RefusedRecordError) -> None:
+    def _learn_bound(self, lane: _TopicQueue, delivery: _Delivery, error: RefusedRecordError) -> None:
         """Remember what is too large for a topic: each refusal costs a producer, and every topic what was under way.
 
         Not of compressed records, whose size at the broker says nothing of the next one's.
@@ -423,7 +423,7 @@ class Publisher:
             lane.refused_bytes = size if lane.refused_bytes is None else min(size, lane.refused_bytes)
             lane.refused_s = time.monotonic()
 
-    async def _pause(self, lane: _Lane) -> None:
+    async def _pause(self, lane: _TopicQueue) -> None:
         """Put back what a denied topic did not take, in order, and let its neighbours go on meanwhile."""
         _log.warning("topic_denied", topic=lane.topic, error=lane.trouble, waiting=len(lane.waiting) + len(lane.sent))
         if lane.sent:

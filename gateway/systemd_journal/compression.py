@@ -85,7 +85,7 @@ def _unpacked(codec: int, read: ReadPayload, count: int) -> bytes:
 def _unpacked_zstd(read: ReadPayload, count: int) -> bytes:
     import zstandard  # noqa: PLC0415 (only where a payload needs it)
 
-    source = _Stored(read)
+    source = _StoredPayload(read)
     try:
         with zstandard.ZstdDecompressor(max_window_size=8 << 20).stream_reader(cast(IO[bytes], source)) as reader:
             found = _read_up_to(reader.read, count)
@@ -100,7 +100,7 @@ def _unpacked_zstd(read: ReadPayload, count: int) -> bytes:
 def _unpacked_xz(read: ReadPayload, count: int) -> bytes:
     import lzma  # noqa: PLC0415
 
-    source, unpacker = _Stored(read), lzma.LZMADecompressor(memlimit=_XZ_MEMORY_MAX)
+    source, unpacker = _StoredPayload(read), lzma.LZMADecompressor(memlimit=_XZ_MEMORY_MAX)
     found = b""
     try:
         while len(found) < count and not unpacker.eof:
@@ -121,7 +121,7 @@ def _unpacked_lz4(read: ReadPayload, count: int) -> bytes:
     import lz4.block  # noqa: PLC0415
 
     try:
-        found = bytes(lz4.block.decompress(_Stored(read, 8).read(-1), uncompressed_size=size))
+        found = bytes(lz4.block.decompress(_StoredPayload(read, 8).read(-1), uncompressed_size=size))
     except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
         raise CorruptionError(f"a data object is no LZ4 block ({error})") from error
     if len(found) != size:
@@ -176,7 +176,7 @@ def _read_up_to(read: Callable[[int], bytes], count: int) -> bytes:
     return bytes(found)
 
 
-class _Stored:
+class _StoredPayload:
     """The stored payload as a file; it grows by steps, since most payloads are wanted at their beginning only."""
 
     def __init__(self, read: ReadPayload, at: int = 0) -> None:

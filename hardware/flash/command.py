@@ -23,7 +23,7 @@ from drupelet.command.config_check import nearest
 from drupelet.errors import ConfigurationError, reason
 from hardware.flash.device.progress import Progress, amount
 from hardware.flash.device.targets import Device, check_device, check_file, device_name
-from hardware.flash.device.writer import Target, Written
+from hardware.flash.device.writer import Target, WrittenImage
 from hardware.flash.errors import FlashError
 from hardware.flash.first_boot.countries import known_country
 from hardware.flash.first_boot.first_boot import HOST_KEY, HOST_KEY_CONFIG, FirstBoot, RootFile, first_boot
@@ -32,7 +32,14 @@ from hardware.flash.first_boot.known_hosts import check_names, check_writable, r
 from hardware.flash.first_boot.settings import HostKey, Settings, Static, Wifi, read_keys
 from hardware.flash.image.ext import ExtPartition, checked
 from hardware.flash.image.images import Disk, Image, identify
-from hardware.flash.image.sources import Expected, ImageSource, expected_from_list, file_sha256, read_list, sha256_given
+from hardware.flash.image.sources import (
+    ImageSource,
+    PublishedImage,
+    expected_from_list,
+    file_sha256,
+    read_list,
+    sha256_given,
+)
 from hardware.flash.programs import program
 from hardware.flash.recognition import (
     check_length,
@@ -61,7 +68,7 @@ class OwnFile:
 
 
 @dataclass(frozen=True)
-class Customised:
+class CustomisationReport:
     """What was done to a written image, line by line, what was not, and the host key that the board now has."""
 
     said: tuple[str, ...] = ()
@@ -110,7 +117,7 @@ def run(parsed: argparse.Namespace) -> int:
             sys.stderr.write(f"writing over {device.words}\n" if device else "")
             written, sha256 = copy(source, target, expected, parsed.quiet)
             check_length(source, layout, written.size, expected)
-            done = customise(parsed, target, written, settings, own_files) if settings else Customised()
+            done = customise(parsed, target, written, settings, own_files) if settings else CustomisationReport()
             target.finish(written.head)
     said, complaints = make_known(parsed, settings, done.host_key) if settings and done.host_key else ([], [])
     said = [*done.said, f"{path}: {amount(written.size)}, SHA-256 {sha256}", *said]
@@ -151,7 +158,7 @@ def target_of(parsed: argparse.Namespace, image_bytes: int) -> tuple[Path, Devic
     return Path("/dev") / name, check_device(name, image_bytes, parsed.yes_really, files)
 
 
-def copy(source: ImageSource, target: Target, expected: Expected, quiet: bool) -> tuple[Written, str]:
+def copy(source: ImageSource, target: Target, expected: PublishedImage, quiet: bool) -> tuple[WrittenImage, str]:
     """Write the image but for block 0, read it back and compare its SHA-256, returned too, with the published one."""
     writing = Progress("writing", quiet=quiet)
     with ThreadPoolExecutor(1) as pool:
@@ -172,15 +179,15 @@ def copy(source: ImageSource, target: Target, expected: Expected, quiet: bool) -
 
 
 def customise(
-    parsed: argparse.Namespace, target: Target, written: Written, settings: Settings, own_files: list[OwnFile]
-) -> Customised:
+    parsed: argparse.Namespace, target: Target, written: WrittenImage, settings: Settings, own_files: list[OwnFile]
+) -> CustomisationReport:
     """Write the first-boot files for what the image is."""
     image = identify(Disk(target.path, written.head))
     kind = chosen_kind(image, parsed.treat_as)
     if kind is None or image.boot is None:
         better = f"; if you know better, add {remedy_of()}" if image.boot else ""
         complaint = f"the image is written but not customised: {image.why}. It has no settings of yours{better}."
-        return Customised(complaints=(complaint,))
+        return CustomisationReport(complaints=(complaint,))
     complaints = []
     if image.root is None:
         settings = replace(settings, host_key=None)
@@ -190,7 +197,7 @@ def customise(
     words = f"{target.path}: {words_of(image, kind, parsed.treat_as)}"
     left_out = left_out_words(made)
     complaints += [left_out] if left_out else []
-    return Customised((words, *(f"  {name}" for name in names)), tuple(complaints), settings.host_key)
+    return CustomisationReport((words, *(f"  {name}" for name in names)), tuple(complaints), settings.host_key)
 
 
 def with_host_key(parsed: argparse.Namespace, settings: Settings) -> Settings:
@@ -252,12 +259,12 @@ def root_of(image: Image, name: str) -> ExtPartition:
     return image.root
 
 
-def expected_of(parsed: argparse.Namespace) -> Expected:
+def expected_of(parsed: argparse.Namespace) -> PublishedImage:
     """Find what is published about the image: given, else from the image list, else nothing."""
     if parsed.sha256:
         return sha256_given(parsed.sha256)
     if not parsed.image_list:
-        return Expected()
+        return PublishedImage()
     return expected_from_list(read_list(parsed.image_list), parsed.image.name, parsed.image_list)
 
 

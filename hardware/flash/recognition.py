@@ -12,11 +12,11 @@ from hardware.flash.image.contents import HEAD_BYTES, Layout, layout_of
 from hardware.flash.image.ext import ExtPartition
 from hardware.flash.image.fat import FatPartition
 from hardware.flash.image.images import NO_BOOT, Disk, Image, identify
-from hardware.flash.image.sources import Expected, ImageSource
+from hardware.flash.image.sources import ImageSource, PublishedImage
 
 
 def judged(
-    source: ImageSource, expected: Expected, treat_as: str | None, settings: Settings | None
+    source: ImageSource, expected: PublishedImage, treat_as: str | None, settings: Settings | None
 ) -> tuple[Layout, str]:
     """Look into the image: its layout, and in words what will become of it.
 
@@ -72,7 +72,7 @@ def left_out_words(made: FirstBoot) -> str:
     return f"this kind of image cannot be told {'; '.join(made.left_out)}." if made.left_out else ""
 
 
-def check_length(source: ImageSource, layout: Layout, size: int, expected: Expected) -> None:
+def check_length(source: ImageSource, layout: Layout, size: int, expected: PublishedImage) -> None:
     """Raise FlashError for an image that ends before its partitions do, unless its SHA-256 says that it is whole."""
     if size < layout.end and not expected.known:
         raise FlashError(

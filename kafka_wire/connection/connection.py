@@ -31,7 +31,7 @@ from edge_broker.errors import ErrorCode, ProtocolViolation, error_name
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
 from edge_broker.protocol.api import SASL_AUTHENTICATE as SASL_AUTHENTICATE_KEY
 from edge_broker.protocol.api import SASL_HANDSHAKE as SASL_HANDSHAKE_KEY
-from edge_broker.protocol.api import Api, Asked
+from edge_broker.protocol.api import Api, RequestedApi
 from edge_broker.protocol.codec import decode, encode, skip_tags
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -87,7 +87,7 @@ class _UnderWay(NamedTuple):
     """A request that was sent, or waits for a log-in to end, and by when it has to be answered."""
 
     id: int
-    asked: Asked[Any]
+    asked: RequestedApi[Any]
     version: int
     future: asyncio.Future[Any]
     deadline: float
@@ -249,7 +249,7 @@ class Connection:
 
     # requests
 
-    def version(self, asked: Asked[R]) -> int:
+    def version(self, asked: RequestedApi[R]) -> int:
         """Return the newest version of an API that both sides speak; VersionUnknown where there is none."""
         version = self._versions.get(asked.api)
         if version is None:
@@ -261,7 +261,7 @@ class Connection:
             version = self._versions[asked.api] = min(last, asked.api.max_version)
         return version
 
-    def serves(self, asked: Asked[R]) -> bool:
+    def serves(self, asked: RequestedApi[R]) -> bool:
         """Return whether both sides speak some version of an API."""
         first, last = self._range(asked.api)
         return min(last, asked.api.max_version) >= max(first, asked.api.min_version)
@@ -269,7 +269,7 @@ class Connection:
     def _range(self, api: Api) -> tuple[int, int]:
         return self._served.get(api.key, (0, -1))
 
-    def send(self, asked: Asked[R], request: Message, *, timeout_s: float) -> asyncio.Future[R]:
+    def send(self, asked: RequestedApi[R], request: Message, *, timeout_s: float) -> asyncio.Future[R]:
         """Write a request behind those that were sent before, and return its answer to come.
 
         Records are handed on, not copied: they must not change until the answer is there. The answer's records are
@@ -278,11 +278,13 @@ class Connection:
         """
         return self._send(asked, request, timeout_s, hold=self._held is not None)
 
-    async def ask(self, asked: Asked[R], request: Message, *, timeout_s: float) -> R:
+    async def ask(self, asked: RequestedApi[R], request: Message, *, timeout_s: float) -> R:
         """Send a request and await its answer."""
         return await self.send(asked, request, timeout_s=timeout_s)
 
-    def _send(self, asked: Asked[R], request: Message, timeout_s: float, *, hold: bool = False) -> asyncio.Future[R]:
+    def _send(
+        self, asked: RequestedApi[R], request: Message, timeout_s: float, *, hold: bool = False
+    ) -> asyncio.Future[R]:
         version = self.version(asked)
         future: asyncio.Future[R] = self._loop.create_future()
         if self._ended is not None:

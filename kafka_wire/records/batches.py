@@ -43,7 +43,7 @@ from edge_broker.protocol.record_batch import (
     BatchHeader,
     records_of,
 )
-from edge_broker.protocol.renumbering import LyingPiece, Place, Wanted, content_bytes, places, renumber
+from edge_broker.protocol.renumbering import LyingPiece, Place, WantedPiece, content_bytes, places, renumber
 from edge_broker.protocol.unpacking import CODEC_ZSTD, Unpacker
 from kafka_wire.records.codecs import codec_number, compress
 
@@ -319,7 +319,7 @@ def _too_much(pieces: Sequence[Piece]) -> TooMuchAtOnce:
     return TooMuchAtOnce(f"{len(pieces)} batches unpack to more than {DECOMPRESSED_BYTES_MAX} bytes together.")
 
 
-def _unpacked(pieces: Sequence[Piece]) -> tuple[bytearray, list[Wanted]]:
+def _unpacked(pieces: Sequence[Piece]) -> tuple[bytearray, list[WantedPiece]]:
     """Return the pieces one behind the other, their records unpacked, headers as they were."""
     if not pieces:
         raise ValueError("A batch is merged of at least one piece.")
@@ -343,7 +343,7 @@ def _unpacked(pieces: Sequence[Piece]) -> tuple[bytearray, list[Wanted]]:
         left -= size - HEADER_SIZE
         if left < 0:
             raise _too_much(pieces) if begin else _bad(piece, f"has more than {DECOMPRESSED_BYTES_MAX} bytes.")
-        wanted.append(Wanted(size, piece.first_offset, piece.end_offset))
+        wanted.append(WantedPiece(size, piece.first_offset, piece.end_offset))
     return area, wanted
 
 

@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeVar
 from drupelet.backoff import Backoff
 from drupelet.observe.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
-from edge_broker.protocol.api import Asked
+from edge_broker.protocol.api import RequestedApi
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest
 from edge_broker.protocol.messages.heartbeat import HeartbeatRequest
@@ -223,7 +223,7 @@ class Standby:
             else:
                 return joined
 
-    async def _ask(self, asked: Asked[R], request: Message) -> R:
+    async def _ask(self, asked: RequestedApi[R], request: Message) -> R:
         cluster = self._cluster()
         if self._node is None:
             self._node = await cluster.coordinator_node(self._group_id)

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from drupelet.errors import ConfigurationError, sentence
 from drupelet.kafka.client import ClientSettings
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, error_name
-from edge_broker.protocol.api import Asked
+from edge_broker.protocol.api import RequestedApi
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -336,7 +336,7 @@ class Asking:
         found = await self.contents_from(partition, offset)
         return None if found is None else next((content for at, content in found.records if at == offset), None)
 
-    async def _ask(self, cluster: Cluster, node: int, asked: Asked[R], request: Message) -> R:
+    async def _ask(self, cluster: Cluster, node: int, asked: RequestedApi[R], request: Message) -> R:
         return await (await cluster.connection(node, SIDE)).ask(asked, request, timeout_s=self._timeout_s)
 
     @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from typing import TypeVar
 from drupelet.kafka.client import ClientSettings
 from drupelet.printable import name_text, peer_text
 from edge_broker.errors import ErrorCode, error_name
-from edge_broker.protocol.api import Asked
+from edge_broker.protocol.api import RequestedApi
 from edge_broker.protocol.message import Message
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from edge_broker.protocol.messages.offset_commit import (
@@ -159,7 +159,7 @@ class Source(Asking):
             self._coordinator = None
             raise
 
-    async def _ask_coordinator(self, asked: Asked[R], request: Message, timeout_s: float) -> R:
+    async def _ask_coordinator(self, asked: RequestedApi[R], request: Message, timeout_s: float) -> R:
         async with self._asked(timeout_s) as cluster:
             if self._coordinator is None:
                 try:

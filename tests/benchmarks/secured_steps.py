@@ -17,7 +17,7 @@ from edge_broker.security.scram import (
     ITERATIONS_MIN,
     MECHANISMS,
     Challenge,
-    Found,
+    CredentialLookup,
     ScramExchange,
     is_password,
     new_credential,
@@ -87,7 +87,7 @@ def took_us(work: Callable[[], object]) -> float:
 def _scram(name: str) -> Callable[[], object]:
     """The broker's two steps; the client's messages are made before, as its nonce is the same each time."""
     mechanism = MECHANISMS[name]
-    found = Found(new_credential(mechanism, PASSWORD, SALT, ITERATIONS_MIN), known=True)
+    found = CredentialLookup(new_credential(mechanism, PASSWORD, SALT, ITERATIONS_MIN), known=True)
     client = ScramClient(name, USER, PASSWORD)
     challenge = ScramExchange(mechanism, NONCE).step(client.first, lambda _: found)
     assert isinstance(challenge, Challenge)

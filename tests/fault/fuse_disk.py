@@ -47,7 +47,7 @@ from typing import Any, TypeVar
 os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")
 import mfusepy
 
-from edge_broker.testing.disk import Crashed, SimulatedDisk, SimulatedFile
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 1 << 20
@@ -164,7 +164,7 @@ class Volume(mfusepy.Operations):
             self._kind = kind
             try:
                 return call()
-            except Crashed:
+            except PowerLoss:
                 self.frozen = True
             self._wait_while(lambda: self.frozen)
             raise AssertionError("a frozen disk thaws by a cut alone")

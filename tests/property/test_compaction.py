@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from edge_broker.storage.files.data_age import Now
 from edge_broker.testing.clock import NOW_MS
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.compaction import CONFIG, clean, roll, write
 from tests.support.record_batches import records_in
@@ -120,7 +120,7 @@ class Program:
         before = self.ends()
         self.note_tombstones(self.log.segments[-1].base_offset)
         self.disk.crash_at = self.disk.steps + self.random.randrange(1, 60)
-        with suppress(Crashed):
+        with suppress(PowerLoss):
             clean(self.store, self.now)
         self.disk.crash_at = -1
         self.disk.crash() if self.random.random() < 0.7 else self.disk.kill()

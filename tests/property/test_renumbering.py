@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from edge_broker.compiled import compiled_renumbering
 from edge_broker.protocol.records_walk import ATTRIBUTES, OFFSET_DELTA, PythonWalk
-from edge_broker.protocol.renumbering import LyingPiece, Wanted, renumber, renumber_in_python
+from edge_broker.protocol.renumbering import LyingPiece, WantedPiece, renumber, renumber_in_python
 from tests.property.test_records_walk import of_seed
 from tests.support.lying_batches import batch, record
 
@@ -64,14 +64,14 @@ def piece_of(rnd: random.Random, base_offset: int) -> bytes:
     return bytes(made)
 
 
-def pieces_of_seed(seed: int) -> tuple[bytearray, list[Wanted]]:
+def pieces_of_seed(seed: int) -> tuple[bytearray, list[WantedPiece]]:
     """Several pieces, with what is wanted of them: all, a part, nothing."""
     rnd = random.Random(seed)
     area, wanted, offset = bytearray(), [], rnd.choice((0, 5, 2**40, 2**63 - 2000))
     for _ in range(rnd.choice((1, 1, 2, 5))):
         made = piece_of(rnd, offset)
         first = offset + rnd.choice((0, 0, 0, 1, 50))
-        wanted.append(Wanted(len(made), first, first + rnd.choice((400, 400, 3, 0, -1))))
+        wanted.append(WantedPiece(len(made), first, first + rnd.choice((400, 400, 3, 0, -1))))
         area += made
         offset += rnd.choice((0, 300, 301))
     return area, wanted
@@ -93,7 +93,7 @@ def test_what_producers_may_send_is_taken_and_little_more(seed: int) -> None:
     walk = PythonWalk(base, count, False, False)
     walk.feed(area, last=True)
     made = bytearray(batch(area, count=count, base_timestamp=base, last_offset_delta=2**31 - 1))
-    found = outcome(renumber, made, [Wanted(len(made), 0, 2**63 - 1)])
+    found = outcome(renumber, made, [WantedPiece(len(made), 0, 2**63 - 1)])
     if walk.verdict == 0:
         assert found.records == count
         assert found.max_timestamp == walk.max_timestamp or found.max_timestamp < -1 or not count

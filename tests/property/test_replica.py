@@ -18,7 +18,7 @@ from edge_broker.storage.log.log_writer import RollDue
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.storage.replica.replica_truncation import enter, go_on, hold, truncate
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, READING, read_all
 
@@ -95,7 +95,7 @@ class Follower:
                 replica = self.replica
                 while self.confirmed < end:
                     self.dice.choice((self.fetch, self.fetch, self.some))(replica, written)
-            except Crashed:
+            except PowerLoss:
                 self.cuts += 1
                 self.fall(written)
 
@@ -208,7 +208,7 @@ class Diverging(Follower):
                 self.match(written)
                 for _ in range(fetches):
                     self.dice.choice((self.fetch, self.fetch, self.some))(self.replica, written)
-            except Crashed:
+            except PowerLoss:
                 self.cuts += 1
                 self.fall(self.history)
             else:

@@ -19,7 +19,7 @@ from edge_broker.security.sasl import Trial, check_plain, read_plain
 from edge_broker.security.scram import (
     ITERATIONS_MIN,
     MECHANISMS,
-    Found,
+    CredentialLookup,
     LogInFailed,
     ScramExchange,
     new_credential,
@@ -30,7 +30,9 @@ from tests.unit.broker.test_logins import NAME, secured
 PASSWORD = "secret"
 SITE = secured()
 NAMES = sorted(MECHANISMS)
-FOUND = {name: Found(new_credential(one, PASSWORD, b"salt", 4096), known=True) for name, one in MECHANISMS.items()}
+FOUND = {
+    name: CredentialLookup(new_credential(one, PASSWORD, b"salt", 4096), known=True) for name, one in MECHANISMS.items()
+}
 before_log_in = {API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE}
 
 

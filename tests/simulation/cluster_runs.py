@@ -20,7 +20,7 @@ from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.cluster.znodes.znode_codec import decode_topic, encode_topic, state_path, topic_path
 from edge_broker.cluster.znodes.zookeeper import Multi, Node, Request, SetData
 from edge_broker.errors import ErrorCode
-from edge_broker.testing.zookeeper import Gone, Put
+from edge_broker.testing.zookeeper import NodeDeleted, Put
 from tests.simulation.cluster_cards import SmallCards
 from tests.simulation.cluster_cards_changes import ChangingLeaders
 from tests.simulation.cluster_checks import Violation
@@ -859,7 +859,7 @@ def forget_topic(schedule: Schedule) -> None:
         return
     kept = [Put(path, nodes[path].data, nodes[path].stat, nodes[path].acl) for path in paths]
     world.forgotten = {world.topic[0]}
-    world.ensemble.commit(tuple(Gone(path) for path in reversed(paths)))
+    world.ensemble.commit(tuple(NodeDeleted(path) for path in reversed(paths)))
     for board in world.boards:
         board.start()
     schedule.pass_time(schedule.dice.random() * 4 * SESSION_MS)
@@ -885,7 +885,7 @@ def forget_partition(schedule: Schedule) -> None:
     kept = tuple(Put(path, nodes[path].data, nodes[path].stat) for path in reversed(paths))
     topic = decode_topic(TOPIC, Node(kept[0].data, kept[0].stat))
     fewer = encode_topic(topic._replace(replicas=topic.replicas[:-1]))
-    world.ensemble.commit((Gone(paths[0]), Put(paths[1], fewer, kept[0].stat)))
+    world.ensemble.commit((NodeDeleted(paths[0]), Put(paths[1], fewer, kept[0].stat)))
     for board in world.boards if dark else ():
         board.start()
     schedule.pass_time(schedule.dice.random() * 4 * SESSION_MS)

@@ -24,7 +24,7 @@ from edge_broker.cluster.znodes.znode_codec import decode_state, decode_topic, s
 from edge_broker.cluster.znodes.zookeeper import Answer, Event, Multi, Node, Request, SetData, ZooKeeper
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
-from edge_broker.testing.disk import Crashed
+from edge_broker.testing.disk import PowerLoss
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.zookeeper import Client, Ensemble, Put, Step, name_of
 from tests.simulation.cluster_checks import Checks, Where
@@ -149,7 +149,7 @@ class Process:
         try:
             call()
             self._drain()
-        except Crashed:
+        except PowerLoss:
             self.board.died()
 
     def go_on(self) -> None:

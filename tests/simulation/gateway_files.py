@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from gateway.sources.file_reading.places import FamilyState, Gone, Item, Line, from_json, to_json
+from gateway.sources.file_reading.places import FamilyState, Item, Line, UnreadRest, from_json, to_json
 from gateway.sources.files.tail import Tail
 from tests.simulation.rotating_tools import TOOLS, RotatingTool
 
@@ -120,7 +120,7 @@ class Reader:
         for item in items:
             if isinstance(item, Line):
                 self._take(item.text)
-            elif isinstance(item, Gone):
+            elif isinstance(item, UnreadRest):
                 self.lost[item.kind, item.place] = item.bytes  # as the id of `FileSource`'s losses
             else:
                 raise Broken(f"a line that is too long: {item}")

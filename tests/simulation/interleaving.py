@@ -50,7 +50,7 @@ from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from edge_broker.testing.checked import findings
 from edge_broker.testing.client import Client
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 from edge_broker.testing.site import Site
 from tests.simulation.model import Entry, ledger_entries
 from tests.simulation.registers import Register, Write
@@ -153,7 +153,7 @@ class Interleaving:
     def _guarded(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except Crashed:
+        except PowerLoss:
             self._fall()
 
     def _step(self) -> None:
@@ -202,7 +202,7 @@ class Interleaving:
                 self.site = Site(
                     self.settings, disk=self.disk, chance=self.site.chance, start_ms=self.site.clock.wall_ms()
                 )
-            except Crashed:
+            except PowerLoss:
                 continue
             self.disk.crash_at = -1
             break

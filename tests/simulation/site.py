@@ -36,7 +36,7 @@ from edge_broker.storage.maintenance.disk_watch import DiskWatch
 from edge_broker.storage.maintenance.log_cleaner import LogCleaner
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 from edge_broker.storage.segment.segment import DamageFound
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 from tests.simulation.model import Entry, OffsetsKey, Partition, World, ledger_entries
 
 NOW_MS = 1_700_000_000_000
@@ -103,7 +103,7 @@ class Site(ABC):
         """Do something that a crash may interrupt, and start again if it did."""
         try:
             work()
-        except Crashed:
+        except PowerLoss:
             self.fall(power=self.dice.random() < 0.6)
             self.open()
 
@@ -172,7 +172,7 @@ class Site(ABC):
                 else:
                     self.fail_some_step()
                 self._open()
-            except Crashed:
+            except PowerLoss:
                 self.note("the start was interrupted")
                 self.fall(power=self.dice.random() < 0.6)
             except StorageFault as fault:

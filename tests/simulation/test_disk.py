@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edge_broker.testing.disk import Crashed, SimulatedDisk, SimulatedFile
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
 from edge_broker.testing.pages import PAGE_BYTES
 
 SEEDS = range(300)
@@ -248,7 +248,7 @@ def test_a_crash_in_a_write_may_keep_any_part_of_it() -> None:
     def interrupted(disk: SimulatedDisk) -> None:
         file = synced_file(disk, b"")
         disk.crash_at = disk.steps + 1
-        with pytest.raises(Crashed):
+        with pytest.raises(PowerLoss):
             file.write(NEW, 0)
 
     found = outcomes(interrupted)

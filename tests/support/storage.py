@@ -20,7 +20,7 @@ from edge_broker.storage.loss.quarantine import quarantine
 from edge_broker.storage.metadata.loss_records import Loss
 from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.clock import NOW_MS, reading_at
-from edge_broker.testing.disk import Crashed
+from edge_broker.testing.disk import PowerLoss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def cut_off(disk: SimulatedDisk, step: int, work: Callable[[], object]) -> bool:
     disk.crash_at = disk.steps + step
     try:
         work()
-    except Crashed:
+    except PowerLoss:
         return True
     return False
 

@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     why: str = ""
 
 
-class Intended(NamedTuple):
+class IntendedBroker(NamedTuple):
     """A board's broker as its variables have it: `mode` is none, secured or migrate."""
 
     mode: str
@@ -57,7 +57,7 @@ def source(collection: Path, wheel: object) -> Path | None:
     return checkout if (checkout / "edge_broker/configuration_check.py").is_file() else None
 
 
-def toml(broker: Intended) -> str:
+def toml(broker: IntendedBroker) -> str:
     """Return the file as the role's template writes it, with what only the host knows taken as good."""
     at = broker.secured_listen if broker.mode == "migrate" else broker.listen
     is_open = not at.startswith(("127.", "localhost:", "[::1]:"))
@@ -97,7 +97,7 @@ def odd_values(settings: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def problems(rules: Path, brokers: Mapping[str, Intended]) -> Answer:
+def problems(rules: Path, brokers: Mapping[str, IntendedBroker]) -> Answer:
     """Ask the rules about all brokers at once."""
     order = {host: (toml(broker), broker.metrics) for host, broker in brokers.items()}
     try:

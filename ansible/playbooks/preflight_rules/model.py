@@ -58,7 +58,7 @@ class Finding(NamedTuple):
     text: str
 
 
-class Known:
+class KnownSettings:
     """What roles and playbooks declare: settings by name, the role of each, and the names they use within."""
 
     def __init__(self, collection: Path = COLLECTION) -> None:
@@ -120,7 +120,7 @@ class Host:
     """
 
     def __init__(
-        self, known: Known, name: str, groups: Iterable[str], variables: Mapping[str, Any], answer: str | None
+        self, known: KnownSettings, name: str, groups: Iterable[str], variables: Mapping[str, Any], answer: str | None
     ) -> None:
         self.known, self.name, self.groups, self.variables = known, name, set(groups), variables
         self.answer: dict[str, str] = {}

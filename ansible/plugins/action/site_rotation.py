@@ -38,7 +38,7 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 HASH = re.compile(r"\$[67]\$[^:\s]+")
 
 
-class Held(NamedTuple):
+class HeldUser(NamedTuple):
     """A user that the broker has, and when it logged in; `used` whether it ever did by its present password.
 
     `in_use` says that a client has used it after the newer generation: at mosquitto after its first log-in, elsewhere
@@ -91,7 +91,7 @@ def generation_of(user: str) -> tuple[str, int]:
     return (base, int(number)) if base and re.fullmatch(r"[1-9]\d{0,6}", number) and number != "1" else (user, 1)
 
 
-def plan(order: Order, held: Mapping[str, Held], known: Collection[str]) -> Plan:
+def plan(order: Order, held: Mapping[str, HeldUser], known: Collection[str]) -> Plan:
     """Return what becomes of the users that a broker holds; `known` are those that this site has made there."""
     newest = _newest(order.users)
     kept, ended, holding, moved = [], [], [], []
@@ -136,7 +136,7 @@ def _is_removed(order: Order, base: str, generation: int) -> bool:
     return service in ("gateway", "mirror", "spark", "verify") and generation <= order.removed.get(host, 0)
 
 
-def _is_replaced(order: Order, held: Mapping[str, Held], user: str, successor: str) -> bool:
+def _is_replaced(order: Order, held: Mapping[str, HeldUser], user: str, successor: str) -> bool:
     """Whether no host can need a user any more, as all of its hosts have used its successor."""
     base = generation_of(user)[0]
     owners = order.owners.get(base, [])
@@ -144,7 +144,7 @@ def _is_replaced(order: Order, held: Mapping[str, Held], user: str, successor: s
         return False
     if len(owners) > 1:
         return set(owners) <= set(order.reports.get(successor, ()))
-    return held.get(successor, Held()).used and not held[user].in_use
+    return held.get(successor, HeldUser()).used and not held[user].in_use
 
 
 def _refusal(user: str, wanted: str, order: Order) -> str:
@@ -158,7 +158,7 @@ def _refusal(user: str, wanted: str, order: Order) -> str:
     return f"{wanted} is an older log-in than {user}, which the broker has: name it {base}~{generation + 1}."
 
 
-def _holding(user: str, successor: str, held: Mapping[str, Held], order: Order) -> dict[str, str]:
+def _holding(user: str, successor: str, held: Mapping[str, HeldUser], order: Order) -> dict[str, str]:
     base = generation_of(user)[0]
     owners = order.owners.get(base, [])
     ends = f"in the first run after {successor} has logged in"
@@ -171,7 +171,7 @@ def _holding(user: str, successor: str, held: Mapping[str, Held], order: Order) 
     return _row(user, held[user], owners) | {"ends": ends}
 
 
-def _refused(user: str, successor: str, held: Mapping[str, Held], order: Order) -> dict[str, str]:
+def _refused(user: str, successor: str, held: Mapping[str, HeldUser], order: Order) -> dict[str, str]:
     """Return the row of a log-in that the word ends while a client may still need it."""
     owners = order.owners.get(generation_of(user)[0], [])
     why = f"{successor} has not logged in"
@@ -182,7 +182,7 @@ def _refused(user: str, successor: str, held: Mapping[str, Held], order: Order) 
     return _row(user, held[user], owners) | {"why": why}
 
 
-def _moved(user: str, held: Held, order: Order) -> dict[str, str]:
+def _moved(user: str, held: HeldUser, order: Order) -> dict[str, str]:
     base = generation_of(user)[0]
     places = ", ".join(sorted(order.unseen[base]))
     row = _row(user, held, [base.partition("-")[2]])
@@ -191,7 +191,7 @@ def _moved(user: str, held: Held, order: Order) -> dict[str, str]:
     return row | {"ends": f"in the first run in which its service, which moved, uses {places}"}
 
 
-def _row(user: str, held: Held, owners: Collection[str]) -> dict[str, str]:
+def _row(user: str, held: HeldUser, owners: Collection[str]) -> dict[str, str]:
     return {
         "user": user,
         "service": user.partition("-")[0],
@@ -241,7 +241,7 @@ def mqtt_hashes(text: str) -> dict[str, str]:
     return {name: found for name, _, found in lines if name and HASH.fullmatch(found)}
 
 
-def mqtt_held(users: Collection[str], log_ins: Mapping[str, Mapping[str, Any]]) -> dict[str, Held]:
+def mqtt_held(users: Collection[str], log_ins: Mapping[str, Mapping[str, Any]]) -> dict[str, HeldUser]:
     """Return the users that mosquitto has, with what its journal tells of each (roles/mosquitto/files/log_ins.py)."""
     firsts = {user: log_ins[user]["first"] for user in users if user in log_ins}
     found = {}
@@ -253,7 +253,7 @@ def mqtt_held(users: Collection[str], log_ins: Mapping[str, Mapping[str, Any]]) 
             if generation_of(other)[0] == base and generation_of(other)[1] > generation
         ]
         times = log_ins.get(user)
-        found[user] = Held(
+        found[user] = HeldUser(
             times is not None,
             times["first_log_in"] if times else "never",
             times["last_log_in"] if times else "never",
@@ -266,7 +266,7 @@ def mqtt_plan(
     entries: Collection[Mapping[str, Any]],
     owners: Mapping[str, list[str]],
     removed: Collection[str],
-    held: Mapping[str, Held],
+    held: Mapping[str, HeldUser],
     *,
     is_now: bool,
 ) -> Plan:
@@ -341,7 +341,7 @@ def _unseen(places: Collection[tuple[str, str, list[str]]], reports: Mapping[tup
     return [server for server, user, hosts in places if not set(hosts) <= reports.get((server, user), set())]
 
 
-def broker_held(given: Mapping[str, Mapping[str, Any]], reported: Collection[str]) -> dict[str, Held]:
+def broker_held(given: Mapping[str, Mapping[str, Any]], reported: Collection[str]) -> dict[str, HeldUser]:
     """Return the users of a broker with what it has recorded of each; boards have used the `reported` ones in this run.
 
     Apache Kafka records nothing. Records of edge-broker are of one clock, and in order for the generations of a log-in.
@@ -356,7 +356,7 @@ def broker_held(given: Mapping[str, Mapping[str, Any]], reported: Collection[str
             if generation_of(name)[0] == base and generation_of(name)[1] > generation
         ]
         in_use = times.get("last_ms", 0) > max(newer, default=0) > 0
-        found[user] = Held(user in reported or first not in ("never", "unknown"), first, last, in_use)
+        found[user] = HeldUser(user in reported or first not in ("never", "unknown"), first, last, in_use)
     return found
 
 

@@ -19,7 +19,7 @@ from edge_broker.security.failure_delays import FailureDelays
 from edge_broker.security.false_users import FalseUsers
 from edge_broker.security.principals import USER
 from edge_broker.security.sasl import PLAIN, WRONG_PASSWORD, Login, Trial
-from edge_broker.security.scram import ITERATIONS_MIN, MECHANISMS, Find, Found, LogInFailed
+from edge_broker.security.scram import ITERATIONS_MIN, MECHANISMS, CredentialLookup, Find, LogInFailed
 from edge_broker.security.state import SECRET_BYTES, Credentials, SecurityState
 
 if TYPE_CHECKING:
@@ -101,13 +101,15 @@ class LogIns:
         desktop, would tell who is there.
         """
 
-        def find(user: str) -> Found:
+        def find(user: str) -> CredentialLookup:
             state = self._security.state
             held = state.users.get(user, {})
             false_users, secret = self._of(state).false_users, state.secret or self._secret
             false = false_users.credential(MECHANISMS[mechanism], user, secret, held)
             credential = held.get(mechanism)
-            return Found(false, known=False) if credential is None else Found(credential, known=True)
+            return (
+                CredentialLookup(false, known=False) if credential is None else CredentialLookup(credential, known=True)
+            )
 
         return find
 

@@ -35,7 +35,15 @@ from edge_broker.cluster.znodes.security_znode import Found, Standing
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.security.acls import Acls
 from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author
-from edge_broker.security.state import NOT_READ_YET, OWN, SecurityState, Wanted, decode_znode, difference, encode_znode
+from edge_broker.security.state import (
+    NOT_READ_YET,
+    OWN,
+    SecurityState,
+    WantedSecurity,
+    decode_znode,
+    difference,
+    encode_znode,
+)
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort
@@ -54,7 +62,7 @@ _WRONG = {
 }
 
 Edit = Callable[[SecurityState], SecurityState]
-NOTHING = Wanted()
+NOTHING = WantedSecurity()
 
 
 class Use(Protocol):
@@ -82,7 +90,7 @@ class _Change:
         edit: Edit,
         then: Callable[[], None],
         refused: Callable[[Exception], None],
-        done: Wanted,
+        done: WantedSecurity,
         author: Author,
         *,
         restores: bool,
@@ -116,7 +124,7 @@ class SharedSecurity:
         self._taking = self._makes = 0
         self._writing: bytes | None = None
         self._unkept = self._unmade = ""
-        self._refused: tuple[Wanted, SecurityState | None] | None = None
+        self._refused: tuple[WantedSecurity, SecurityState | None] | None = None
         if own.generation == OWN:
             use(SecurityState(damage=NOT_READ_YET), Acls())
         cluster.share_security(self.found)
@@ -205,7 +213,9 @@ class SharedSecurity:
             return _Taken(state, acls, unkept=str(fault))
         return _Taken(state, acls, aside=aside, unkept=self._keep(state, own, NOTHING))
 
-    def _keep(self, state: SecurityState, own: SecurityState, done: Wanted, author: Author = ANOTHER_BROKER) -> str:
+    def _keep(
+        self, state: SecurityState, own: SecurityState, done: WantedSecurity, author: Author = ANOTHER_BROKER
+    ) -> str:
         """In a worker: have the copy written; why it could not be, or nothing."""
         try:
             self._store.keep_copy(state, own, done, author)
@@ -261,7 +271,7 @@ class SharedSecurity:
         edit: Edit,
         then: Callable[[], None],
         refused: Callable[[Exception], None],
-        done: Wanted = NOTHING,
+        done: WantedSecurity = NOTHING,
         *,
         author: Author = COMMAND,
         restores: bool = False,
@@ -304,7 +314,7 @@ class SharedSecurity:
 
     def _edited(self, before: SecurityState, change: _Change) -> tuple[SecurityState, bytes]:
         """In a worker: the state behind a change, and its bytes; Refusal."""
-        before = before._replace(wanted=Wanted(), exposed="")
+        before = before._replace(wanted=WantedSecurity(), exposed="")
         after = change.edit(before).marked(before, self._store.new_mark)
         if after == before and not change.restores:
             return before, b""
@@ -320,7 +330,7 @@ class SharedSecurity:
             return
         self._under_way, self._writing = True, data
         if not data:
-            self._kept(change, before._replace(wanted=Wanted()), found)
+            self._kept(change, before._replace(wanted=WantedSecurity()), found)
         else:
             self._cluster.write_security(data, found, partial(self._told, change, after, data))
 
@@ -390,7 +400,7 @@ class SharedSecurity:
     def _looked(self) -> None:
         self._looking = False
 
-    def _push(self, wanted: Wanted) -> None:
+    def _push(self, wanted: WantedSecurity) -> None:
         """Have done what commands want, and tell them by the copy."""
         if self._pushing or wanted == NOTHING or self._found is None or not self.known:
             return

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from drupelet.backoff import Backoff
 from edge_broker.cluster.inter_broker_messages import Message
 from edge_broker.network.log_lines import LimitedLog
-from edge_broker.protocol.api import Asked
+from edge_broker.protocol.api import RequestedApi
 from kafka_wire.connection.connection import Connection
 from kafka_wire.connection.errors import NobodyListens, WireError
 
@@ -52,7 +52,7 @@ class BrokerLink(ABC):
     """The link to one broker; `name` is its name in the log, `needs` what the other has to serve."""
 
     def __init__(
-        self, owner: Owner, security: Security, log: LimitedLog, to: int, *, name: str, needs: Asked[Any]
+        self, owner: Owner, security: Security, log: LimitedLog, to: int, *, name: str, needs: RequestedApi[Any]
     ) -> None:
         self.to = to
         self._owner, self._security, self._log, self._name, self._needs = owner, security, log, name, needs

@@ -23,7 +23,7 @@ from edge_broker.handlers.elect_leaders import PREFERRED
 from edge_broker.network.cluster.broker_link import BrokerLink, Owner
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol import api
-from edge_broker.protocol.api import Asked, asked
+from edge_broker.protocol.api import RequestedApi, asked
 from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -76,7 +76,7 @@ class AskingLink(BrokerLink):
             assert isinstance(message, ForwardEntries), "all else is fetched, or an answer"
             self._forward(message)
 
-    def _ask(self, what: Asked[R], request: message.Message, then: Callable[[R], None]) -> None:
+    def _ask(self, what: RequestedApi[R], request: message.Message, then: Callable[[R], None]) -> None:
         assert self._connection is not None
         answer = self._connection.send(what, request, timeout_s=ANSWER_S)
 

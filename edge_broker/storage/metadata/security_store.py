@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from drupelet.printable import shell_path
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.security.changes import ANOTHER_BROKER, COMMAND, Author, Event, change_events
-from edge_broker.security.state import OWN, SECRET_BYTES, SecurityState, Wanted, decode, difference, encode
+from edge_broker.security.state import OWN, SECRET_BYTES, SecurityState, WantedSecurity, decode, difference, encode
 from edge_broker.storage.files.atomic_files import (
     STATE_BYTES_MAX,
     checked_body,
@@ -163,7 +163,7 @@ class SecurityStore:
 
     @runs_in("files")
     def keep_copy(
-        self, agreed: SecurityState, own: SecurityState, done: Wanted, author: Author = ANOTHER_BROKER
+        self, agreed: SecurityState, own: SecurityState, done: WantedSecurity, author: Author = ANOTHER_BROKER
     ) -> SecurityState:
         """Keep a cluster's state, synced; what commands want stays wanted, but for what is `done`.
 

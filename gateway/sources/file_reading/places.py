@@ -38,7 +38,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FileState:
     """A file that is not read now: where its reading stands, and how many bytes it held when last looked at."""
 
     place: Place
@@ -55,8 +55,8 @@ class FamilyState:
     """The place in the file that is read now, and the files written before and after it, oldest first."""
 
     place: Place
-    older: tuple[Seen, ...] = ()
-    newer: tuple[Seen, ...] = ()
+    older: tuple[FileState, ...] = ()
+    newer: tuple[FileState, ...] = ()
     size: int = 0  # of the file that is read now, when last looked at
     is_whole: bool = True  # False: saved by a version that kept the place alone
 
@@ -82,8 +82,8 @@ def _fields(place: Place, names: tuple[str, ...]) -> dict[str, int]:
     return {name: getattr(place, name) for name in names}
 
 
-def _seen(content: Mapping[str, Any]) -> Seen:
-    return Seen(_place(content, content), _number(content["size"]))
+def _seen(content: Mapping[str, Any]) -> FileState:
+    return FileState(_place(content, content), _number(content["size"]))
 
 
 def _place(content: Mapping[str, Any], last: Mapping[str, Any]) -> Place:
@@ -119,7 +119,7 @@ class TooLong:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class UnreadRest:
     """What was written past `place` is lost: `bytes` of it, None where that is unknown.
 
     One place may have a loss of each kind: of the file, GONE, and of files that came and went after it, UNSEEN.
@@ -132,4 +132,4 @@ class Gone:
     after: FamilyState | None = None
 
 
-Item = Line | TooLong | Gone
+Item = Line | TooLong | UnreadRest

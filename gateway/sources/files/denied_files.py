@@ -21,7 +21,7 @@ MISSED_LOOKS_MIN = 2  # a name may be missed while it is renamed
 
 
 @dataclass(slots=True)
-class _Denied:
+class _DeniedFile:
     entry: Entry
     missed_looks: int = 0
 
@@ -31,7 +31,7 @@ class DeniedFiles:
 
     def __init__(self) -> None:
         self.error: OSError | None = None  # names one of them
-        self._files: dict[tuple[int, int], _Denied] = {}
+        self._files: dict[tuple[int, int], _DeniedFile] = {}
 
     def __bool__(self) -> bool:
         return bool(self._files)
@@ -47,7 +47,7 @@ class DeniedFiles:
             except PermissionError as error:
                 error.filename = entry.path
                 self.error = error
-                self._files[entry.id] = _Denied(entry)
+                self._files[entry.id] = _DeniedFile(entry)
         return readable
 
     def take_gone(self, entries: Collection[Entry]) -> list[Entry]:

@@ -32,7 +32,7 @@ from gateway.sources.file_reading.decompressed_file import DecodersBusyError
 from gateway.sources.file_reading.interruption import InterruptedRead
 from gateway.sources.file_reading.links import LINK, LinkRule, irregular_kind, matching
 from gateway.sources.file_reading.open_file import NO_LINKS, OpenFile, can_read
-from gateway.sources.file_reading.places import GONE, HEAD_BYTES_MAX, OLDER_MAX, UNSEEN, FamilyState, Place, Seen
+from gateway.sources.file_reading.places import GONE, HEAD_BYTES_MAX, OLDER_MAX, UNSEEN, FamilyState, FileState, Place
 from gateway.sources.file_reading.rotation import Entry, in_order, is_compressed, number_of, source_of
 from gateway.sources.files.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start, opened
 from gateway.sources.files.denied_files import MISSED_LOOKS_MIN, DeniedFiles
@@ -59,7 +59,7 @@ LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change th
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostFile:
     """A file that is gone with `bytes` of it unread, None: unknown; or, UNSEEN, files that came after `place`."""
 
     place: Place
@@ -88,7 +88,7 @@ class Family:
         """
         self.path = path
         self.files: list[FamilyFile] = []
-        self.lost: list[Lost] = []
+        self.lost: list[LostFile] = []
         self._unopened: OSError | None = None  # why a file with unread bytes cannot be opened
         self._denied = DeniedFiles()
         self._by_inode_alone: set[str] = set()  # paths that are this one's only where a known file is found there
@@ -149,7 +149,7 @@ class Family:
         """Return the state with `place` in the `current` file."""
         at = self.files.index(current)
         older, newer = (
-            tuple(Seen(file.place, max(file.size, file.place.position)) for file in files)
+            tuple(FileState(file.place, max(file.size, file.place.position)) for file in files)
             for files in (self.files[:at], self.files[at + 1 :])
         )
         return FamilyState(place, older, newer, size=current.size)
@@ -280,7 +280,7 @@ class Family:
         rotated = any(entry.path != str(self.path) and can_read(Path(entry.path)) for entry in unseen)
         if rotated and before and all(file.path is None and file not in copied for file in self.files):
             why = "all files seen before are gone, and others may have been"
-            self.lost.append(Lost(before[-1].place, None, why, UNSEEN))
+            self.lost.append(LostFile(before[-1].place, None, why, UNSEEN))
         self._note_unreadable(unknown)
         for entry in unknown:
             self._add(entry, ranks, empty)
@@ -291,7 +291,7 @@ class Family:
         for gone in self._denied.take_gone(entries):
             size = None if is_compressed(gone.path) else gone.size or None
             why = "the file was removed before the gateway could read it"
-            self.lost.append(Lost(Place(gone.inode, 0, 0, 0, gone.modified_ns), size, why))
+            self.lost.append(LostFile(Place(gone.inode, 0, 0, 0, gone.modified_ns), size, why))
         return self._denied.set_aside(ordered)
 
     def _entries(self) -> Iterator[Entry]:
@@ -443,7 +443,7 @@ class Family:
         truncated.opened, truncated.modified_ns, truncated.may_grow = file.opened, status.st_mtime_ns, file.may_grow
         file.opened = None
         if (copy is None or is_short) and not file.is_finished:
-            self.lost.append(Lost(file.place, None, f"the file was truncated{' after it was copied' * is_short}"))
+            self.lost.append(LostFile(file.place, None, f"the file was truncated{' after it was copied' * is_short}"))
         if copy is None:
             self.files[at] = truncated
         else:
@@ -554,7 +554,9 @@ class Family:
                 vanished.pop()
                 continue
             place = Place(entry.inode, 0, 0, 0, entry.modified_ns)
-            self.lost.append(Lost(place, None, f"{name_text(entry.path)} is compressed in a format that is not read"))
+            self.lost.append(
+                LostFile(place, None, f"{name_text(entry.path)} is compressed in a format that is not read")
+            )
 
     def _was_read_before(self, entry: Entry, at: int) -> bool:
         """Whether an earlier run, whose state does not name the file, has read it: it is older than those it names."""
@@ -578,7 +580,7 @@ class Family:
             holds_more = file.unread_bytes or file.may_grow or file.place.head_bytes
             if holds_more and not file.is_finished and not self._is_among_new(file):
                 unread = None if file.may_grow else file.unread_bytes or None
-                self.lost.append(Lost(file.place, unread, "the file was removed before its end was read"))
+                self.lost.append(LostFile(file.place, unread, "the file was removed before its end was read"))
             self.files.remove(file)
             self.changes += 1
 

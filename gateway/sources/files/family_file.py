@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.sources.file_reading.links import LinkRule
 from gateway.sources.file_reading.open_file import NO_LINKS, OpenFile, UnreadableError
-from gateway.sources.file_reading.places import HEAD_BYTES_MAX, LAST_BYTES_MAX, Place, Seen
+from gateway.sources.file_reading.places import HEAD_BYTES_MAX, LAST_BYTES_MAX, FileState, Place
 from gateway.sources.file_reading.rotation import Entry, is_compressed
 from gateway.sources.files.copies import holds_place, opened
 
@@ -86,7 +86,7 @@ def id_of(file: FamilyFile) -> tuple[int, int]:
     return -1 if file.device is None else file.device, file.place.inode
 
 
-def from_seen(seen: Seen, links: LinkRule, *, is_finished: bool = False) -> FamilyFile:
+def from_seen(seen: FileState, links: LinkRule, *, is_finished: bool = False) -> FamilyFile:
     """Return a file of an earlier run, which is yet to be found."""
     return FamilyFile(seen.place, seen.size, modified_ns=seen.place.modified_ns, is_finished=is_finished, links=links)
 

@@ -42,7 +42,7 @@ _log = Log("gateway.files")
 
 
 @dataclass(slots=True, eq=False)
-class _Followed:
+class _FollowedFile:
     source: FileSource
     task: asyncio.Task[None]
     gone_s: float | None = None
@@ -74,7 +74,7 @@ class PatternSource:
         self._publisher = publisher
         self._state_dir = state_dir
         self._metrics = metrics
-        self._followed: dict[Path, _Followed] = {}
+        self._followed: dict[Path, _FollowedFile] = {}
         self._idle: dict[Path, _Idle] = {}  # followed before: each is followed again once it differs
         self._links = rule_for(config.path, config.rotated, follows=config.follow_links)
         self._waiting = 0
@@ -209,7 +209,7 @@ class PatternSource:
                 self._config.path,
             )
             self._idle.pop(path, None)
-            self._followed[path] = _Followed(source, group.create_task(source.run()))
+            self._followed[path] = _FollowedFile(source, group.create_task(source.run()))
             _log.info("file_followed", path=path)
 
     async def _close_idle(self, count: int, found: dict[Path, float]) -> int:

@@ -31,7 +31,7 @@ from gateway.sources.file_reading.decompressed_file import DecodersBusyError
 from gateway.sources.file_reading.interruption import InterruptedRead, interrupt_by
 from gateway.sources.file_reading.line_joiner import Joiner
 from gateway.sources.file_reading.links import NotRegularError, rule_for
-from gateway.sources.file_reading.places import FamilyState, Gone, Item, Line, TooLong, from_json, to_json
+from gateway.sources.file_reading.places import FamilyState, Item, Line, TooLong, UnreadRest, from_json, to_json
 from gateway.sources.files.tail import Tail
 from gateway.state import StateError, load
 
@@ -86,7 +86,7 @@ def log_left_out(left_out: dict[Path, str], told: Mapping[Path, str]) -> dict[Pa
     return left_out
 
 
-def _reason(item: TooLong | Gone) -> str:
+def _reason(item: TooLong | UnreadRest) -> str:
     if isinstance(item, TooLong):
         return f"a line of {item.bytes} bytes, longer than line_bytes_max, at byte {item.position}"
     size = "unknown many" if item.bytes is None else f"{item.bytes}"
@@ -321,7 +321,7 @@ class FileSource:
         self._trouble = trouble
 
     def _take(self, item: Item) -> None:
-        on_acked = self._safe.handed_over(None if isinstance(item, Gone) else item.after)
+        on_acked = self._safe.handed_over(None if isinstance(item, UnreadRest) else item.after)
         if isinstance(item, Line):
             self._publisher.offer(self._record(item, item.text), on_acked)
         elif isinstance(item, TooLong):
@@ -338,7 +338,7 @@ class FileSource:
         headers = (("source", b"file"), ("host", HOST), ("file", key), *place)
         return Record("file", topic, key, text, headers, now_ms, now_ms, topic, path)
 
-    def _loss(self, item: TooLong | Gone) -> Loss:
+    def _loss(self, item: TooLong | UnreadRest) -> Loss:
         now_ms = time.time_ns() // 1_000_000
         path, topic = self._config.path, self._config.topic
         if isinstance(item, TooLong):

@@ -33,15 +33,15 @@ from gateway.sources.file_reading.places import (
     HEAD_BYTES_MAX,
     LAST_BYTES_MAX,
     FamilyState,
-    Gone,
+    FileState,
     Item,
     Line,
     Place,
-    Seen,
     TooLong,
+    UnreadRest,
 )
 from gateway.sources.file_reading.rotation import is_compressed
-from gateway.sources.files.family import Family, Lost
+from gateway.sources.files.family import Family, LostFile
 from gateway.sources.files.family_file import FamilyFile
 
 CHUNK_BYTES = 65_536
@@ -84,8 +84,8 @@ class Tail:
         self._last = b""  # the bytes before the place that reading has come to: checked against truncation
         self._taken = b""  # the bytes before the file's place, as far as they are known
         self._quiet_since_s: float | None = None  # the first read that found the file's end
-        self._older: tuple[Seen, ...] = ()
-        self._newer: tuple[Seen, ...] = ()
+        self._older: tuple[FileState, ...] = ()
+        self._newer: tuple[FileState, ...] = ()
         self._changes = -1
         self.nul_bytes = 0  # skipped so far
 
@@ -112,7 +112,7 @@ class Tail:
         except (OSError, InterruptedRead, DecodersBusyError):
             if not self._family.lost:
                 raise
-        lost = [Gone(one.place, one.bytes, one.why, one.kind) for one in self._family.lost]
+        lost = [UnreadRest(one.place, one.bytes, one.why, one.kind) for one in self._family.lost]
         self._family.lost.clear()
         return [*lost[:before], *items, *lost[before:]]
 
@@ -186,10 +186,12 @@ class Tail:
         return self._family.is_at(path)
 
     @property
-    def missing(self) -> Gone | None:
+    def missing(self) -> UnreadRest | None:
         """What is lost if the file that is read next is never found again."""
         missing = [file for file in self._family.files if file.path is None and file.opened is None]
-        return next((Gone(file.place, None, "the file was removed") for file in missing if not file.is_finished), None)
+        return next(
+            (UnreadRest(file.place, None, "the file was removed") for file in missing if not file.is_finished), None
+        )
 
     @property
     def state(self) -> FamilyState | None:
@@ -317,6 +319,6 @@ class Tail:
         return now_s - self._quiet_since_s >= self._quiet_s
 
     def _unreadable(self, file: FamilyFile, error: UnreadableError) -> None:
-        self._family.lost.append(Lost(file.place, None, str(error)))
+        self._family.lost.append(LostFile(file.place, None, str(error)))
         self._family.finish(file)
         self._current = None

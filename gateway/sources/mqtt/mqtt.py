@@ -63,7 +63,7 @@ _log = Log("gateway.mqtt")
 
 
 @dataclass(slots=True, eq=False)
-class _Unacked:
+class _UnackedMessage:
     topic: str
     payload: bytes
     client: paho.Client
@@ -93,7 +93,7 @@ class MqttSource:
         self._metrics = metrics
         self._time_fields = {route.pattern: route.timestamp_field for route in config.routes}
         self._overlooked = OverlookedTimes()
-        self._unacked: dict[int, _Unacked] = {}
+        self._unacked: dict[int, _UnackedMessage] = {}
         self._connection: _Connection | None = None
         self._trouble: str | None = "not connected yet"
         self._stopping = False
@@ -224,7 +224,7 @@ class MqttSource:
         if message.qos > 0:
             if self._is_waiting(connection.client, message, topic):
                 return
-            unacked = self._unacked[message.mid] = _Unacked(topic, payload, connection.client)
+            unacked = self._unacked[message.mid] = _UnackedMessage(topic, payload, connection.client)
             on_acked = partial(self._acknowledge, message.mid, message.qos, unacked)
         self._take(message, topic, on_acked)
         if self._publisher.full:
@@ -276,7 +276,7 @@ class MqttSource:
         if said is not None:
             _log.warning("time_overlooked", topic=record.origin.removeprefix("mqtt:"), reason=said)
 
-    def _acknowledge(self, mid: int, qos: int, unacked: _Unacked) -> None:
+    def _acknowledge(self, mid: int, qos: int, unacked: _UnackedMessage) -> None:
         if self._unacked.get(mid) is not unacked:
             return  # of a session that is no more
         # Not in the order of receipt across Kafka topics: a topic that is stuck must not hold the others' PUBACKs

@@ -41,7 +41,7 @@ Fill = Callable[[memoryview], int]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenImage:
     """What was written: the length, the held-back head, the CRC-32 of each chunk."""
 
     size: int
@@ -69,7 +69,7 @@ class Target:
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
-    def copy(self, fill: Fill, report: Report) -> Written:
+    def copy(self, fill: Fill, report: Report) -> WrittenImage:
         """Wipe, then write all that `fill` gives but block 0, which stays zero; synced when this returns."""
         self._wipe()
         head, checks, position = b"", [], 0
@@ -88,9 +88,9 @@ class Target:
                 report(position)
         self._end_at(position)
         self._sync()
-        return Written(position, head, tuple(checks))
+        return WrittenImage(position, head, tuple(checks))
 
-    def check(self, written: Written, report: Report) -> str:
+    def check(self, written: WrittenImage, report: Report) -> str:
         """Read all back but block 0 and compare; returns the SHA-256, raises FlashError naming the first difference."""
         self._drop_cache()
         digest, position = hashlib.sha256(), 0

@@ -289,7 +289,7 @@ def zst_unpacked_bytes(file: BinaryIO) -> int:
 
 
 @dataclass(frozen=True)
-class Expected:
+class PublishedImage:
     """What is published about an image: its SHA-256 packed or unpacked (either, where it is not known which)."""
 
     packed: str | None = None
@@ -312,16 +312,16 @@ class Expected:
         return None
 
 
-def sha256_given(text: str) -> Expected:
+def sha256_given(text: str) -> PublishedImage:
     """Take a SHA-256 in hex, or the first word of a `.sha256` file; raises ConfigurationError for anything else."""
     words = text.split() or [""]
     digest = words[0].lower()
     if not SHA256.fullmatch(digest):
         raise ConfigurationError(f"{text[:80]!r} is not a SHA-256: give its 64 hex digits.")
-    return Expected(either=digest)
+    return PublishedImage(either=digest)
 
 
-def expected_from_list(text: bytes, image_name: str, place: str) -> Expected:
+def expected_from_list(text: bytes, image_name: str, place: str) -> PublishedImage:
     """Find an image in Raspberry Pi's image list by the file name of its URL; raises ConfigurationError without one."""
     try:
         entries = list(walk(json.loads(text)))
@@ -334,7 +334,7 @@ def expected_from_list(text: bytes, image_name: str, place: str) -> Expected:
             digests = [entry.get(name) for name in ("image_download_sha256", "extract_sha256")]
             packed, unpacked = (str(digest).lower() if digest else None for digest in digests)
             packed = packed if image_name == name else None
-            return Expected(packed, unpacked, unpacked_bytes=sizes if type(sizes) is int else None)
+            return PublishedImage(packed, unpacked, unpacked_bytes=sizes if type(sizes) is int else None)
     raise ConfigurationError(f"{image_name} is not in the image list, which has {len(entries)} images: give --sha256.")
 
 

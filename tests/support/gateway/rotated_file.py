@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from gateway.sources.file_reading.places import FamilyState, Gone, Item, Line, from_json, to_json
+from gateway.sources.file_reading.places import FamilyState, Item, Line, UnreadRest, from_json, to_json
 from tests.simulation.rotating_tools import COMPRESSORS
 
 
@@ -23,12 +23,12 @@ def rotate(log: Path, keep: int, *, create: bool = True) -> None:
 
 def saved(items: list[Item]) -> FamilyState:
     """Return what is saved once all of the items are acknowledged."""
-    last = [item for item in items if not isinstance(item, Gone)][-1]
+    last = [item for item in items if not isinstance(item, UnreadRest)][-1]
     return from_json(to_json(last.after))
 
 
 def lost_bytes(items: list[Item]) -> list[int | None]:
-    return [item.bytes for item in items if isinstance(item, Gone)]
+    return [item.bytes for item in items if isinstance(item, UnreadRest)]
 
 
 def line_texts(items: list[Item]) -> list[bytes]:

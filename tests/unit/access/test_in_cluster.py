@@ -10,7 +10,7 @@ import pytest
 from edge_broker.access import store as access_store
 from edge_broker.cli import main
 from edge_broker.clock import SystemClock
-from edge_broker.security.state import SecurityState, Wanted
+from edge_broker.security.state import SecurityState, WantedSecurity
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.metadata.security_store import SecurityStore
 from edge_broker.thread_checks import within
@@ -28,7 +28,7 @@ def data_dir(tmp_path: Path) -> Path:
     path.mkdir()
     with within("files"):
         store = opened(path)
-        store.keep_copy(SecurityState(secret=store.new_secret(), generation=0), SecurityState(), Wanted())
+        store.keep_copy(SecurityState(secret=store.new_secret(), generation=0), SecurityState(), WantedSecurity())
     return path
 
 
@@ -55,7 +55,7 @@ def test_without_its_broker_a_change_is_only_wanted_and_said_so(
     state = opened(data_dir).state
     assert (set(state.users), set(state.wanted.users), state.generation) == (set(), {"ann"}, 0)
     assert main(["user", "remove", "ann", "--data-dir", str(data_dir)]) == 0, "what is only wanted can be unwanted"
-    assert opened(data_dir).state.wanted == Wanted()
+    assert opened(data_dir).state.wanted == WantedSecurity()
 
 
 def test_it_is_done_once_the_broker_has_had_it_made(
@@ -63,11 +63,11 @@ def test_it_is_done_once_the_broker_has_had_it_made(
 ) -> None:
     def broker() -> None:
         store, clock = opened(data_dir), SystemClock()
-        while store.state.wanted == Wanted():
+        while store.state.wanted == WantedSecurity():
             clock.pause()
             store.reread()
         wanted = store.state.wanted
-        made = wanted.made_to(store.state)._replace(generation=1, wanted=Wanted())
+        made = wanted.made_to(store.state)._replace(generation=1, wanted=WantedSecurity())
         store.keep_copy(made, SecurityState(), wanted)
 
     running = threading.Thread(target=broker)

@@ -15,7 +15,7 @@ from edge_broker.broker.effects import Effect
 from edge_broker.broker.outcomes import Do, Reply, Steps, Wait, ended
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
-from edge_broker.handlers.fetch import _Gathered
+from edge_broker.handlers.fetch import _FetchPass
 from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH
 from edge_broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -465,7 +465,7 @@ def test_cold_data_that_was_answered_is_let_go_of_without_a_garbage_collection(m
         site.reader.step()
         assert client.answer() is not None
         assert [one() for one in given] == [None]
-        assert not [one for one in gc.get_objects() if isinstance(one, _Gathered)], "no step outlives the answer"
+        assert not [one for one in gc.get_objects() if isinstance(one, _FetchPass)], "no step outlives the answer"
     finally:
         gc.enable()
 

@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAc
 from edge_broker.protocol.messages.describe_acls import DescribeAclsRequest
 from edge_broker.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from edge_broker.security.scram import ScramCredential
-from edge_broker.security.state import OWN, Wanted, decode_znode, encode_znode
+from edge_broker.security.state import OWN, WantedSecurity, decode_znode, encode_znode
 from edge_broker.storage.metadata.security_store import NAME, SecurityStore
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.thread_checks import within
@@ -278,7 +278,7 @@ def test_what_a_command_wants_beside_a_board_holds_on_all(cluster, capsys):
     look(cluster, 2)
     assert users(cluster) == {"a"}
     assert all(state.acls == {READ} for state in states(cluster))
-    assert copy_of(cluster, 2).wanted == Wanted()
+    assert copy_of(cluster, 2).wanted == WantedSecurity()
     said = capsys.readouterr().err
     assert "credential-set by=command user=a" in said
     assert "credential-removed by=command user=b" in said
@@ -418,7 +418,7 @@ def test_one_board_s_copy_is_restored_by_command(cluster, lost):
     look(cluster, 3)
     assert users(cluster) == {"a"}
     assert all(state.acls == {READ} for state in states(cluster))
-    assert copy_of(cluster, 3).wanted == Wanted()
+    assert copy_of(cluster, 3).wanted == WantedSecurity()
     assert alter(cluster, 2, upsertion("b")) == [0]
     cluster.settle()
     assert users(cluster) == {"a", "b"}
@@ -467,5 +467,5 @@ def test_a_file_of_a_board_alone_is_as_it_was():
     assert b"generation" not in disk.content(f"/data/{NAME}")
     assert store_on(disk).state.generation == OWN
     with within("files"):
-        store_on(disk).keep_copy(store_on(disk).state._replace(generation=4), store_on(disk).state, Wanted())
+        store_on(disk).keep_copy(store_on(disk).state._replace(generation=4), store_on(disk).state, WantedSecurity())
     assert disk.content(f"/data/{NAME}").startswith(b"drupelet security 2 ")

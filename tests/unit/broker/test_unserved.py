@@ -25,7 +25,7 @@ from edge_broker.network.cluster.member_runtime import ClusterShell
 from edge_broker.protocol.api import CREATE_PARTITIONS, DESCRIBE_LOG_DIRS, PRODUCE
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest
 from edge_broker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from edge_broker.testing.zookeeper import Gone, Put, Step
+from edge_broker.testing.zookeeper import NodeDeleted, Put, Step
 from tests.support.in_cluster import InCluster
 from tests.support.storage import batch
 from tests.unit.broker.test_cluster_topics import NONE, NOT_THERE, create, log_dirs, new, topic
@@ -61,7 +61,7 @@ class Site:
         for number in range(len(made.replicas), len(old.replicas)):
             path = state_path(PartitionId("t", number))
             kept.append(Put(path, nodes[path].data, nodes[path].stat))
-            steps.append(Gone(path))
+            steps.append(NodeDeleted(path))
         self.commit(steps)
         return kept
 
@@ -72,7 +72,7 @@ class Site:
         places = [topic_path("t"), *(state_path(PartitionId("t", number)) for number in range(3))]
         kept: list[Step] = [Put(path, nodes[path].data, nodes[path].stat) for path in places if path in nodes]
         kept += [Put(path, nodes[path].data, nodes[path].stat) for path in [topic_id_path("t", topic_id)]]
-        self.commit([Gone(each.path) for each in reversed(kept)])
+        self.commit([NodeDeleted(each.path) for each in reversed(kept)])
         return kept
 
     def commit(self, steps: Iterable[Step]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edge_broker.doctor import ledger
 from edge_broker.doctor.directory import DataDirectory, PartitionFiles
-from edge_broker.doctor.offset_account import Account, Known, Span, minus, overlaps, union
+from edge_broker.doctor.offset_account import Account, KnownLoss, Span, minus, overlaps, union
 from edge_broker.protocol.record_batch import build_batch
 from edge_broker.storage.files.atomic_files import encode_state
 from edge_broker.storage.files.filesystem import Disk
@@ -377,7 +377,7 @@ def test_sets_of_spans(one, other):
 
 @given(SPANS)
 def test_overlaps_are_found(spans):
-    entries = [Known("damaged", *span, str(at)) for at, span in enumerate(spans) if span.end > span.first]
+    entries = [KnownLoss("damaged", *span, str(at)) for at, span in enumerate(spans) if span.end > span.first]
     each = [offset for known in entries for offset in range(known.first, known.end)]
     assert bool(overlaps(entries)) == (len(each) != len(set(each)))
 
@@ -400,7 +400,7 @@ def account_of(parts: list[tuple[str, int]], *, skip: int = -1, unledgered: int 
         offset += width
         counts["lost" if what in ("corrupt range", "evicted") else what] += width
         if what in ("corrupt range", "evicted") and at != unledgered:
-            ledger.append(Known("damaged" if what == "corrupt range" else what, *span, str(at)))
+            ledger.append(KnownLoss("damaged" if what == "corrupt range" else what, *span, str(at)))
         if at == skip:
             continue
         if what in ("live", "control"):
@@ -423,7 +423,7 @@ def test_damage_that_was_removed_later_stays_ledgered(cause, compacted, holds):
     account, loss = Account(), cause == "evicted"
     account.removed(cause, Span(0, 10), records=10 - compacted, control=0, compacted=compacted, loss=loss)
     account.live(Span(10, 15), 5, control=False)
-    account.close(15, [Known("damaged", 2, 4, "d"), *([Known(cause, 0, 10, "e")] if loss else [])])
+    account.close(15, [KnownLoss("damaged", 2, 4, "d"), *([KnownLoss(cause, 0, 10, "e")] if loss else [])])
     assert (account.problems == []) == holds
     if holds:
         assert account.available + account.compacted + account.expired + account.ledgered == 15
@@ -434,7 +434,7 @@ def test_damage_that_was_compacted_away_later_stays_ledgered():
     account = Account()
     account.live(Span(0, 5), 5, control=False)
     account.gap(Span(5, 10))
-    account.close(10, [Known("damaged", 6, 8, "d")])
+    account.close(10, [KnownLoss("damaged", 6, 8, "d")])
     assert (account.problems, account.compacted, account.ledgered) == ([], 3, 2)
 
 

@@ -11,7 +11,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
 import gateway.kafka.producer
-from edge_broker.security.scram import MECHANISMS, Challenge, Found, ScramExchange, Success, new_credential
+from edge_broker.security.scram import MECHANISMS, Challenge, CredentialLookup, ScramExchange, Success, new_credential
 
 MECHANISM = "SCRAM-SHA-256"
 SALT = b"salt"
@@ -44,7 +44,7 @@ def test_a_broker_that_knows_the_user_is_logged_in_to() -> None:
     made: list[Challenge | Success] = []
 
     def answers(token: bytes) -> bytes:
-        made.append(exchange.step(token, lambda user: Found(CREDENTIAL, known=user == "alice")))
+        made.append(exchange.step(token, lambda user: CredentialLookup(CREDENTIAL, known=user == "alice")))
         return made[-1].data
 
     asyncio.run(connection_log_in(answers))
@@ -74,7 +74,7 @@ def test_a_broker_that_does_not_know_the_password_itself_is_found_out() -> None:
     def answers(token: bytes) -> bytes:
         if token.startswith(b"c="):
             return b"v=" + base64.b64encode(b"x" * 32)
-        return exchange.step(token, lambda user: Found(CREDENTIAL, known=True)).data
+        return exchange.step(token, lambda user: CredentialLookup(CREDENTIAL, known=True)).data
 
     with pytest.raises(KafkaError, match="does not know"):
         asyncio.run(connection_log_in(answers))

@@ -39,7 +39,7 @@ from gateway.sources.file_reading.decompressed_file import (
 )
 from gateway.sources.file_reading.interruption import InterruptedRead, interrupt_by, raise_if_interrupted
 from gateway.sources.file_reading.open_file import OpenFile, UnreadableError
-from gateway.sources.file_reading.places import Gone, Item, to_json
+from gateway.sources.file_reading.places import Item, UnreadRest, to_json
 from gateway.sources.files.files import FileSource, saved_family, state_path
 from gateway.sources.files.tail import Tail
 from gateway.state import save
@@ -125,7 +125,7 @@ def test_a_rotated_copy_that_a_power_loss_left_empty_is_a_loss(tmp_path: Path, e
     append(log, b"3\n")
     items = read_all(follow(log, state))
     assert line_texts(items) == [b"3"]
-    assert [item.bytes for item in items if isinstance(item, Gone)] == [None]
+    assert [item.bytes for item in items if isinstance(item, UnreadRest)] == [None]
 
 
 # Memory
@@ -193,7 +193,9 @@ def test_files_after_one_that_needs_much_memory_are_read(
     items = read_all(follow(log, state))
     assert line_texts(items) == [b"3"]
     assert any(
-        f"{path} cannot be decompressed" in item.why and reason in item.why for item in items if isinstance(item, Gone)
+        f"{path} cannot be decompressed" in item.why and reason in item.why
+        for item in items
+        if isinstance(item, UnreadRest)
     )
 
 

@@ -21,7 +21,7 @@ from gateway.app import _file_source
 from gateway.metrics import Metrics
 from gateway.records.records import Record
 from gateway.sources.file_reading.line_joiner import Joiner
-from gateway.sources.file_reading.places import FamilyState, Gone, Line, Place, TooLong
+from gateway.sources.file_reading.places import FamilyState, Line, Place, TooLong, UnreadRest
 from gateway.sources.files import file_pattern, files, matches
 from gateway.sources.files.files import FileSource, state_path
 from gateway.sources.files.matches import find_matches
@@ -248,7 +248,7 @@ def test_lines_that_match_belong_to_the_one_before() -> None:
 def test_a_joined_record_is_bounded_and_never_crosses_what_is_lost() -> None:
     joiner = Joiner(r"^\s", 8)
     assert joiner.join([line(b"Error"), line(b" at")]) == [line(b"Error")]  # 9 bytes would be too many
-    gone = Gone(PLACE, None, "gone")
+    gone = UnreadRest(PLACE, None, "gone")
     assert joiner.join([gone]) == [line(b" at"), gone]
     too_long = TooLong(b"x", 99, 1, 0, FamilyState(PLACE))
     assert joiner.join([line(b"a"), too_long, line(b" b")]) == [line(b"a"), too_long]

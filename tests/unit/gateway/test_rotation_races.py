@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sources.file_reading.places import Gone, Item
+from gateway.sources.file_reading.places import Item, UnreadRest
 from tests.support.gateway.followed_file import append, follow, read_all
 from tests.support.gateway.rotated_file import compress, copy_and_truncate, line_texts, rotate
 
@@ -132,7 +132,7 @@ def test_a_rotation_between_any_two_system_calls_loses_nothing(
         append(log, b"3\n")
         race.finish()
         assert line_texts(race.items) == [b"0", b"1", b"2", b"3"], f"before call {number}"
-        assert not [item for item in race.items if isinstance(item, Gone)], f"before call {number}"
+        assert not [item for item in race.items if isinstance(item, UnreadRest)], f"before call {number}"
         number += 1
 
 
@@ -212,7 +212,7 @@ def test_a_line_that_is_being_written_stays_whole_through_any_rotation(
         lines = line_texts(race.items)
         assert lines[-1] == b"begun and ended", f"before call {number}: {lines}"
         assert lines == sorted(set(lines)), f"before call {number}"
-        assert not [item for item in race.items if isinstance(item, Gone)] or not is_read, f"before call {number}"
+        assert not [item for item in race.items if isinstance(item, UnreadRest)] or not is_read, f"before call {number}"
         number += 1
 
 

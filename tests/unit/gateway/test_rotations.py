@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.metrics import Metrics
-from gateway.sources.file_reading.places import FamilyState, Gone, Line, TooLong, from_json, to_json
+from gateway.sources.file_reading.places import FamilyState, Line, TooLong, UnreadRest, from_json, to_json
 from gateway.sources.files import family
 from gateway.sources.files.files import FileSource
 from gateway.sources.files.tail import Tail
@@ -348,9 +348,9 @@ def test_a_file_that_is_gone_and_files_that_came_after_it_are_two_losses(log: Pa
     for text in (b"3\n", b"4\n", b"5\n"):
         rotate(log, 2)
         log.write_bytes(text)
-    lost = [item for item in tail.read() if isinstance(item, Gone)]
+    lost = [item for item in tail.read() if isinstance(item, UnreadRest)]
     tail.close()  # killed before the file that is still open was read
-    lost += [item for item in read_all(follow(log, state)) if isinstance(item, Gone)]
+    lost += [item for item in read_all(follow(log, state)) if isinstance(item, UnreadRest)]
     assert len(lost) == 2
     assert len({item.place for item in lost}) == 1
     settings = config(log.parent, f'[[files]]\npath = "{log}"\n').files[0]

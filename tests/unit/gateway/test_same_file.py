@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.sources.file_reading.places import FamilyState, Gone, Line, from_json, to_json
+from gateway.sources.file_reading.places import FamilyState, Line, UnreadRest, from_json, to_json
 from gateway.sources.files import family
 from gateway.sources.files.tail import Tail
 from tests.support.gateway.followed_file import append, follow, read_all, texts
@@ -137,7 +137,7 @@ def test_a_stop_between_any_two_lines_keeps_what_tells_the_file(log: Path) -> No
     for item in read_all(follow(log)):
         assert isinstance(item, Line)
         later = read_all(follow(log, from_json(to_json(item.after))))
-        assert not [one for one in later if isinstance(one, Gone)]
+        assert not [one for one in later if isinstance(one, UnreadRest)]
         assert len(later) == HEADERS.count(b"\n") + 3 - (log.read_bytes()[: item.after.place.position].count(b"\n"))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.sources.file_reading.interruption import InterruptedRead
 from gateway.sources.file_reading.open_file import OpenFile
-from gateway.sources.file_reading.places import FamilyState, Gone, Item, Line, Place, TooLong
+from gateway.sources.file_reading.places import FamilyState, Item, Line, Place, TooLong, UnreadRest
 from gateway.sources.files.tail import CHUNK_BYTES, Tail
 from tests.support.gateway.followed_file import LINE_BYTES_MAX, append, follow, read_all, texts
 
@@ -132,7 +132,7 @@ def test_an_unread_file_that_is_gone_is_reported_and_the_next_one_read(log: Path
     log.write_bytes(b"another\n")
     os.utime(log, ns=(line.after.place.modified_ns + 1, line.after.place.modified_ns + 1))
     gone, another = read_all(follow(log, line.after))
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, UnreadRest)
     assert gone.place == line.after.place
     assert isinstance(another, Line)
     assert another.text == b"another"
@@ -146,7 +146,7 @@ def test_a_truncation_without_a_copy_is_reported(log: Path) -> None:
     os.truncate(log, 0)
     append(log, b"2\n")
     gone, another = read_all(tail)
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, UnreadRest)
     assert gone.place == line.after.place
     assert isinstance(another, Line)
     assert (another.text, another.position) == (b"2", 0)
@@ -157,7 +157,7 @@ def test_a_reused_inode_is_not_taken_for_the_same_file(log: Path) -> None:
     (line,) = read_all(follow(log))
     assert isinstance(line, Line)
     other = Place(line.inode, 4, 4, line.after.place.head_crc32 ^ 1, line.after.place.modified_ns - 1)
-    assert [type(item) for item in read_all(follow(log, FamilyState(other)))] == [Gone, Line]
+    assert [type(item) for item in read_all(follow(log, FamilyState(other)))] == [UnreadRest, Line]
 
 
 def test_what_is_not_a_regular_file_is_an_error(tmp_path: Path) -> None:
@@ -234,5 +234,7 @@ def test_a_loss_that_is_found_with_an_error_is_reported(
         for _ in range(6):
             with contextlib.suppress(OSError, InterruptedRead):
                 items += tail.read()
-    assert [item.why for item in items if isinstance(item, Gone)] == ["the file was removed before its end was read"]
+    assert [item.why for item in items if isinstance(item, UnreadRest)] == [
+        "the file was removed before its end was read"
+    ]
     assert texts(read_all(tail)) == [b"3"]

@@ -20,7 +20,7 @@ import zstandard
 
 from drupelet.errors import ConfigurationError
 from hardware.flash.errors import FlashError
-from hardware.flash.image.sources import Expected, ImageSource, expected_from_list, sha256_given
+from hardware.flash.image.sources import ImageSource, PublishedImage, expected_from_list, sha256_given
 
 CONTENT = bytes(range(256)) * 3000 + b"\0" * 500_001
 
@@ -143,14 +143,16 @@ LIST = {
 @pytest.mark.parametrize("size", [True, 1.5, "9", None])
 def test_a_size_of_the_image_list_that_is_no_whole_number_counts_as_unknown(size: object) -> None:
     entry = {"url": "https://x/a.img.xz", "extract_size": size, "image_download_sha256": PACKED}
-    assert expected_from_list(json.dumps({"os_list": [entry]}).encode(), "a.img.xz", "l") == Expected(PACKED)
+    assert expected_from_list(json.dumps({"os_list": [entry]}).encode(), "a.img.xz", "l") == PublishedImage(PACKED)
 
 
 def test_the_image_list_knows_the_image_packed_and_unpacked() -> None:
     text = json.dumps(LIST).encode()
-    assert expected_from_list(text, "2026-06-18-lite.img.xz", "l") == Expected(PACKED, UNPACKED, None, 2_747_269_120)
-    assert expected_from_list(text, "2026-06-18-lite.img", "l") == Expected(None, UNPACKED, None, 2_747_269_120)
-    assert expected_from_list(text, "other.img.xz", "l") == Expected()
+    assert expected_from_list(text, "2026-06-18-lite.img.xz", "l") == PublishedImage(
+        PACKED, UNPACKED, None, 2_747_269_120
+    )
+    assert expected_from_list(text, "2026-06-18-lite.img", "l") == PublishedImage(None, UNPACKED, None, 2_747_269_120)
+    assert expected_from_list(text, "other.img.xz", "l") == PublishedImage()
     with pytest.raises(ConfigurationError, match="has 2 images: give --sha256"):
         expected_from_list(text, "unheard-of.img.xz", "l")
 
@@ -166,8 +168,8 @@ def test_a_given_hash_may_be_of_either() -> None:
         assert sha256_given(f"{digest.upper()}  image.xz\n").mismatch(PACKED, UNPACKED) is None
     other = hashlib.sha256().hexdigest()
     assert other in (sha256_given(other).mismatch(PACKED, UNPACKED) or "")
-    assert "packed" in (Expected(packed=other).mismatch(PACKED, UNPACKED) or "")
-    assert Expected(PACKED, UNPACKED).mismatch(PACKED, UNPACKED) is None
+    assert "packed" in (PublishedImage(packed=other).mismatch(PACKED, UNPACKED) or "")
+    assert PublishedImage(PACKED, UNPACKED).mismatch(PACKED, UNPACKED) is None
     with pytest.raises(ConfigurationError, match="64 hex digits"):
         sha256_given("md5-of-something")
 

@@ -8,7 +8,7 @@ from edge_broker.security.sasl import WRONG_PASSWORD, read_plain
 from edge_broker.security.scram import (
     MECHANISMS,
     MESSAGE_BYTES_MAX,
-    Found,
+    CredentialLookup,
     LogInFailed,
     ScramExchange,
     Success,
@@ -24,7 +24,7 @@ SALT = b"0123456789abcdefghij"
 
 def finder(mechanism, password="secret", known=True, iterations=4096):
     credential = new_credential(mechanism, password, SALT, iterations)
-    return lambda _user: Found(credential, known)
+    return lambda _user: CredentialLookup(credential, known)
 
 
 def log_in(client, exchange, find):
@@ -36,7 +36,7 @@ def test_the_example_of_rfc_7677():
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     credential = new_credential(SHA_256, "pencil", salt, 4096)
     exchange = ScramExchange(SHA_256, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
-    find = lambda user: Found(credential, user == "user")  # noqa: E731
+    find = lambda user: CredentialLookup(credential, user == "user")  # noqa: E731
     first = exchange.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", find)
     assert first.data == (b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
     done = exchange.step(
@@ -51,7 +51,7 @@ def test_the_keys_of_rfc_5802_s_example_in_its_own_hash():
     sha_1 = SHA_256._replace(hash_name="sha1", key_bytes=20)
     credential = new_credential(sha_1, "pencil", base64.b64decode("QSXCR+Q6sek8bf92"), 4096)
     exchange = ScramExchange(sha_1, "3rfcNHYJY1ZVvWVs7j")
-    find = lambda _user: Found(credential, True)  # noqa: E731
+    find = lambda _user: CredentialLookup(credential, True)  # noqa: E731
     first = exchange.step(b"n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL", find)
     assert first.data == b"r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096"
     done = exchange.step(b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=", find)

@@ -357,11 +357,11 @@ OTHER = Cause("java.io.IOException", "No space left on device")
 GONE = Cause("org.apache.kafka.clients.consumer.OffsetOutOfRangeException", "Fetch position 5")
 
 
-def failing(failure: Cause, batches: int = 0) -> run.Supervised:
-    return run.Supervised("windows", lambda *_: DeadQuery(failure, batches))  # type: ignore[arg-type,return-value]
+def failing(failure: Cause, batches: int = 0) -> run.SupervisedQuery:
+    return run.SupervisedQuery("windows", lambda *_: DeadQuery(failure, batches))  # type: ignore[arg-type,return-value]
 
 
-def fail_times(query: run.Supervised, times: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def fail_times(query: run.SupervisedQuery, times: int, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let a query fail again and again under a clock that jumps past each pause; return the pauses."""
     pauses: list[float] = []
     now_s = 1000.0
@@ -390,7 +390,7 @@ def test_another_failure_ends_the_job_after_five_restarts(monkeypatch: pytest.Mo
 
 def test_a_finished_batch_ends_a_row_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = itertools.count(1)
-    query = run.Supervised("windows", lambda *_: DeadQuery(OTHER, next(counter)))  # type: ignore[arg-type,return-value]
+    query = run.SupervisedQuery("windows", lambda *_: DeadQuery(OTHER, next(counter)))  # type: ignore[arg-type,return-value]
     assert set(fail_times(query, 3 * run.RESTARTS_MAX, monkeypatch)) == {1.0}
 
 
@@ -419,8 +419,8 @@ class LiveQuery:
         return None if self.batch_id is None else SimpleNamespace(batchId=self.batch_id)
 
 
-def supervised(live: LiveQuery) -> run.Supervised:
-    return run.Supervised("windows", lambda *_: live, query=live)  # type: ignore[arg-type,return-value]
+def supervised(live: LiveQuery) -> run.SupervisedQuery:
+    return run.SupervisedQuery("windows", lambda *_: live, query=live)  # type: ignore[arg-type,return-value]
 
 
 def test_a_query_moves_when_it_is_idle_or_has_finished_a_batch() -> None:

@@ -15,7 +15,7 @@ from edge_broker.storage.maintenance.scrubber import Scrubber
 from edge_broker.storage.retention.segment_removal import delete_expired
 from edge_broker.storage.segment.batch_scan import batches_in
 from edge_broker.testing.clock import NOW_MS
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.compaction import BUFFER_BYTES, CONFIG, clean, content, fill_keys, latest_of, put, roll, write
 from tests.support.record_batches import ABORT, COMMIT, make_batch, marker
@@ -680,14 +680,14 @@ def test_a_crash_at_any_step_of_a_pass(step, power):
     store, log, latest = _program(disk)
     before = ends(log)[:3]
     disk.crash_at = step
-    with pytest.raises(Crashed):
+    with pytest.raises(PowerLoss):
         clean(store)
     disk.crash() if power else disk.kill()
     for further in range(1, 100):  # and at any step of the starts that follow
         disk.crash_at = disk.steps + further
         try:
             store = open_store(disk)
-        except Crashed:
+        except PowerLoss:
             disk.crash()
             continue
         break

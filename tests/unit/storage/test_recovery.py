@@ -18,7 +18,7 @@ from edge_broker.storage.retention.segment_removal import delete_records
 from edge_broker.storage.segment.batch_scan import CorruptRange
 from edge_broker.storage.segment.truncated_tails import CUT_FILES_KEPT
 from edge_broker.testing.clock import NOW_MS, reading_at
-from edge_broker.testing.disk import Crashed, SimulatedDisk, SimulatedFile
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
 from edge_broker.testing.site import make_topic
 from tests.support.storage import (
     NOW,
@@ -337,7 +337,7 @@ def test_a_crash_at_any_step_of_containing_ends_in_one_corrupt_range(disk):
         try:
             open_store(again)
             done = True
-        except Crashed:
+        except PowerLoss:
             done = False
         again.crash()
         store = open_store(again)

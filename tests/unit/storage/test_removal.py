@@ -33,7 +33,7 @@ from edge_broker.storage.retention.segment_removal import (
 )
 from edge_broker.storage.segment.batch_scan import CorruptRange
 from edge_broker.testing.clock import NOW_MS
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import (
     NOW,
@@ -367,7 +367,7 @@ def test_the_account_is_written_into_the_spare_where_no_block_is_free(crash_at):
     disk.fault = full
     if crash_at is not None:
         disk.crash_at = disk.steps + crash_at
-        with pytest.raises(Crashed):
+        with pytest.raises(PowerLoss):
             delete_expired(log, LATER)
         disk.crash()
     else:

@@ -21,7 +21,7 @@ from edge_broker.storage.metadata.security_log import (
     KEPT_MAX,
     SecurityLog,
 )
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 
 PATH, ADMINS = f"/data/{CHANGES_NAME}", f"/data/{ADMINS_NAME}"
 
@@ -60,7 +60,7 @@ def test_what_was_written_outlives_a_power_loss_at_any_step() -> None:
             disk.crash_at = disk.steps + step
             try:
                 log.write_changes(added("b"))
-            except Crashed:
+            except PowerLoss:
                 disk.crash()
                 assert kept(disk)[0] == "a"
                 opened(disk).write_changes(added("c"))

@@ -14,7 +14,7 @@ from edge_broker.security.state import SecurityState, decode, encode
 from edge_broker.storage.files.atomic_files import with_head
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.metadata.security_store import LOCK_NAME, NAME, SecurityStore
-from edge_broker.testing.disk import Crashed, SimulatedDisk
+from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 
 CREDENTIAL = ScramCredential(b"salt", 4096, b"s" * 32, b"k" * 32)
 ACL = AclBinding(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
@@ -83,7 +83,7 @@ def test_a_cut_at_any_step_leaves_the_old_or_the_new_state(before, ordered):
             disk.crash_at = disk.steps + step
             try:
                 store.change(with_user("b"))
-            except Crashed:
+            except PowerLoss:
                 disk.crash()
                 assert held(disk) in (old, new), (seed, step)
                 continue
@@ -98,7 +98,7 @@ def test_what_a_cut_left_half_made_is_no_hindrance():
     disk = disk_of()
     store = opened(disk)
     disk.crash_at = disk.steps + 4
-    with pytest.raises(Crashed):
+    with pytest.raises(PowerLoss):
         store.change(with_user("a"))
     disk.kill()
     opened(disk).change(with_user("b"))
