@@ -18,6 +18,18 @@ from kafka_wire.records.batches import Packed, Piece
 from mirror.link.link_model import InFlightRequest
 from mirror.partition.leader_epochs import LeaderEpochs, differ
 from mirror.partition.provenance import Origin, Writers
+from mirror.partition.send_state import (
+    BACKING_OFF,
+    CREATING_TOPIC,
+    DRAINING,
+    GONE,
+    NEXT,
+    RESTING,
+    SENDING,
+    UNSURE,
+    WITHOUT_SESSION,
+    SendState,
+)
 from mirror.partition.source_offsets import Commit, PartitionOffsets
 from mirror.partition.target_state import PartitionState, Sent
 
@@ -93,14 +105,11 @@ class PartitionStream:
     | None         | an offset  | is not read: what was read is still sent, then it is read again from the offset |
     | an epoch     | None       | is read under this epoch, -1 where the source tells none                        |
 
-    | ensured | is_unsure | at the target                                                             |
-    |---------|-----------|---------------------------------------------------------------------------|
-    | False   | any       | nothing is sent: its topic and partition are to be made sure of           |
-    | True    | False     | batches go out                                                            |
-    | True    | True      | nothing is sent until nothing is under way, and a new life has begun       |
+    `send_state` tells whether its batches are sent (send_state.py).
     """
 
     __slots__ = (
+        "_after_session",
         "_when_drained",
         "answered_below",
         "at_target",
@@ -116,7 +125,6 @@ class PartitionStream:
         "contradicts",
         "crossed_to",
         "dealt",
-        "ensured",
         "flight",
         "flight_max",
         "go_back_epoch",
@@ -124,8 +132,6 @@ class PartitionStream:
         "growth",
         "held_bytes",
         "is_alone",
-        "is_gone",
-        "is_unsure",
         "lag_shown",
         "leader",
         "leader_epoch",
@@ -144,10 +150,9 @@ class PartitionStream:
         "remembered_ms",
         "resend_from",
         "rest_until",
-        "rests",
+        "send_state",
         "settings",
         "settings_at",
-        "settles",
         "shrinkage",
         "source_end",
         "starts_anew",
@@ -187,18 +192,15 @@ class PartitionStream:
         self.go_back_epoch = -1  # the greatest leader epoch that the source has below there, -1 when it did not say
         self._when_drained: asyncio.Future[None] | None = None
         self.stored_at = time.monotonic()  # when the source's group was last told the position, in this life
-        self.ensured = False
+        self.send_state = CREATING_TOPIC
+        self._after_session = SENDING  # or BACKING_OFF while a back-off is not over
         self.state: PartitionState | None = None  # since its first life here has begun
         self.commit: Commit | None = None  # that the group held when it was found
         self.starts_anew = False  # its next life begins with the source's log
         self.resend_from: tuple[int, int] | None = None  # what was refused while more behind it was taken
         self.answered_below = False  # the target gave an offset that lies below its last: it has lost its end
         self.contradicts = False  # a sequence would mean another record than it may have meant: no life goes on
-        self.is_unsure = False
-        self.is_gone = False
         self.packing = False  # some of it is out of the buffer and not yet on its way
-        self.settles = False  # what has arrived is being found out
-        self.rests = False  # it waits, for a trouble of its own
         self.suspicion: Any = None  # of batches that have their connection closed (producer/suspects.py)
         self.is_alone = False  # they go one at a time, by a connection of their own
         self.blocked = False  # it waits for its next attempt (producer/blocked_partitions.py)
@@ -220,6 +222,51 @@ class PartitionStream:
         self.writers = Writers()
         self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
+
+    # whether it is sent
+
+    def enter(self, state: SendState) -> None:
+        """Enter a state that the table of send_state.py allows next."""
+        assert state in NEXT[self.send_state], f"{self.name}: {self.send_state} is not followed by {state}"
+        self.send_state = state
+
+    def resume_sending(self) -> None:
+        """Enter SENDING; BACKING_OFF if a back-off is not over."""
+        self.enter(self._after_session)
+
+    def mark_unsure(self) -> None:
+        """Send nothing more until the outcome of each batch in flight is known; a new session tells that too."""
+        if self.send_state in (SENDING, *RESTING):
+            self.enter(DRAINING)
+
+    def back_off(self) -> None:
+        """Send nothing until `end_backoff`."""
+        self._after_session = BACKING_OFF
+        if self.send_state is SENDING:
+            self.enter(BACKING_OFF)
+
+    def end_backoff(self) -> None:
+        """Send again, if nothing else keeps the stream from it."""
+        self._after_session = SENDING
+        if self.send_state is BACKING_OFF:
+            self.enter(SENDING)
+
+    @property
+    def has_session(self) -> bool:
+        """Whether its topic exists at the target, and its first producer session has started."""
+        return self.send_state not in WITHOUT_SESSION
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the outcome of a batch, or of its producer session, is unknown."""
+        return self.send_state in UNSURE
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is mirrored no more."""
+        return self.send_state is GONE
+
+    # what is read
 
     def start(self, offsets: PartitionOffsets) -> None:
         """Begin from these offsets with nothing read; nothing may be under way."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from mirror.link.bbr_pacing import Beside
 from mirror.link.link_model import Link
+from mirror.partition.send_state import RESTING
 from mirror.partition.stream import PartitionStream
 from mirror.producer.target_connection import ALONE, TargetConnection
 
@@ -208,7 +209,7 @@ class ConnectionAssignment:
         for pipe in pipes:
             pipe.pace.tick(share, is_busy=pipe.under_way_bytes > 0 and not pipe.is_free)
         for pipe in pipes:
-            lane = next((lane for lane in waiting[pipe] if not (lane.urgent or lane.rests)), None)
+            lane = next((lane for lane in waiting[pipe] if not lane.urgent and lane.send_state not in RESTING), None)
             if lane is not None and (pipe.pace.is_slow or len(waiting[pipe]) > 1):
                 first, end = self._dealt(lane)
                 others = (one for one in pipes if one.node == pipe.node and first <= one.number < end)

@@ -42,22 +42,28 @@ from edge_broker.protocol.messages.produce import (
 from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.connection.connection import Connection
-from kafka_wire.records.batches import (
-    Packed,
-    TooMuchAtOnce,
-    stamp,
-)
-from kafka_wire.records.codecs import Packer
 from mirror.client.append_time_clock import boot_s
 from mirror.client.log_queries import leader_of
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, SameClusterError, TargetError
 from mirror.ledger.dead_letter import Refused
 from mirror.link.link_model import InFlightRequest, Link
+from mirror.partition.send_state import (
+    CHANGING_CONNECTION,
+    CREATING_TOPIC,
+    DRAINING,
+    GONE,
+    MOVABLE,
+    RESOLVING,
+    SENDING,
+    STARTING_SESSION,
+    UNSURE,
+)
 from mirror.partition.stream import Batch, PartitionStream
 from mirror.partition.target_state import Contradiction
 from mirror.producer.batch_isolation import Break, Isolation
-from mirror.producer.batching import Job, learn, next_job, pack_all
+from mirror.producer.batch_packer import BatchPacker
+from mirror.producer.batching import Job, next_job
 from mirror.producer.connection_assignment import BACKLOG_S, ConnectionAssignment
 from mirror.producer.produce_errors import FENCED, LOST, MOVED, OPEN, SHORT, TAKEN_APART, first_refused, nothing_arrived
 from mirror.producer.refusals import Refusals
@@ -129,7 +135,8 @@ class Sender:
 
     def __init__(self, target: Target, lives: ProducerSessions, link: Link, settings: Settings, host: Host) -> None:
         self.target, self.lives, self.link, self.settings, self.host = target, lives, link, settings, host
-        self.packer = Packer()
+        self.packer = BatchPacker(link, self)
+        self.pack: Callable[[Sequence[Job]], Awaitable[list[Batch]]] = self.packer.pack
         self.refusals = Refusals(
             link,
             host,
@@ -168,7 +175,7 @@ class Sender:
 
     async def finish(self) -> None:
         """Take nothing more, and wait until all that is under way is answered."""
-        self.stopping = True
+        self.stopping = self.packer.stopping = True
         await self.quiet.wait()
 
     def _make_pipe(self, node: int, number: int) -> TargetConnection:
@@ -177,11 +184,11 @@ class Sender:
     def start(self, lane: PartitionStream) -> None:
         """Begin to send what this lane reads."""
         lane.batch_bytes_max = self.settings.batch_bytes_max
-        self._make_sure(lane)
+        self.spawn(lane, self._ensure(lane))
 
     def drop(self, lane: PartitionStream) -> None:
         """Send nothing of it any more."""
-        lane.is_gone = True
+        lane.enter(GONE)
         for task in lane.tasks:
             task.cancel()
         if lane.pipe is not None:
@@ -230,18 +237,14 @@ class Sender:
 
     def begin_anew(self, lane: PartitionStream) -> None:
         """Begin a life with the source's log, of a lane of which nothing is left to be sent."""
-        lane.starts_anew = lane.is_unsure = True
-        self._settle(lane)
+        lane.starts_anew = True
+        self.mark_unsure(lane)
 
     # -- topics and leaders
 
-    def _make_sure(self, lane: PartitionStream) -> None:
-        lane.ensured = False
-        self.spawn(lane, self._ensure(lane))
-
     async def _ensure(self, lane: PartitionStream) -> None:
         await self._begin_life(lane, self._backoff(), is_there=False)
-        lane.ensured = True
+        lane.resume_sending()
         self.host.tell(lane.name, "")
         self.consider(lane)
         lane.memory.room.set()
@@ -262,6 +265,8 @@ class Sender:
                         self.target.look_anew(lane.target_topic)
                         is_there = False  # it may have been deleted
                         raise
+                if lane.send_state is CREATING_TOPIC:
+                    lane.enter(STARTING_SESSION)
                 self._go_on(lane, await self.lives.begin(lane))
             except OvertakenError:
                 await _for_ever()
@@ -269,6 +274,8 @@ class Sender:
                 self.host.refuse(str(error))
                 await _for_ever()
             except TargetError as error:
+                if lane.send_state is STARTING_SESSION:
+                    lane.enter(CREATING_TOPIC)
                 self.host.tell(lane.name, str(error))
                 self.target.forget(lane.target_topic)
                 self.refusals.block(lane)
@@ -292,7 +299,7 @@ class Sender:
         lane.flight.clear()
         lane.offsets.take_back()
         is_elsewhere = resumed.verdict in ("source_anew", "target_anew") or known != resumed.records
-        if is_elsewhere or not lane.ensured:
+        if is_elsewhere or not lane.has_session:
             lane.begin_at(resumed.source_offset)
             self.host.begun(lane, resumed.lost)
 
@@ -311,7 +318,7 @@ class Sender:
             found = await self.target.topics(sorted({lane.target_topic for lane in lanes}))
             for lane in lanes:
                 leader = leader_of(found, lane.at_target)
-                is_free = lane.pipe is pipe and _is_still(lane) and not (lane.is_unsure or lane.rests or lane.is_gone)
+                is_free = lane.pipe is pipe and _is_still(lane) and lane.send_state in MOVABLE
                 if is_free and leader.node >= 0:  # one without a leader keeps no other one from moving
                     self.dealing.join(lane, leader.node)
                     self.refusals.forget([lane] if lane.pipe is not pipe else [])
@@ -323,7 +330,7 @@ class Sender:
         if pipe.node in self.isolation.limits:  # which are others after a restart only
             self._spawn(self.isolation.limits.learn(pipe.node))
         for lane in list(pipe.lanes):
-            if _is_still(lane) and not (lane.is_unsure or lane.rests or lane.is_gone):
+            if _is_still(lane) and lane.send_state in MOVABLE:
                 self.dealing.join(lane, pipe.node)
                 self.consider(lane)
 
@@ -338,7 +345,7 @@ class Sender:
         if not lane.packing and offsets.position < lane.ahead:
             lane.skip(lane.ahead)  # explained, or in the ledger
         self.host.changed(lane)
-        if lane.is_gone or lane.is_unsure or lane.rests or lane.packing or not lane.ensured or self.stopping:
+        if lane.send_state is not SENDING or lane.packing or self.stopping:
             return
         pipe: TargetConnection = lane.pipe
         waiting = next((batch for batch in lane.flight if batch.mark is None), None)
@@ -350,7 +357,7 @@ class Sender:
         is_enough = self._is_enough(lane)
         if self.dealing.must_move(lane):
             if not lane.flight:  # else two connections would carry it at once, in no order
-                lane.rests = True
+                lane.enter(CHANGING_CONNECTION)
                 self.spawn(lane, self._rejoin(lane))
         elif is_enough:
             pipe.put(lane)
@@ -366,8 +373,11 @@ class Sender:
             await self._join(lane)
         except TargetError as error:
             self.host.tell(lane.name, str(error))
-            self._make_sure(lane)
-        lane.rests = False
+            if lane.send_state is CHANGING_CONNECTION:
+                lane.enter(CREATING_TOPIC)
+                self.spawn(lane, self._ensure(lane))
+        if lane.send_state is CHANGING_CONNECTION:
+            lane.resume_sending()
         self.consider(lane)
 
     def _is_enough(self, lane: PartitionStream) -> bool:
@@ -396,7 +406,7 @@ class Sender:
 
     def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
         """Take the lane's next batch: one that is final, or what is to be packed; None when it has none."""
-        if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
+        if lane.send_state is not SENDING or lane.packing:
             return None
         waiting = next((batch for batch in lane.flight if batch.mark is None), None)
         if waiting is not None and lane.may_go(waiting):
@@ -404,61 +414,18 @@ class Sender:
         is_full = self.stopping or len(lane.flight) >= self._batches_max(lane)
         return None if is_full else next_job(lane, self.link, lane.codec, bytes_max)
 
-    # -- packing, in the worker
+    def back_off(self, stream: PartitionStream, problem: str) -> None:
+        """Report the problem of a stream, and send nothing of it for a while, longer each time."""
+        self.host.tell(stream.name, problem)
+        stream.back_off()
+        self.refusals.block(stream)
+        self.spawn(stream, self._end_backoff(stream, self._failures.setdefault(stream, self._backoff()).next_s()))
 
-    async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
-        """Pack; what cannot be is given back to its lane, which waits."""
-        if not jobs:
-            return []
-        level, began = self.link.zstd_level, asyncio.get_running_loop().time()
-        results = await self.packer.pack(pack_all, jobs, level)
-        if not any(job.forward for job in jobs):
-            size = sum(len(result.batch) for result in results if isinstance(result, Packed))
-            self.link.packed(asyncio.get_running_loop().time() - began, size, level)
-        return [batch for job, result in zip(jobs, results, strict=True) if (batch := self._made(job, result))]
-
-    def _made(self, job: Job, result: Packed | Exception) -> Batch | None:
-        lane, pieces, _ = job
-        lane.packing = False
-        if lane.is_gone:
-            lane.release(pieces)
-            return None
-        if isinstance(result, Exception) or lane.is_unsure or self.stopping:
-            lane.return_to_buffer(pieces)
-            if isinstance(result, TooMuchAtOnce):
-                lane.growth *= 2
-            elif isinstance(result, Exception):
-                self.host.tell(lane.name, str(result))
-                self._rest(lane)
-            self._settle(lane)
-            return None
-        learn(lane, pieces, result, was_forwarded=job.forward)
-        if not result.records:  # compaction has left nothing
-            return Batch(lane, pieces, result, None)
-        state = lane.state
-        assert state is not None
-        try:
-            sent = state.send(result.runs, pieces[0].header.leader_epoch)
-        except Contradiction:
-            lane.return_to_buffer(pieces)
-            lane.is_unsure = lane.contradicts = True
-            self._settle(lane)
-            return None
-        life = state.life
-        stamp(result.batch, *life[:2], sent.base_sequence, transactional=life.is_transactional)
-        return Batch(lane, pieces, result, sent)
-
-    def _rest(self, lane: PartitionStream) -> None:
-        """Have a lane that is in trouble of its own wait, longer each time."""
-        lane.rests = True
-        self.refusals.block(lane)
-        self.spawn(lane, self._rested(lane, self._failures.setdefault(lane, self._backoff()).next_s()))
-
-    async def _rested(self, lane: PartitionStream, wait_s: float) -> None:
+    async def _end_backoff(self, stream: PartitionStream, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
-        lane.rests = False
-        self.refusals.attempt(lane)
-        self.consider(lane)
+        stream.end_backoff()
+        self.refusals.attempt(stream)
+        self.consider(stream)
 
     # -- requests and answers
 
@@ -471,8 +438,8 @@ class Sender:
         sent = [batch for batch in batches if self._admit(batch)]
         requests, above = self.isolation.limits.requests(node, sent)
         for batch in above:
-            batch.outcome, batch.lane.is_unsure = ErrorCode.MESSAGE_TOO_LARGE, True
-            self._settle(batch.lane)
+            batch.outcome = ErrorCode.MESSAGE_TOO_LARGE
+            self.mark_unsure(batch.lane)
         return sum(self._post(connection, some, told) for some in requests)
 
     def _post(self, connection: Connection, sent: Sequence[Batch], told: Callable[[int], None]) -> int:
@@ -510,8 +477,8 @@ class Sender:
         lane = batch.lane
         if batch in lane.flight:
             self._look_if_old(lane)
-            return batch.mark is None and not lane.is_unsure
-        if lane.is_gone:
+            return batch.mark is None and lane.send_state not in UNSURE
+        if lane.send_state is GONE:
             return False
         if batch.sent is None:
             lane.skip(batch.end_offset)
@@ -567,11 +534,12 @@ class Sender:
 
     def _judge(self, batch: Batch, answer: PartitionProduceResponse | None) -> None:
         lane = batch.lane
-        if lane.is_gone or batch not in lane.flight:
+        if lane.send_state is GONE or batch not in lane.flight:
             return
         code = LOST if answer is None else answer.error_code
         batch.lost += code in OPEN
-        if code == ErrorCode.NONE and batch is lane.flight[0] and not lane.is_unsure and self._took(lane, answer):
+        is_next = batch is lane.flight[0] and lane.send_state not in UNSURE
+        if code == ErrorCode.NONE and is_next and self._took(lane, answer):
             lane.flight.pop(0)
             self._taken(lane, batch)
             if self._failures.pop(lane, None) is not None:
@@ -581,8 +549,7 @@ class Sender:
             return
         batch.outcome = code
         batch.said = "" if answer is None else peer_text(answer.error_message)
-        lane.is_unsure = True
-        self._settle(lane)
+        self.mark_unsure(lane)
 
     def _took(self, lane: PartitionStream, answer: PartitionProduceResponse | None) -> bool:
         """Note where the first batch under way went; false where that cannot be."""
@@ -621,19 +588,20 @@ class Sender:
 
     # -- what is unsure
 
-    def _settle(self, lane: PartitionStream) -> None:
-        """Once nothing of an unsure lane is under way, find out what has arrived."""
-        if not lane.is_unsure or lane.settles or not _is_still(lane):
-            return
-        lane.settles = True
-        self.spawn(lane, self._settled(lane))
+    def mark_unsure(self, stream: PartitionStream) -> None:
+        """Send nothing of a stream until the outcome of each batch in flight is known."""
+        stream.mark_unsure()
+        self.start_resolving(stream)
+
+    def start_resolving(self, stream: PartitionStream) -> None:
+        """Find out which batches in flight have arrived, once the last one is answered."""
+        if stream.send_state is DRAINING and _is_still(stream):
+            stream.enter(RESOLVING)
+            self.spawn(stream, self._settled(stream))
 
     async def _settled(self, lane: PartitionStream) -> None:
-        try:
-            await self._find_out(lane)
-        finally:
-            lane.settles = False
-        lane.is_unsure = False
+        await self._find_out(lane)
+        lane.resume_sending()
         if lane not in self.refusals.held:
             self._note_if_drained(lane)
         self.consider(lane)
@@ -697,9 +665,8 @@ class Sender:
 
     def _look_if_old(self, lane: PartitionStream) -> None:
         """Have what was to be sent again be looked for where it has waited for so long that it may be forgotten."""
-        if not (lane.is_unsure or lane.is_gone or self._knows_again(lane)):
-            lane.is_unsure = True
-            self._settle(lane)
+        if lane.send_state not in (*UNSURE, GONE) and not self._knows_again(lane):
+            self.mark_unsure(lane)
 
     async def _again(self, lane: PartitionStream, code: int, backoff: Backoff) -> None:
         """Send again what was refused, in parts where it was too large."""

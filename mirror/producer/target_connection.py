@@ -13,7 +13,7 @@ Must never come in: what is taken of a lane (batching.py), and what answers mean
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from kafka_wire.cluster import Cluster
@@ -65,8 +65,9 @@ class BatchSource(Protocol):
     def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
         """Take the lane's next batch: a final one, or one to pack; None when it has none."""
 
-    async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
-        """Pack; return the batches that may be sent."""
+    @property
+    def pack(self) -> Callable[[Sequence[Job]], Awaitable[list[Batch]]]:
+        """Packs; returns the batches that may be sent."""
 
     def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
         """Write the batches; return the bytes in flight, with which `told` is called once they are answered or lost."""
@@ -261,7 +262,7 @@ class TargetConnection:
                 await self.wake.wait()
                 continue
             final = [one for one in load if isinstance(one, Batch)]
-            packed = await self._source.packed([one for one in load if isinstance(one, Job)])
+            packed = await self._source.pack([one for one in load if isinstance(one, Job)])
             self._post(connection, [*final, *packed])
             for one in load:
                 self._source.consider(one.lane)

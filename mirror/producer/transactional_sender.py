@@ -22,6 +22,7 @@ from edge_broker.protocol.messages.produce import ProduceResponse
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
 from mirror.link.link_model import InFlightRequest, Link
+from mirror.partition.send_state import RESTING, SENDING, UNSURE
 from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.batching import Job
 from mirror.producer.produce_errors import FENCED, LOST, MOVED, SHORT, nothing_arrived
@@ -47,6 +48,7 @@ class TransactionalSender(Sender):
     ) -> None:
         """`memory_bytes` are for what was read and is not safe yet."""
         super().__init__(target, lives, link, settings, host)
+        self.pack = self._pack
         self._memory_bytes = memory_bytes
         self.idle = asyncio.Event()
         self.idle.set()
@@ -101,7 +103,7 @@ class TransactionalSender(Sender):
 
     def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
         """Take the lane's next batch, if it is in a transaction that has room; else have it ask for the next one."""
-        if lane.is_unsure or lane.is_gone or lane.rests or lane.packing:
+        if lane.send_state is not SENDING or lane.packing:
             return None
         if self._is_left_behind(lane):
             return None
@@ -126,8 +128,7 @@ class TransactionalSender(Sender):
         """Whether its life is over; then it begins anew."""
         if not self._is_stale(lane):
             return False
-        lane.is_unsure = True
-        self._settle(lane)
+        self.mark_unsure(lane)
         return True
 
     def _is_remembered(self, lane: PartitionStream, batch: Batch) -> bool:
@@ -141,9 +142,8 @@ class TransactionalSender(Sender):
         super()._told(batches, mark, done)
         self._step.set()
 
-    async def packed(self, jobs: Sequence[Job]) -> list[Batch]:
-        """Pack; what cannot be is given back to its lane, which waits."""
-        made = await super().packed(jobs)
+    async def _pack(self, jobs: Sequence[Job]) -> list[Batch]:
+        made = await self.packer.pack(jobs)
         self._step.set()  # once they are posted
         return made
 
@@ -189,10 +189,9 @@ class TransactionalSender(Sender):
         asking, self._asking = self._asking, {}
         lanes = [lane for lane in asking if self._may_go(lane)]
         for lane, problem in (await self._in_sync.problems(lanes)).items():
-            if self._may_go(lane) and not lane.rests:
-                self.host.tell(lane.name, problem)
-                self._rest(lane)
-        lanes = [lane for lane in lanes if not lane.rests and self._may_go(lane)]
+            if self._may_go(lane) and lane.send_state not in RESTING:
+                self.back_off(lane, problem)
+        lanes = [lane for lane in lanes if lane.send_state not in RESTING and self._may_go(lane)]
         chosen = chosen_together(lanes, self._in)
         self._asking.update(dict.fromkeys(lane for lane in lanes if lane not in chosen))
         return chosen
@@ -205,14 +204,14 @@ class TransactionalSender(Sender):
         places = {(lane.target_topic, lane.partition.partition): lane for lane in lanes}
         refused = await self._lives.add([*more, *places])
         for at, code in refused.items():
-            self.host.tell(places[at].name, f"the target takes no transaction for it: {error_name(code)}")
+            problem = f"the target takes no transaction for it: {error_name(code)}"
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted: where it began is gone with it
+                self.host.tell(places[at].name, problem)
                 self.target.look_anew(at[0])
-                places[at].is_unsure = True
-                self._settle(places[at])
+                self.mark_unsure(places[at])
             else:
                 self.target.forget(at[0])
-                self._rest(places[at])
+                self.back_off(places[at], problem)
         admitted = [lane for at, lane in places.items() if at not in refused and not lane.is_gone]
         self._in.update(admitted)
         for lane in admitted:
@@ -298,9 +297,8 @@ class TransactionalSender(Sender):
         if self._transaction is not None:
             self._transaction.on(Event.BROKE, why)
         for lane in self._lanes:
-            if lane.ensured and not lane.is_unsure:
-                lane.is_unsure = True
-                self._settle(lane)
+            if lane.send_state not in UNSURE:
+                self.mark_unsure(lane)
         self._wake.set()
         self._step.set()
 

@@ -63,7 +63,7 @@ class Positions:
 
     async def settle(self, lanes: Iterable[PartitionStream]) -> None:
         """Judge every lane that may not be read, as far as that can be done now; raises SourceError."""
-        unsettled = [lane for lane in lanes if lane.ensured and not lane.is_read and not _waits(lane)]
+        unsettled = [lane for lane in lanes if lane.has_session and not lane.is_read and not _waits(lane)]
         self._proofs = PROOFS_MAX
         while unsettled:
             for lane in unsettled:

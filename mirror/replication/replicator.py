@@ -354,7 +354,7 @@ class Replicator:
         new = {TopicPartition(*one): topic for one, topic in wanted.items() if one not in self._lanes}
         all_there = await self._add(new, found)
         await self._settle()
-        return all_there and all(lane.is_read or not lane.ensured for lane in self._lanes.values())
+        return all_there and all(lane.is_read or not lane.has_session for lane in self._lanes.values())
 
     async def _settle(self) -> None:
         self._have_begun = False
@@ -519,7 +519,7 @@ class Replicator:
         """
         if not lane.is_read or lane.leader.node < 0:
             return False
-        if not lane.ensured:  # what has nowhere to go would fill the memory of the others
+        if not lane.has_session:  # what has nowhere to go would fill the memory of the others
             return False
         bytes_max = self.config.buffer_bytes_max
         if any(rule.values.get("urgent") for rule in self.config.rules):

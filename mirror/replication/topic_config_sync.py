@@ -61,7 +61,7 @@ class Following:
         """Bring the topics of these lanes in step; SourceError, TargetError where an end cannot be asked now."""
         by_topic: dict[str, list[PartitionStream]] = {}
         for lane in lanes:
-            if lane.ensured and not lane.is_gone:
+            if lane.has_session and not lane.is_gone:
                 by_topic.setdefault(lane.partition.topic, []).append(lane)
         names = iter(sorted(by_topic))
         while some := list(islice(names, AT_ONCE)):

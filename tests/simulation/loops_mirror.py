@@ -23,6 +23,7 @@ from mirror.origins.screening import Screen
 from mirror.partition import provenance
 from mirror.partition.offset_map import End
 from mirror.partition.provenance import Writing, is_sent
+from mirror.partition.send_state import GONE, SENDING
 from mirror.partition.source_offsets import Commit
 from mirror.partition.state_records import Head, Reading, Topics, head_record, topic_name
 from mirror.partition.stream import PartitionStream
@@ -122,7 +123,7 @@ class MemoryMirror:
 
     def _drop(self, lane: PartitionStream, _event: str) -> None:
         del self.lanes[lane.partition]
-        lane.is_gone = True
+        lane.enter(GONE)
 
     def _drop_all(self) -> None:
         for lane in list(self.lanes.values()):
@@ -217,7 +218,7 @@ class MemoryMirror:
             for each in self.lanes.values():
                 if each.target_topic == topic != each.partition.topic and each.origin is not None:
                     each.origin = each.origin._replace(is_alone=True)
-        elif lane.ensured:
+        elif lane.has_session:
             return
         log, head = self.target.log(topic, number), self._heads.get(lane.partition)
         topics = Topics(topic, lane.topic_id, self.target.ids[topic])
@@ -235,7 +236,7 @@ class MemoryMirror:
             origin = provenance.origin_of_writing(origin, found, writing)
         self._heads[lane.partition] = Head(topics, self.producer_id, self.epoch, 0, 0, 0, 0, NOTHING, origin=origin)
         self._store(lane.partition)
-        lane.ensured = True
+        lane.send_state = SENDING
 
     def _store(self, partition: tuple[str, int]) -> None:
         self.look_after()

@@ -22,7 +22,7 @@ from mirror.config import Config
 from mirror.partition.source_offsets import Commit, read_commit
 from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState
-from mirror.producer import sender
+from mirror.producer import batch_packer
 from mirror.session.transactional_ids import spare_ids
 from mirror.topics.overrides import rules_from
 from tests.simulation.mirror_audit import Allowed, ahead, problems_of, torn
@@ -285,7 +285,7 @@ class Schedule:
         for partition, log in self.world.logs.items():
             lane = life.replicator._lanes.get(partition)
             commit = self.world.group.get(partition)
-            if lane is None or lane.topic_id != log.topic_id or not lane.ensured or not lane.is_read:
+            if lane is None or lane.topic_id != log.topic_id or not lane.has_session or not lane.is_read:
                 return False
             if lane.offsets.acked != log.end or lane.is_unsure or commit is None or commit.offset != log.end:
                 return False
@@ -562,7 +562,7 @@ def _number(one: PartitionStream | PartitionState) -> int:
 def replayed(chance: Random) -> Iterator[None]:
     """Have a seed alone decide what the mirror does: no threads, no chance, sets in one order."""
     with (
-        patch.object(sender, "Packer", InlinePacker),
+        patch.object(batch_packer, "Packer", InlinePacker),
         patch.object(drupelet.backoff, "random", chance),
         patch.object(PartitionStream, "__hash__", _number),
         patch.object(PartitionState, "__hash__", _number),

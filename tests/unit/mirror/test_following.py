@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_wire.partitions import TopicPartition
+from mirror.partition.send_state import SENDING
 from mirror.partition.stream import PartitionStream
 from mirror.replication.topic_config_sync import Following
 from mirror.topics.config_rules import Setting
@@ -46,7 +47,7 @@ def following(ends):
 @pytest.fixture
 def lane():
     lane = PartitionStream(TopicPartition("t", 0), "lab.t", WANTED)
-    lane.ensured = True
+    lane.send_state = SENDING
     return lane
 
 

@@ -11,6 +11,7 @@ from kafka_wire.connection.tcp_connect import Filled, Windowed
 from kafka_wire.partitions import TopicPartition
 from mirror.link.bbr_pacing import Beside, Filling, rate_max
 from mirror.link.link_model import LEAST_BYTES, PACE_S, Link, Pace
+from mirror.partition.send_state import BACKING_OFF, SENDING
 from mirror.partition.stream import PartitionStream
 from mirror.producer.connection_assignment import CONNECTIONS_MAX, DOWN_S, JUDGED, ConnectionAssignment
 from mirror.producer.refusals import Refusals
@@ -227,9 +228,9 @@ async def test_a_connection_that_is_there_again_has_its_lanes_dealt_anew():
     other, back = Full(0), Full(1)
     lanes = [waiting(number) for number in range(6)]
     for lane in lanes:
-        lane.dealt, lane.pipe, lane.ensured = (1, 2), back, True
+        lane.dealt, lane.pipe, lane.send_state = (1, 2), back, SENDING
         back.lanes.add(lane)
-    lanes[4].rests = lanes[5].packing = True
+    lanes[4].send_state, lanes[5].packing = BACKING_OFF, True
     other.is_free = True
     dealing, link, _ = dealing_of(other, back)
     link.is_lossy, dealing._is_undaunted, considered = True, True, []

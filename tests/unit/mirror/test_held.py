@@ -6,6 +6,7 @@ import itertools
 import random
 
 from kafka_wire.partitions import TopicPartition
+from mirror.partition.send_state import DRAINING, RESOLVING, SENDING
 from mirror.partition.source_offsets import PartitionOffsets
 from mirror.partition.stream import PartitionStream
 from mirror.producer.blocked_partitions import KEPT_SHARE, LINK_TIMES, Held
@@ -81,6 +82,6 @@ def test_one_whose_records_are_gone_at_the_source_is_blocked_no_more():
     assert held.read_to_the_end() == []
     one.start(PartitionOffsets(7))
     assert held.read_to_the_end() == [one]
-    for name, value in itertools.product(("blocked", "is_unsure"), (True, False)):
-        setattr(one, name, value)
-        assert held.read_to_the_end() == ([] if value else [one])
+    for blocked, state in itertools.product((True, False), (SENDING, DRAINING, RESOLVING)):
+        one.blocked, one.send_state = blocked, state
+        assert held.read_to_the_end() == ([one] if not blocked and state is SENDING else [])

@@ -18,7 +18,7 @@ from kafka_wire.connection.errors import ConnectionLost
 from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.partition.source_offsets import Commit, read_commit
-from mirror.producer import batch_isolation, sender
+from mirror.producer import batch_isolation, batch_packer, sender
 from mirror.producer.batching import pack_all
 from mirror.producer.retry_window import YOUNG_S
 from mirror.replication import replicator
@@ -303,7 +303,7 @@ async def test_a_refused_record_stops_its_partition_unless_it_is_said_otherwise_
 @pytest.mark.parametrize(("metered", "level"), [(True, 19), (False, 9)])
 async def test_a_link_whose_bytes_cost_money_is_packed_for_as_one(metered, level, monkeypatch):
     levels = []
-    monkeypatch.setattr(sender, "pack_all", lambda jobs, at: levels.append(at) or pack_all(jobs, at))
+    monkeypatch.setattr(batch_packer, "pack_all", lambda jobs, at: levels.append(at) or pack_all(jobs, at))
     run = Run(MemorySource([record(0)]), MemoryTarget(), config=replace(CONFIG, metered=metered))
     await run.until_safe(1)
     assert levels == [level]
@@ -789,7 +789,7 @@ async def test_a_mirror_that_has_lost_its_state_goes_on_by_the_group_and_what_th
     target.state.clear()
     source.group[TP] = Commit(20, 20, 21, 1)
     run = Run(source, target)
-    await run.until(lambda: run.replicator._lanes[TP].ensured if TP in run.replicator._lanes else False)
+    await run.until(lambda: run.replicator._lanes[TP].has_session if TP in run.replicator._lanes else False)
     assert run.offsets == list(range(40))
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_wire.partitions import TopicPartition
+from mirror.partition.send_state import SENDING
 from mirror.partition.stream import PartitionStream
 from mirror.producer import batch_isolation
 from mirror.producer.sender import Sender
@@ -112,6 +113,7 @@ def test_a_batch_that_waits_to_be_sent_again_goes_in_the_transaction_that_its_pa
 ):
     """It asked for another one without end, after a refusal: NOT_LEADER_OR_FOLLOWER."""
     suspect, batch = lane(), object()
+    suspect.send_state = SENDING
     suspect.is_alone, suspect.suspicion = True, SimpleNamespace(times=1)
     suspect.flight = [SimpleNamespace(mark=mark) for mark in flight]
     suspect.uncommitted = uncommitted

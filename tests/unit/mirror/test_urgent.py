@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
 from mirror.config import Config
+from mirror.partition.send_state import SENDING
 from mirror.partition.stream import PartitionStream
 from mirror.producer.blocked_partitions import Held
 from mirror.producer.target_connection import TargetConnection
@@ -109,7 +110,7 @@ def reading(config, *held):
     for name, size in held:
         one = replicator._new_lane(TopicPartition(name, 0), {"cleanup.policy": "delete"})
         assert one is not None
-        one.leader, one.leader_epoch, one.ensured = Leader(1, 0), 0, True
+        one.leader, one.leader_epoch, one.send_state = Leader(1, 0), 0, SENDING
         one.hold(size)
         replicator._lanes[one.partition] = one
     return [partition.topic for partition in replicator._wanted()]
