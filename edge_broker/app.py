@@ -148,7 +148,7 @@ async def _serve(options: Options) -> int:
     await stop.wait()
     notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
     await _end(parts, cluster, chores)
-    return 0 if broker.cluster is None or not broker.cluster.contradiction else CANNOT_BE_MEMBER
+    return 0 if broker.cluster is None or not broker.cluster.view.contradiction else CANNOT_BE_MEMBER
 
 
 async def _listening(options: Options, notifier: Notifier) -> _Parts:

@@ -117,7 +117,7 @@ class Broker:
         if self.cluster is None or not self.store.is_replicated(log.topic):
             single_node_watermark.advance(log.state)
         else:
-            self.cluster.log_moved(log)
+            self.cluster.replication.log_moved(log)
 
     def led(self) -> frozenset[PartitionLog] | None:
         """The logs of which this broker decides what goes from their front; None: of all, as it stands alone. Loop."""
@@ -129,16 +129,16 @@ class Broker:
             for topic in store.topics.values()
             for log in topic.partitions
             if not store.is_replicated(topic.name)
-            or (cluster is not None and cluster.surely_leads(topic.name, log.partition))
+            or (cluster is not None and cluster.replicas.surely_leads(topic.name, log.partition))
         )
 
     def spares(self) -> bool:
         """Return whether other boards have room for something that this broker leads (cluster/partition/room.py)."""
-        return self.cluster is not None and self.cluster.spares()
+        return self.cluster is not None and self.cluster.replication.has_spare_replicas()
 
     def evicts_below(self) -> dict[PartitionLog, int]:
         """Return below which offset logs are evicted for other boards' disks (room.py); empty on one board."""
-        return self.cluster.evicts_below() if self.cluster is not None else {}
+        return self.cluster.replication.eviction_offsets() if self.cluster is not None else {}
 
     def epoch_end(self, log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
         """The greatest epoch not above this one and where it ended, as far as readers are told; (-1, -1) if unknown.

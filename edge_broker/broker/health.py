@@ -55,18 +55,18 @@ def health_notes(broker: Broker) -> Iterator[str]:
         from edge_broker.broker.cluster.cluster_metrics import entries_wait, health  # noqa: PLC0415 - for members alone
 
         yield from _znode_notes(broker)
-        if (protection := broker.cluster.member.protection) is not None and protection.reminder:
+        if (protection := broker.cluster.view.member.protection) is not None and protection.reminder:
             yield protection.reminder
-        few = health(broker.cluster)
+        few = health(broker.cluster.view)
         if few is not None:
             yield few
-        waits = entries_wait(broker.cluster, broker.store.ledger_log)
+        waits = entries_wait(broker.cluster.view, broker.store.ledger_log)
         if waits is not None:
             yield waits
 
 
 def _znode_notes(broker: Broker) -> list[str]:
-    protection = broker.cluster.member.protection if broker.cluster is not None else None
+    protection = broker.cluster.view.member.protection if broker.cluster is not None else None
     return protection.notes if protection is not None else []
 
 
@@ -83,16 +83,16 @@ def _own_problems(broker: Broker) -> Iterator[Problem]:
     if broker.groups.fault is not None:
         yield Problem(BROKER, broker.groups.fault)
     if broker.cluster is not None:
-        if (why := broker.cluster.not_serving) is not None:
+        if (why := broker.cluster.view.not_serving) is not None:
             yield Problem(BROKER, why)
         from edge_broker.broker.cluster.cluster_metrics import journal_full, objected  # noqa: PLC0415 - for members alone
         from edge_broker.broker.operations.unserved import unserved, unserved_problem  # noqa: PLC0415 - for members alone
 
-        if (waits := objected(broker.cluster)) is not None:
+        if (waits := objected(broker.cluster.view)) is not None:
             yield Problem(UNSERVED, waits)
         if (full := journal_full(broker.store.ledger_log)) is not None:
             yield Problem(BROKER, full)
-        if (lost := unserved_problem(unserved(broker.cluster, broker.store))) is not None:
+        if (lost := unserved_problem(unserved(broker.cluster.view, broker.store))) is not None:
             yield Problem(UNSERVED, lost)
     if broker.groups.fault is None and not broker.groups.loaded:
         yield Problem(BROKER, "committed offsets are still being loaded")

@@ -39,7 +39,7 @@ from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort, Told
+    from edge_broker.broker.cluster_port import ClusterPort, Told, TopicDirectory
     from edge_broker.broker.state.topic_registry import AnyTopic
 
 BY_STATE_FROM = 6
@@ -130,11 +130,11 @@ class _Deleting(ChangeOfTopic):
 
     def ask(self, cluster: ClusterPort, told: Told) -> None:
         """As Change."""
-        cluster.delete_topic(self.name, told)
+        cluster.changes.delete_topic(self.name, told)
 
-    def holds(self, cluster: ClusterPort) -> bool:
+    def holds(self, view: TopicDirectory) -> bool:
         """As Change."""
-        return self.known(cluster) is None
+        return self.known(view) is None
 
 
 def _agreed(results: list[DeletableTopicResult], errors: Mapping[str, Refusal]) -> Reply:

@@ -33,7 +33,7 @@ from edge_broker.storage.log_store import Topic
 from edge_broker.storage.metadata.topic_record import is_topic_name
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
+    from edge_broker.broker.cluster_port import ClusterReads, DescribedTopic
     from edge_broker.broker.state.topic_registry import AnyTopic
 
 PARTITIONS_MAX = 2000
@@ -133,7 +133,7 @@ def _topic(
         partitions = [_partition(broker, log) for log in topic.partitions[first : first + limit]]
     else:
         assert broker.cluster is not None
-        partitions = _partitions(broker.cluster, context, topic, first, limit)
+        partitions = _partitions(broker.cluster.view, context, topic, first, limit)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -155,7 +155,7 @@ def _partition(broker: Broker, log: PartitionLog) -> DescribeTopicPartitionsResp
 
 
 def _partitions(
-    cluster: ClusterPort, context: RequestContext, topic: DescribedTopic, first: int, limit: int
+    view: ClusterReads, context: RequestContext, topic: DescribedTopic, first: int, limit: int
 ) -> list[DescribeTopicPartitionsResponsePartition]:
     return [
         DescribeTopicPartitionsResponsePartition(
@@ -169,5 +169,5 @@ def _partitions(
             last_known_elr=[],
             offline_replicas=shown.offline,
         )
-        for shown in leader_directory.partitions(cluster, topic, context.session.listener, first, limit)
+        for shown in leader_directory.partitions(view, topic, context.session.listener, first, limit)
     ]

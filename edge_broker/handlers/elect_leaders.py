@@ -130,8 +130,8 @@ def _elected(broker: Broker, election_type: int, place: _Place) -> ErrorCode:
     if broker.cluster is None or isinstance(topic, Topic):
         return ErrorCode.ELECTION_NOT_NEEDED
     if election_type == PREFERRED:
-        return broker.cluster.elect(*place)
-    there = broker.cluster.leader(*place) != NOBODY
+        return broker.cluster.changes.elect(*place)
+    there = broker.cluster.view.leader(*place) != NOBODY
     return ErrorCode.ELECTION_NOT_NEEDED if there else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
@@ -149,11 +149,11 @@ def _wait(
 
     def look() -> bool:
         for place in list(waits):
-            topic = cluster.described(place.topic)
+            topic = cluster.view.describe(place.topic)
             if topic is None or place.partition >= len(topic.partitions):
                 results[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 waits.discard(place)
-            elif cluster.leader(*place) == topic.partitions[place.partition][0]:
+            elif cluster.view.leader(*place) == topic.partitions[place.partition][0]:
                 waits.discard(place)
         if not waits:
             answer()
@@ -163,7 +163,7 @@ def _wait(
         results.update(dict.fromkeys(waits, ErrorCode.REQUEST_TIMED_OUT))
         answer()
 
-    cluster.until(look, min(max(request.timeout_ms, 0), WAIT_MS_MAX), late)
+    cluster.waits.until(look, min(max(request.timeout_ms, 0), WAIT_MS_MAX), late)
 
 
 def _answer(request: ElectLeadersRequest, results: dict[_Place, ErrorCode]) -> Taken:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.broker.api import Served
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.cluster_port import NOBODY
+from edge_broker.broker.cluster_port import NOBODY, TopicDirectory
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.topic_creation import Errors, create, offsets_topic
 from edge_broker.broker.outcomes import Outcome, Reply, Steps, Taken, reads_in_steps
@@ -25,7 +25,7 @@ from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.broker.cluster_port import TopicDirectory
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_FROM = 4
@@ -120,11 +120,11 @@ def _nodes(broker: Broker, context: RequestContext) -> dict[int, Endpoint]:
     """The brokers that are there, by their addresses for clients that come the way this one came."""
     if broker.cluster is None:
         return {broker.node_id: broker.advertised_to(context.session)}
-    return {node.broker: node.endpoint for node in broker.cluster.brokers(context.session.listener)}
+    return {node.broker: node.endpoint for node in broker.cluster.view.brokers(context.session.listener)}
 
 
 def _coordinator(broker: Broker, nodes: Mapping[int, Endpoint], key: str, refusal: Refusal | None) -> Coordinator:
-    leader = broker.node_id if broker.cluster is None else _leader(broker.cluster, broker.groups.partitions, key)
+    leader = broker.node_id if broker.cluster is None else _leader(broker.cluster.view, broker.groups.partitions, key)
     if refusal is None and leader not in nodes:
         text = f"nobody who is there leads the partition of {OFFSETS_TOPIC} that has the group; ask again"
         refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
@@ -133,5 +133,5 @@ def _coordinator(broker: Broker, nodes: Mapping[int, Endpoint], key: str, refusa
     return Coordinator(key=key, node_id=leader, host=nodes[leader].host, port=nodes[leader].port, error_message="")
 
 
-def _leader(cluster: ClusterPort, partitions: int, key: str) -> int:
-    return cluster.leader(OFFSETS_TOPIC, partition_for(key, partitions)) if partitions else NOBODY
+def _leader(topics: TopicDirectory, partitions: int, key: str) -> int:
+    return topics.leader(OFFSETS_TOPIC, partition_for(key, partitions)) if partitions else NOBODY

@@ -21,7 +21,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.security.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.broker.cluster_port import ProducerIdBlocks
 
 
 @Served(
@@ -50,7 +50,7 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
     if (given := _next(broker)) is not None:
         return Reply(given)
     if broker.cluster is not None:
-        return _from_cluster(broker, broker.cluster, context.token)
+        return _from_cluster(broker, broker.cluster.changes, context.token)
 
     def reserved(block: range) -> Outcome:
         if not broker.producer_ids:
@@ -69,10 +69,10 @@ def _next(broker: Broker) -> InitProducerIdResponse | None:
     return None
 
 
-def _from_cluster(broker: Broker, cluster: ClusterPort, token: int) -> Park:
+def _from_cluster(broker: Broker, blocks: ProducerIdBlocks, token: int) -> Park:
     broker.waiting_for_ids.append(token)
     if len(broker.waiting_for_ids) == 1:
-        cluster.take_producer_ids(partial(_taken, broker), broker.store.producer_ids_end)
+        blocks.take_producer_ids(partial(_taken, broker), broker.store.producer_ids_end)
     return Park()
 
 

@@ -47,7 +47,7 @@ from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.broker.cluster_port import LedPartitions
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -172,7 +172,7 @@ def _partition(
             context, topic, wanted.partition_index, Operation.DESCRIBE, leader_epoch=wanted.current_leader_epoch
         )
         if broker.cluster is not None and wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED):
-            _check_end(broker.cluster, log)
+            _check_end(broker.cluster.replicas, log)
         _answer(log, wanted.timestamp, answer, lookups)
     except Refusal as refusal:
         answer.error_code = refusal.code
@@ -198,16 +198,16 @@ def _end_here(
         answer.error_code = broker.topics.known(context, topic, wanted.partition_index, Operation.DESCRIBE)
         if answer.error_code == ErrorCode.NONE:
             assert broker.cluster is not None
-            answer.offset, answer.leader_epoch = broker.cluster.end_here(topic, wanted.partition_index)
+            answer.offset, answer.leader_epoch = broker.cluster.replicas.end_here(topic, wanted.partition_index)
             answer.timestamp = -1
     except Refusal as refusal:
         answer.error_code = refusal.code
     return answer
 
 
-def _check_end(cluster: ClusterPort, log: PartitionLog) -> None:
+def _check_end(replicas: LedPartitions, log: PartitionLog) -> None:
     """Refuse to say where what is shown ends while a former leader may have shown more."""
-    if cluster.latest_offset(log.topic, log.partition) is None:
+    if replicas.latest_offset(log.topic, log.partition) is None:
         text = f"a leader of {log.topic}-{log.partition} has just begun, and hears from its followers first"
         raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, text)
 

@@ -42,7 +42,7 @@ from edge_broker.storage.log_store import Topic
 from edge_broker.storage.metadata.topic_record import check_topic_name
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
+    from edge_broker.broker.cluster_port import ClusterReads, DescribedTopic
     from edge_broker.broker.state.topic_registry import AnyTopic
 
 NULL_MEANS_ALL_FROM = 1
@@ -203,7 +203,7 @@ def _topic(broker: Broker, context: RequestContext, topic: AnyTopic) -> Metadata
         partitions = [_partition(broker, log) for log in topic.partitions]
     else:
         assert broker.cluster is not None
-        partitions = _partitions(broker.cluster, context, topic)
+        partitions = _partitions(broker.cluster.view, context, topic)
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -222,9 +222,7 @@ def _partition(broker: Broker, log: PartitionLog) -> MetadataResponsePartition:
     )
 
 
-def _partitions(
-    cluster: ClusterPort, context: RequestContext, topic: DescribedTopic
-) -> list[MetadataResponsePartition]:
+def _partitions(view: ClusterReads, context: RequestContext, topic: DescribedTopic) -> list[MetadataResponsePartition]:
     return [
         MetadataResponsePartition(
             error_code=_error(context, shown.error),
@@ -235,7 +233,7 @@ def _partitions(
             isr_nodes=shown.in_sync,
             offline_replicas=shown.offline,
         )
-        for shown in leader_directory.partitions(cluster, topic, context.session.listener)
+        for shown in leader_directory.partitions(view, topic, context.session.listener)
     ]
 
 

@@ -105,7 +105,7 @@ def _of_replica(
         answer.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return answer
     try:
-        end = cluster.log_end(topic, wanted.partition, wanted.leader_epoch)
+        end = cluster.replicas.log_end(topic, wanted.partition, wanted.leader_epoch)
     except Refusal as refusal:
         answer.error_code = refusal.code
         return answer

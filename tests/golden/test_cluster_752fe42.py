@@ -129,7 +129,7 @@ def test_topics_are_those_that_there_were(cluster: InCluster) -> None:
     for board in (1, 2, 3):
         topics = cluster.ask(board, METADATA, MetadataRequest(topics=None)).topics
         assert {topic.name for topic in topics} == {"__consumer_offsets", "__edge_ledger", "kept", "readings", "state"}
-    assert not cluster.boards[1].facade.strays
+    assert not cluster.boards[1].facade.view.strays
 
 
 def test_the_groups_offset_is_known(cluster: InCluster) -> None:

@@ -20,7 +20,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from edge_broker.broker.cluster.cluster_view import Cluster
+from edge_broker.broker.cluster.replication import Replication
 from edge_broker.cluster.inter_broker_messages import HandOver
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.partition.partition import LEADS
@@ -181,10 +181,12 @@ class SmallCards:
         led = [each for each, found in member.partitions.items() if found.role in LEADS]
         led = [each for each in led if each.topic not in WRITTEN_ON]
         shell: Any = SimpleNamespace(
-            member=member, _now_ms=lambda: process.now_ms, replica=lambda partition: SimpleNamespace(log=partition)
+            _member=member,
+            _now_ms=lambda: process.now_ms,
+            _replicas=SimpleNamespace(replica=lambda partition: SimpleNamespace(log=partition)),
         )
         excess = self._used(board) - self._limits.get(board, 1 << 60)
-        if excess > 0 and not Cluster.spares(shell):
+        if excess > 0 and not Replication.has_spare_replicas(shell):
             for each in led:
                 if excess > 0:
                     self._evict(process, each, process.log(each).log_start_offset + excess, but=board)
@@ -192,7 +194,7 @@ class SmallCards:
         board.disk.fill(full=excess > 0)
         if self._world.now_ms < self._stepped_ms.get(board, 0.0) + STEP_FOR_OTHERS_MS:
             return
-        wanted: Any = Cluster.evicts_below(shell)
+        wanted: Any = Replication.eviction_offsets(shell)
         for each, offset in wanted.items():
             self._stepped_ms[board] = self._world.now_ms
             self._evict(process, each, offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_broker.broker.cluster import cluster_view
+from edge_broker.broker.cluster import replication
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.partition import partition
 from edge_broker.cluster.partition.leader_state import Follower, Leading
@@ -56,7 +56,7 @@ BROKEN_CARDS: dict[str, tuple[Any, str, Any]] = {
     ),
     "an internal topic takes records on every disk": (Replicas, "_look_at_internal", take_records_on_every_disk),
     "an internal topic keeps out for good": (replica_jobs, "INTERNAL_ROOM_BYTES", 1 << 40),
-    "an internal topic is evicted for full followers": (cluster_view, "ALWAYS_WRITTEN", frozenset()),
+    "an internal topic is evicted for full followers": (replication, "ALWAYS_WRITTEN", frozenset()),
 }
 SEEDS_OF_CARDS = {
     "a leader knows of full disks what it saw itself": 0,

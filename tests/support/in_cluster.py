@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from edge_broker.broker.cluster.cluster_view import Cluster
+from edge_broker.broker.cluster.cluster import Cluster
 from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go, take
 from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
 from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
@@ -227,7 +227,7 @@ class Board:
         elif isinstance(effect, effects.Reopen):
             self._reopen(effect)
         elif isinstance(effect, effects.Stray):
-            self.facade.strays.add((effect.topic, effect.topic_id))
+            self.facade.view.strays.add((effect.topic, effect.topic_id))
         elif isinstance(effect, effects.Forward):
             self._forward(effect)
         elif isinstance(effect, effects.Forget):
@@ -435,8 +435,8 @@ class InCluster:
         return [
             (
                 board.member.standing,
-                sorted(board.facade.there),
-                dict(board.facade.topics),
+                sorted(board.facade.view.broker_ids),
+                dict(board.facade.view.topics),
                 {each: found.role for each, found in board.member.partitions.items()},
                 {each: board.member.state(each) for each in board.member.partitions},
                 {each: replica.log.high_watermark for each, replica in board.replicas.items()},

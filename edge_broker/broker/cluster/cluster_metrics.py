@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.cluster_port import ClusterPort
+from edge_broker.broker.cluster_port import ClusterReads
 from edge_broker.cluster.partition.partition import LEADS, Partition
 from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionId
 from edge_broker.storage.log.partition_log import PartitionLog
@@ -61,33 +61,33 @@ class Figures(NamedTuple):
     entries_bytes: int
 
 
-def figures(cluster: ClusterPort, journal: PartitionLog) -> Figures:
+def figures(view: ClusterReads, journal: PartitionLog) -> Figures:
     """Count now."""
-    led, found = _led(cluster), _in_sync(cluster)
-    is_controller = cluster.controller == cluster.member.identity.broker
+    led, found = _led(view), _in_sync(view)
+    is_controller = view.controller == view.member.identity.broker
     return Figures(
-        len(cluster.member.partitions),
+        len(view.member.partitions),
         len(led),
         _under_replicated(found),
         sum(few.in_sync < few.needed for few in found),
-        offline(cluster) if is_controller else 0,
+        offline(view) if is_controller else 0,
         is_controller,
-        [lag for each in led for lag in lags(cluster, each)],
+        [lag for each in led for lag in lags(view, each)],
         waiting(journal),
         journal.size,
     )
 
 
-def _led(cluster: ClusterPort) -> list[Partition]:
-    return [each for each in cluster.member.partitions.values() if each.role in LEADS]
+def _led(view: ClusterReads) -> list[Partition]:
+    return [each for each in view.member.partitions.values() if each.role in LEADS]
 
 
-def _in_sync(cluster: ClusterPort) -> list[Few]:
+def _in_sync(view: ClusterReads) -> list[Few]:
     """Of each partition that is led here."""
     found = []
-    for each in _led(cluster):
+    for each in _led(view):
         if (state := each.state) is not None:
-            in_sync = sum(cluster.is_there(state, entry.broker) for entry in state.in_sync)
+            in_sync = sum(view.is_there(state, entry.broker) for entry in state.in_sync)
             found.append(Few(each.partition, in_sync, len(each.replicas), each.needed))
     return found
 
@@ -96,16 +96,16 @@ def _under_replicated(found: list[Few]) -> list[Few]:
     return [few for few in found if few.in_sync < few.replicas]
 
 
-def offline(cluster: ClusterPort) -> int:
+def offline(view: ClusterReads) -> int:
     """Partitions that nobody leads."""
     return sum(
-        cluster.leader(name, number) == NO_LEADER
-        for name, topic in cluster.topics.items()
+        view.leader(name, number) == NO_LEADER
+        for name, topic in view.topics.items()
         for number in range(len(topic.replicas))
     )
 
 
-def lags(cluster: ClusterPort, partition: Partition) -> Iterator[Lag]:
+def lags(view: ClusterReads, partition: Partition) -> Iterator[Lag]:
     """Of each follower of a partition that is led here."""
     leading = partition.leading
     if leading is None:
@@ -113,14 +113,14 @@ def lags(cluster: ClusterPort, partition: Partition) -> Iterator[Lag]:
     for broker, follower in sorted(leading.followers.items()):
         if broker in partition.replicas:
             records = max(0, partition.log.log_end_offset - follower.end)
-            seconds = max(0.0, cluster.now_ms - follower.caught_up_ms) / 1000 if records else 0.0
+            seconds = max(0.0, view.now_ms - follower.caught_up_ms) / 1000 if records else 0.0
             yield Lag(partition.partition, broker, records, seconds)
 
 
-def entries_wait(cluster: ClusterPort, journal: PartitionLog) -> str | None:
+def entries_wait(view: ClusterReads, journal: PartitionLog) -> str | None:
     """One sentence about losses that the cluster's ledger does not take; None: it takes all, as far as is known."""
-    count, why = waiting(journal), cluster.member.forwarding.refused
-    nobody = cluster.member.ledger_leader is None
+    count, why = waiting(journal), view.member.forwarding.refused
+    nobody = view.member.ledger_leader is None
     if not count or not (why or nobody):
         return None
     many = f"{count} losses wait" if count > 1 else "1 loss waits"
@@ -134,12 +134,12 @@ def journal_full(journal: PartitionLog) -> str | None:
     return f"the ledger's journal is full, so nothing more may be lost: {waiting(journal)} losses wait for a leader"
 
 
-def objected(cluster: ClusterPort) -> str | None:
+def objected(view: ClusterReads) -> str | None:
     """Return a sentence about replicas here that no broker serves, as a board objects to their state; None: none."""
-    found = sorted(each.partition for each in cluster.member.partitions.values() if _objectors(each))
+    found = sorted(each.partition for each in view.member.partitions.values() if _objectors(each))
     if not found:
         return None
-    boards = sorted({broker for each in cluster.member.partitions.values() for broker in _objectors(each)})
+    boards = sorted({broker for each in view.member.partitions.values() for broker in _objectors(each)})
     who = f"broker {boards[0]}" if len(boards) == 1 else f"brokers {', '.join(map(str, boards))}"
     many = (
         f"{len(found)} partitions with a replica here are" if len(found) > 1 else "1 partition with a replica here is"
@@ -155,9 +155,9 @@ def _objectors(partition: Partition) -> tuple[int, ...]:
     return () if partition.state is None else tuple(each.broker for each in partition.state.objections)
 
 
-def health(cluster: ClusterPort) -> str | None:
+def health(view: ClusterReads) -> str | None:
     """One sentence about partitions that are led here and lack replicas; None: none does."""
-    few = _under_replicated(_in_sync(cluster))
+    few = _under_replicated(_in_sync(view))
     if not few:
         return None
     first = min(few, key=lambda each: (each.in_sync - each.needed, each.partition))

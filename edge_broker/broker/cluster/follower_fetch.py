@@ -41,13 +41,14 @@ def follower_fetch(broker: Broker, context: RequestContext, request: FetchReques
     """Take what a follower says, and answer when there is something for it."""
     cluster, state = broker.cluster, request.replica_state
     assert cluster is not None
-    if context.session.listener == cluster.listener and not cluster.knows:
+    if context.session.listener == cluster.view.listener and not cluster.view.knows:
         return Reply(FetchResponse(error_code=ErrorCode.LEADER_NOT_AVAILABLE))  # nor is it known yet who is a broker
     if not may_act_for_cluster(broker, context):
         return Reply(FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if context.api_version < SINCE or state is None or not _is_ours(request):
         return Reply(FetchResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
-    session = cluster.fetches.session(broker, cluster, state.replica_id, context.session.peer)
+    replication = cluster.replication
+    session = replication.fetches.session(broker, cluster.replicas, replication, state.replica_id, context.session.peer)
     if request.session_epoch == BEGINS:
         session.begin()
     for wanted in request.topics:
@@ -60,11 +61,11 @@ def follower_fetch(broker: Broker, context: RequestContext, request: FetchReques
 def may_act_for_cluster(broker: Broker, context: RequestContext, *, noted: bool = True) -> bool:
     """Whether a session may do what brokers of the cluster do to each other."""
     cluster = broker.cluster
-    if cluster is None or context.session.listener != cluster.listener:
+    if cluster is None or context.session.listener != cluster.view.listener:
         return False
     if broker.rights.authorizer is not None:
         return broker.rights.may(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, noted=noted)
-    return cluster.is_member(context.session.host)
+    return cluster.view.is_member(context.session.host)
 
 
 def _is_ours(request: FetchRequest) -> bool:

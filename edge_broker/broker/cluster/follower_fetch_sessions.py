@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.cluster_port import Connected, Led, Order
+from edge_broker.broker.cluster_port import Connected, FetchSource, LedPartitions, Order
 from edge_broker.broker.operations.cold_reads import DamageMet, read_through
 from edge_broker.broker.outcomes import Outcome, Park, Reply
 from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetched
@@ -63,10 +63,10 @@ class Waiting(NamedTuple):
 class FetchSession:
     """One connection of one follower."""
 
-    def __init__(self, broker: Connected, cluster: Led, replica: int) -> None:
+    def __init__(self, broker: Connected, replicas: LedPartitions, source: FetchSource, replica: int) -> None:
         self.replica = replica
         self.orders: dict[PartitionId, Order] = {}
-        self._broker, self._cluster = broker, cluster
+        self._broker, self._replicas, self._source = broker, replicas, source
         self._moved: dict[PartitionId, None] = {}  # orders that may be answered now
         self._marks: dict[PartitionId, None] = {}  # whose high watermark was not told yet
         self._answer: dict[PartitionId, tuple[UUID, PartitionData]] = {}  # what the next answer says
@@ -88,7 +88,7 @@ class FetchSession:
     def take(self, order: Order) -> None:
         """A partition of a request."""
         partition = order.fetch.partition
-        fetched = self._cluster.fetch_from(order.fetch)
+        fetched = self._source.fetch_from(order.fetch)
         if not fetched.wants_records:
             self._end(partition, order.topic_id, fetched)
         elif order.bytes_max > 0:
@@ -109,7 +109,7 @@ class FetchSession:
             if not self._reading and (self._answer or wait_ms <= 0):
                 return Reply(self._response())
             self._read()
-        self._waiting.append(Waiting(token, self._cluster.now_ms + wait_ms))
+        self._waiting.append(Waiting(token, self._source.now_ms + wait_ms))
         return Park()
 
     # what happens meanwhile
@@ -168,11 +168,11 @@ class FetchSession:
 
     def _look_at(self, partition: PartitionId, order: Order, left: int) -> int:
         """Answer an order if it can be; how many bytes."""
-        replica = self._cluster.replica(partition)
+        replica = self._replicas.replica(partition)
         nothing_new = replica is not None and replica.online and replica.log_end_offset <= order.fetch.fetch_offset
-        if nothing_new and self._cluster.leads(partition, order.fetch.leader_epoch):
+        if nothing_new and self._replicas.leads(partition, order.fetch.leader_epoch):
             return 0
-        fetched = self._cluster.fetch_from(order.fetch)
+        fetched = self._source.fetch_from(order.fetch)
         if not fetched.wants_records or replica is None:
             self._end(partition, order.topic_id, fetched)
             return 0
@@ -208,7 +208,7 @@ class FetchSession:
         )
 
     def _start(self, partition: PartitionId) -> int:
-        replica = self._cluster.replica(partition)
+        replica = self._replicas.replica(partition)
         return -1 if replica is None else replica.log_start_offset
 
     def _end(self, partition: PartitionId, topic_id: UUID, fetched: ReplicaFetched) -> None:
@@ -222,7 +222,7 @@ class FetchSession:
     def _response(self) -> FetchResponse:
         for partition in self._marks:
             order = self.orders.get(partition)
-            led = self._cluster.led(*partition)
+            led = self._replicas.led_partition(*partition)
             if order is not None and led is not None and partition not in self._answer:
                 fetched = order.fetch.answer(high_watermark=led.high_watermark)
                 self._answer[partition] = order.topic_id, self._data(partition, fetched)
@@ -245,7 +245,7 @@ class FetchSession:
         def work() -> DamageMet | None:
             while left:
                 partition, order, data = left[0]
-                replica = self._cluster.replica(partition)
+                replica = self._replicas.replica(partition)
                 try:
                     found = replica and replica.read(order.fetch.fetch_offset, order.bytes_max, blocking=True)
                     data.records = found or b""
@@ -280,12 +280,14 @@ class FollowerFetches:
     def __init__(self) -> None:
         self._sessions: dict[str, FetchSession] = {}
 
-    def session(self, broker: Connected, cluster: Led, replica: int, peer: str) -> FetchSession:
+    def session(
+        self, broker: Connected, replicas: LedPartitions, source: FetchSource, replica: int, peer: str
+    ) -> FetchSession:
         """The session of a connection; those of connections that are gone are forgotten when one is made."""
         found = self._sessions.get(peer)
         if found is None:
             self._sessions = {at: one for at, one in self._sessions.items() if broker.is_connected(at)}
-            found = self._sessions[peer] = FetchSession(broker, cluster, replica)
+            found = self._sessions[peer] = FetchSession(broker, replicas, source, replica)
         return found
 
     def each(self, act: Callable[[FetchSession], None]) -> None:

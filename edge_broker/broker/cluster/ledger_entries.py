@@ -40,7 +40,7 @@ from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
-    from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.broker.cluster_port import AppendGate, ClusterPort
     from edge_broker.storage.log.partition_log import PartitionLog
 
 WAIT_MS_MAX = 15_000  # then nobody can tell, and it is forwarded again
@@ -51,7 +51,7 @@ def take_entries(broker: Broker, records: memoryview, told: Told) -> Outcome:
     """Take a batch of entries from a broker; `told` gets the answer. `records` are the caller's to keep."""
     cluster = broker.cluster
     assert cluster is not None
-    epoch = cluster.epoch_led(LEDGER_TOPIC, 0)
+    epoch = cluster.replicas.epoch_led(LEDGER_TOPIC, 0)
     log = broker.store.log(LEDGER_TOPIC, 0)
     if epoch is None or log is None:
         return told(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -112,7 +112,7 @@ class _Taking:
         of = self._of
         if self._error is not None:
             return self._told(self._error)
-        if self._cluster.epoch_led(LEDGER_TOPIC, 0) != self._epoch:
+        if self._cluster.replicas.epoch_led(LEDGER_TOPIC, 0) != self._epoch:
             return self._told(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if of.epoch != self._epoch:
             if self._reading is None or self._reading.end_offset != self._log.log_end_offset:
@@ -126,7 +126,7 @@ class _Taking:
 
     def _write(self, new: Sequence[Entry]) -> Write:
         if not new:
-            return _Waiting(self._cluster, self._log, self._epoch)
+            return _Waiting(self._cluster.gate, self._log, self._epoch)
         if len(new) == len(self._found):
             return _Taken(self._log, self._records, new, self._of)
         records = [(record.key, record.value) for _, record in new]
@@ -157,16 +157,16 @@ class _Taken(Write):
     def _lead_in(self, cluster: ClusterPort, log: PartitionLog) -> None:
         super()._lead_in(cluster, log)
         if self.epoch != self._taken_in:
-            raise cluster.not_led(log.topic, log.partition)
+            raise cluster.replicas.not_led(log.topic, log.partition)
 
 
 class _Waiting(Write):
     """Nothing new: the log has it all up to its end of now, and more disks may still need it."""
 
-    def __init__(self, cluster: ClusterPort, log: PartitionLog, epoch: int) -> None:
+    def __init__(self, gate: AppendGate, log: PartitionLog, epoch: int) -> None:
         super().__init__(log, None)
         end = log.log_end_offset
-        self.cluster, self.epoch = cluster, epoch
+        self.gate, self.epoch = gate, epoch
         self.appended = Appended(end, end, -1)
 
     def advance(self, broker: Broker) -> None:

@@ -31,7 +31,7 @@ from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
-    from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.broker.cluster_port import ClusterReads
 
 PAUSE_MS = 1_000.0
 
@@ -54,7 +54,7 @@ class LedgerMaking:
     def tick(self, now_ms: float) -> None:
         """Begin to make it, if it is due."""
         broker = self._broker
-        if broker.cluster is None or now_ms < self._due_ms or not _is_due(broker, broker.cluster):
+        if broker.cluster is None or now_ms < self._due_ms or not _is_due(broker, broker.cluster.view):
             return
         self._due_ms = now_ms + PAUSE_MS
         broker.effects.start(self._make())
@@ -69,12 +69,12 @@ class LedgerMaking:
         return Reply(None)
 
 
-def _is_due(broker: Broker, cluster: ClusterPort) -> bool:
-    if not (cluster.serves and cluster.member.controller.holds) or LEDGER_TOPIC in cluster.topics:
+def _is_due(broker: Broker, view: ClusterReads) -> bool:
+    if not (view.serves and view.member.controller.holds) or LEDGER_TOPIC in view.topics:
         return False
     if LEDGER_TOPIC in broker.topics.changing:
         return False
-    there = cluster.member.registrations.values()
+    there = view.member.registrations.values()
     return len(there) >= default_factor(broker) and all(each.protocols[1] >= ONE_LEDGER_SINCE for each in there)
 
 

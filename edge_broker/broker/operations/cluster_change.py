@@ -28,7 +28,7 @@ from edge_broker.broker.outcomes import Behind, Outcome
 from edge_broker.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort, Told
+    from edge_broker.broker.cluster_port import ClusterPort, Told, TopicDirectory
     from edge_broker.cluster.state.cluster_state import Topic
 
 ASKED_MAX = 5
@@ -48,7 +48,7 @@ class Change(ABC):
         """Ask for it, by what is known now; Refusal. It may be called again."""
 
     @abstractmethod
-    def holds(self, cluster: ClusterPort) -> bool:
+    def holds(self, view: TopicDirectory) -> bool:
         """Whether the image shows it."""
 
 
@@ -59,14 +59,14 @@ class ChangeOfTopic(Change):
         super().__init__(name)
         self._topic_id = topic_id
 
-    def known(self, cluster: ClusterPort) -> Topic | None:
+    def known(self, view: TopicDirectory) -> Topic | None:
         """The topic as the image has it; None: it is gone."""
-        topic = cluster.topics.get(self.name)
+        topic = view.topics.get(self.name)
         return topic if topic is not None and topic.topic_id == self._topic_id else None
 
-    def there(self, cluster: ClusterPort) -> Topic:
+    def there(self, view: TopicDirectory) -> Topic:
         """The same; Refusal."""
-        topic = self.known(cluster)
+        topic = self.known(view)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name!r} was deleted meanwhile")
         return topic
@@ -103,16 +103,16 @@ class _Agreeing:
 
     def begin(self, wait_ms: float) -> None:
         """Ask, and look whenever something changes."""
-        if not self.change.holds(self._cluster):
+        if not self.change.holds(self._cluster.view):
             self._ask()
-        if not self.over and self.change.holds(self._cluster):
+        if not self.over and self.change.holds(self._cluster.view):
             self._end(None)
         if not self.over:
-            self._cluster.until(self._look, wait_ms, self._late)
+            self._cluster.waits.until(self._look, wait_ms, self._late)
 
     def _ask(self) -> None:
         self._asked, self._unsettled = self._asked + 1, None
-        self._version, self._images = self._cluster.version(self.change.name), self._cluster.images
+        self._version, self._images = self._cluster.view.version(self.change.name), self._cluster.view.images
         try:
             self.change.ask(self._cluster, self._told)
         except Refusal as refusal:
@@ -127,7 +127,7 @@ class _Agreeing:
             self._end(Refusal(error, f"the cluster refused it: {error.name}"))
 
     def _look(self) -> bool:
-        if not self.over and self.change.holds(self._cluster):
+        if not self.over and self.change.holds(self._cluster.view):
             self._end(None)
         if not self.over and self._unsettled is not None and self._knows_more():
             if self._asked < ASKED_MAX:
@@ -138,10 +138,10 @@ class _Agreeing:
 
     def _knows_more(self) -> bool:
         """Whether asking again is another question: what was unknown is settled once everything was read again."""
-        cluster = self._cluster
-        if cluster.images > self._images:
+        view = self._cluster.view
+        if view.images > self._images:
             return True
-        return self._unsettled is ErrorCode.NOT_CONTROLLER and cluster.version(self.change.name) != self._version
+        return self._unsettled is ErrorCode.NOT_CONTROLLER and view.version(self.change.name) != self._version
 
     def _late(self) -> None:
         if not self.over:

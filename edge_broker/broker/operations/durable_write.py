@@ -32,7 +32,7 @@ from edge_broker.storage.log.log_writer import Appended, Busy, Writing
 from edge_broker.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.broker.cluster_port import AppendGate, ClusterPort
 
 
 class Needs(IntEnum):
@@ -61,9 +61,9 @@ class Write:
         "appended",
         "bytes_max",
         "checking",
-        "cluster",
         "epoch",
         "error",
+        "gate",
         "kept",
         "log",
         "needs",
@@ -82,7 +82,7 @@ class Write:
         self.needs = needs
         self.bytes_max = 0
         self.kept = False
-        self.cluster: ClusterPort | None = None
+        self.gate: AppendGate | None = None
         self.epoch = -1  # in which it was appended, in a cluster
         self.appended: Appended | None = None
         self.error: Refusal | None = None
@@ -139,8 +139,8 @@ class Write:
     def _lead_in(self, cluster: ClusterPort, log: PartitionLog) -> None:
         """Have it appended by the leader alone; what a worker has begun to write stays of the epoch in which it was."""
         if self.writing is None:
-            self.cluster = cluster
-            cluster.check_append(log, all_in_sync=self.needs == _SYNCED, waits=self.waits_for_lease)
+            self.gate = cluster.gate
+            cluster.gate.check_append(log, all_in_sync=self.needs == _SYNCED, waits=self.waits_for_lease)
             self.epoch = log.leader_epoch
 
     def _wait_for(self, checking: Checking) -> None:
@@ -160,7 +160,7 @@ class Write:
             return self.error is not None
         log, needs = self.log, self.needs
         assert log is not None
-        if self.cluster is not None and needs == _SYNCED and (left := self.cluster.left_behind(log, self.epoch)):
+        if self.gate is not None and needs == _SYNCED and (left := self.gate.refuse_old_epoch(log, self.epoch)):
             self.fail(left)
             return True
         if not needs or (log.marked and needs != _SYNCED) or log.high_watermark >= appended.end_offset:
@@ -177,8 +177,8 @@ class Write:
     def late(self) -> None:
         """It is not settled in time."""
         refusal = None
-        if self.cluster is not None and self.log is not None:
-            asked = self.cluster.waited_in_vain if self.appended is None else self.cluster.late
+        if self.gate is not None and self.log is not None:
+            asked = self.gate.refuse_unproved if self.appended is None else self.gate.refuse_expired
             refusal = asked(self.log)
         text = "the disk did not confirm the write in time; retry"
         self.fail(refusal or Refusal(ErrorCode.REQUEST_TIMED_OUT, text))

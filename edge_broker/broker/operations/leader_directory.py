@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.cluster_port import NOBODY, Node
+from edge_broker.broker.cluster_port import NOBODY, ClusterReads, Node
 from edge_broker.broker.context import Session
 from edge_broker.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
+    from edge_broker.broker.cluster_port import ClusterReads, DescribedTopic
 
 T = TypeVar("T")
 
@@ -48,29 +48,29 @@ def brokers(broker: Broker, session: Session) -> list[Node]:
     """Those that are there, by the addresses of the listener that the session came in by."""
     if broker.cluster is None:
         return [Node(broker.node_id, broker.advertised_to(session), None)]
-    return broker.cluster.brokers(session.listener)
+    return broker.cluster.view.brokers(session.listener)
 
 
 def controller(broker: Broker) -> int:
     """Who answers for topics; any broker of the cluster changes them. -1: nobody, just now, or nobody can tell."""
-    return broker.node_id if broker.cluster is None else broker.cluster.controller
+    return broker.node_id if broker.cluster is None else broker.cluster.view.controller
 
 
 def partitions(
-    cluster: ClusterPort, topic: DescribedTopic, listener: str, first: int = 0, limit: int | None = None
+    view: ClusterReads, topic: DescribedTopic, listener: str, first: int = 0, limit: int | None = None
 ) -> Iterator[ShownPartition]:
     """The partitions of a topic of the cluster from `first` on, `limit` at most."""
-    there = cluster.serving(listener)
+    there = view.serving(listener)
     end = len(topic.partitions) if limit is None else min(first + limit, len(topic.partitions))
     for number in range(first, end):
         replicas = topic.partitions[number]
-        state = cluster.state(topic.name, number)
-        leader = cluster.leader_to_ask(topic.name, number)
+        state = view.state(topic.name, number)
+        leader = view.leader_to_ask(topic.name, number)
         error = ErrorCode.NONE
         if leader not in there:
             error = ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.LISTENER_NOT_FOUND
             leader = NOBODY
-        in_sync = {each.broker: cluster.is_there(state, each.broker) for each in state.in_sync} if state else {}
+        in_sync = {each.broker: view.is_there(state, each.broker) for each in state.in_sync} if state else {}
         yield ShownPartition(
             error,
             number,
@@ -79,7 +79,7 @@ def partitions(
             list(replicas),
             [each for each in replicas if in_sync.get(each) is True],
             [each for each in replicas if in_sync.get(each) is False],
-            [each for each in replicas if each not in there or (state and cluster.is_offline(state, each))],
+            [each for each in replicas if each not in there or (state and view.is_offline(state, each))],
         )
 
 
@@ -99,10 +99,10 @@ class NextLeader(NamedTuple):
 
 def next_leader(broker: Broker, session: Session, topic: str, partition: int) -> NextLeader | None:
     """Who leads instead of this broker, by what it knows; None: nobody that this client could reach."""
-    cluster = broker.cluster
-    state = cluster.state(topic, partition) if cluster is not None else None
-    if cluster is None or state is None or state.leader == broker.node_id:
+    view = broker.cluster.view if broker.cluster is not None else None
+    state = view.state(topic, partition) if view is not None else None
+    if view is None or state is None or state.leader == broker.node_id:
         return None
-    leader = cluster.leader_to_ask(topic, partition)
-    found = next((each for each in cluster.brokers(session.listener) if each.broker == leader), None)
+    leader = view.leader_to_ask(topic, partition)
+    found = next((each for each in view.brokers(session.listener) if each.broker == leader), None)
     return NextLeader(state.leader_epoch, found) if found is not None else None

@@ -51,7 +51,7 @@ from edge_broker.storage.metadata.topic_config import check_new_config, topic_se
 from edge_broker.storage.metadata.topic_record import check_topic_name, id_text
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic, Told
+    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic, Told, TopicDirectory
     from edge_broker.broker.state.topic_registry import AnyTopic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -219,17 +219,17 @@ class _Altering(cluster_change.ChangeOfTopic):
 
     def ask(self, cluster: ClusterPort, told: Told) -> None:
         """As Change."""
-        topic, described = self.there(cluster), cluster.described(self.name)
+        topic, described = self.there(cluster.view), cluster.view.describe(self.name)
         assert described is not None
         self._config = _changed(self._broker, described, self._asked)
         if self._config == topic.config:
             told(ErrorCode.NONE)
         else:
-            cluster.change_topic(self.name, topic._replace(config=self._config), told)
+            cluster.changes.change_topic(self.name, topic._replace(config=self._config), told)
 
-    def holds(self, cluster: ClusterPort) -> bool:
+    def holds(self, view: TopicDirectory) -> bool:
         """As Change."""
-        topic = self.known(cluster)
+        topic = self.known(view)
         return topic is not None and topic.config == self._config
 
 
@@ -289,7 +289,7 @@ def _agree(
 ) -> Outcome:
     def over(failed: Mapping[str, Refusal]) -> Outcome:
         for topic in topics.values():
-            now = broker.cluster.described(topic.name) if broker.cluster is not None else None
+            now = broker.cluster.view.describe(topic.name) if broker.cluster is not None else None
             if topic.name not in failed and now is not None:
                 before, after = (topic_settings(broker.store.settings, each.config) for each in (topic, now))
                 _note_durability(broker, topic.name, before, after)

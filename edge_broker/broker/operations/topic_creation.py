@@ -21,7 +21,7 @@ from edge_broker.storage.metadata.topic_config import check_new_config
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, check_topic_name, id_text
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort, Told
+    from edge_broker.broker.cluster_port import ClusterPort, Told, TopicDirectory
     from edge_broker.broker.state.topic_registry import AnyTopic
 
 Errors = dict[str, Refusal]
@@ -60,7 +60,7 @@ def offsets_topic(broker: Broker) -> NewTopic:
     """How `__consumer_offsets` is made: never left to the kernel, whatever holds for other topics."""
     segment_bytes = broker.config.text("offsets.topic.segment.bytes")
     config = {"cleanup.policy": "compact", "flush.ms": "1000", "segment.bytes": segment_bytes}
-    factor = 1 if broker.cluster is None else _offsets_factor(broker, len(broker.cluster.there))
+    factor = 1 if broker.cluster is None else _offsets_factor(broker, len(broker.cluster.view.broker_ids))
     partitions = broker.config.integer("offsets.topic.num.partitions")
     return NewTopic(OFFSETS_TOPIC, partitions, replicated_config(broker, config, factor), factor)
 
@@ -143,10 +143,10 @@ def check_replicas(broker: Broker, factor: int, assigned: Sequence[Replicas] = (
     """Refuse more replicas than there are brokers, and brokers that are not there; `first` is the first partition."""
     if broker.cluster is None:
         return
-    if not broker.cluster.knows:
+    if not broker.cluster.view.knows:
         text = "this broker has not read yet what its cluster has; is ZooKeeper there? try it again"
         raise Refusal(ErrorCode.NOT_CONTROLLER, text)
-    there = broker.cluster.there
+    there = broker.cluster.view.broker_ids
     for number, replicas in enumerate(assigned, first):
         if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != factor:
             raise Refusal(
@@ -219,19 +219,19 @@ class _NewInCluster(Change):
         new, topic_id = self._new, id_text(self._new_uuid())
         self._ids.add(topic_id)
         try:
-            topic = cluster.place(topic_id, new.partitions, new.factor, new.config)
+            topic = cluster.changes.place(topic_id, new.partitions, new.factor, new.config)
         except ValueError:  # somebody has gone since it was looked at
-            raise _too_few_brokers(new.factor, len(cluster.there)) from None
-        cluster.make_topic(new.name, topic._replace(replicas=new.assigned or topic.replicas), told)
+            raise _too_few_brokers(new.factor, len(cluster.view.broker_ids)) from None
+        cluster.changes.make_topic(new.name, topic._replace(replicas=new.assigned or topic.replicas), told)
 
-    def holds(self, cluster: ClusterPort) -> bool:
+    def holds(self, view: TopicDirectory) -> bool:
         """As Change."""
-        topic = cluster.topics.get(self.name)
-        return topic is not None and topic.topic_id in self._ids and _is_known(cluster, self.name, self._new.partitions)
+        topic = view.topics.get(self.name)
+        return topic is not None and topic.topic_id in self._ids and _is_known(view, self.name, self._new.partitions)
 
 
-def _is_known(cluster: ClusterPort, name: str, partitions: int) -> bool:
-    return all(cluster.state(name, number) is not None for number in range(partitions))
+def _is_known(view: TopicDirectory, name: str, partitions: int) -> bool:
+    return all(view.state(name, number) is not None for number in range(partitions))
 
 
 def _making_topic(broker: Broker, new: NewTopic) -> Callable[[], Callable[[], None]]:
@@ -327,21 +327,21 @@ class _MoreInCluster(ChangeOfTopic):
 
     def ask(self, cluster: ClusterPort, told: Told) -> None:
         """As Change."""
-        topic, (count, assigned) = self.there(cluster), self._wanted
+        topic, (count, assigned) = self.there(cluster.view), self._wanted
         if assigned and count - len(topic.replicas) != len(assigned):
             raise Refusal(ErrorCode.INVALID_PARTITIONS, f"topic {self.name!r} has got more partitions meanwhile")
         try:
-            grown = cluster.place_more(self.name, count)
+            grown = cluster.changes.place_more(self.name, count)
         except ValueError:
-            raise _too_few_brokers(len(topic.replicas[0]), len(cluster.there)) from None
+            raise _too_few_brokers(len(topic.replicas[0]), len(cluster.view.broker_ids)) from None
         if assigned:
             grown = grown._replace(replicas=(*topic.replicas, *assigned))
-        cluster.change_topic(self.name, grown, told)
+        cluster.changes.change_topic(self.name, grown, told)
 
-    def holds(self, cluster: ClusterPort) -> bool:
+    def holds(self, view: TopicDirectory) -> bool:
         """As Change."""
-        topic, count = self.known(cluster), self._wanted.in_all
-        return topic is not None and len(topic.replicas) >= count and _is_known(cluster, self.name, count)
+        topic, count = self.known(view), self._wanted.in_all
+        return topic is not None and len(topic.replicas) >= count and _is_known(view, self.name, count)
 
 
 def _making_partitions(broker: Broker, topic: Topic, count: int) -> Callable[[], Callable[[], None]]:
@@ -391,6 +391,6 @@ def _too_many(partitions: int) -> Refusal:
 def room_for_partitions(broker: Broker) -> int:
     """How many more partitions there may be: each takes memory and file descriptors."""
     if broker.cluster is not None:  # a new one may come to the broker that has most
-        return broker.config.integer("edge.partitions.max") - broker.cluster.partitions_at_most
+        return broker.config.integer("edge.partitions.max") - broker.cluster.view.partitions_at_most
     known = sum(len(topic.partitions) for topic in broker.store.topics.values())
     return broker.config.integer("edge.partitions.max") - known - broker.topics.coming

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from edge_broker.broker.cluster_port import ClusterPort
+from edge_broker.broker.cluster_port import ClusterReads
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.storage.log_store import LogStore, Topic
 from edge_broker.storage.metadata.topic_record import id_text
@@ -33,14 +33,14 @@ class Unserved(NamedTuple):
     reason: str
 
 
-def unserved(cluster: ClusterPort, store: LogStore) -> list[Unserved]:
+def unserved(view: ClusterReads, store: LogStore) -> list[Unserved]:
     """Return what this disk has and the cluster does not serve here; nothing while the cluster is not known whole."""
-    if not (cluster.serves and cluster.member.image.is_complete):
+    if not (view.serves and view.member.image.is_complete):
         return []
     found = list[Unserved]()
     for topic in list(store.topics.values()):
         if store.is_replicated(topic.name):
-            found += _of_topic(cluster, topic)
+            found += _of_topic(view, topic)
     return found
 
 
@@ -57,15 +57,15 @@ def unserved_problem(found: Sequence[Unserved]) -> str | None:
     return f"{count} with records on this disk {'is' if one else 'are'} not served: {names}: {reasons}; {REMEDY}"
 
 
-def _of_topic(cluster: ClusterPort, topic: Topic) -> Iterator[Unserved]:
-    broker, topic_id = cluster.member.identity.broker, id_text(topic.topic_id)
-    known = cluster.topics.get(topic.name)
+def _of_topic(view: ClusterReads, topic: Topic) -> Iterator[Unserved]:
+    broker, topic_id = view.member.identity.broker, id_text(topic.topic_id)
+    known = view.topics.get(topic.name)
     for log in topic.partitions:
         number = log.partition
         if not log.size:
             continue
         if known is None or known.topic_id != topic_id:
-            if (topic.name, topic_id) in cluster.strays:  # else it may have been deleted
+            if (topic.name, topic_id) in view.strays:  # else it may have been deleted
                 what = "no topic" if known is None else "another topic of the name"
                 yield Unserved(PartitionId(topic.name, number), f"ZooKeeper has {what} {topic.name}")
         elif number >= len(known.replicas):

@@ -46,7 +46,7 @@ from edge_broker.security.state import (
 )
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.broker.cluster_port import ChangeWaits, SecurityPort
     from edge_broker.broker.effects import Effects
     from edge_broker.storage.metadata.security_store import SecurityStore
 
@@ -110,9 +110,15 @@ class SharedSecurity:
     """What a member does about them; `use` is told what holds here, `note` what a person should know."""
 
     def __init__(
-        self, store: SecurityStore, effects: Effects, cluster: ClusterPort, use: Use, note: Callable[[str], None]
+        self,
+        store: SecurityStore,
+        effects: Effects,
+        znode: SecurityPort,
+        waits: ChangeWaits,
+        use: Use,
+        note: Callable[[str], None],
     ) -> None:
-        self._store, self._effects, self._cluster = store, effects, cluster
+        self._store, self._effects, self._znode, self._waits = store, effects, znode, waits
         self._use, self._note = use, note
         own = store.state
         self._own = own if own.generation == OWN and not own.damage else SecurityState()
@@ -127,7 +133,7 @@ class SharedSecurity:
         self._refused: tuple[WantedSecurity, SecurityState | None] | None = None
         if own.generation == OWN:
             use(SecurityState(damage=NOT_READ_YET), Acls())
-        cluster.share_security(self.found)
+        znode.share(self.found)
 
     @property
     def _restore_command(self) -> str:
@@ -187,7 +193,7 @@ class SharedSecurity:
     def _make(self, found: Found, data: object) -> None:
         assert isinstance(data, bytes)
         if self._found is found:
-            self._cluster.write_security(data, found, lambda _: None)  # what became of it is read
+            self._znode.write(data, found, lambda _: None)  # what became of it is read
 
     def _take_in(self, data: bytes) -> _Taken:
         """In a worker: what the znode says, kept as the copy, and what becomes of this board's own."""
@@ -282,7 +288,7 @@ class SharedSecurity:
             change.end(self._closed())
             return
         self._changes.append(change)
-        self._cluster.until(lambda: change.over, WAIT_MS, partial(self._late, change))
+        self._waits.until(lambda: change.over, WAIT_MS, partial(self._late, change))
         self._step()
 
     def _late(self, change: _Change) -> None:
@@ -332,7 +338,7 @@ class SharedSecurity:
         if not data:
             self._kept(change, before._replace(wanted=WantedSecurity()), found)
         else:
-            self._cluster.write_security(data, found, partial(self._told, change, after, data))
+            self._znode.write(data, found, partial(self._told, change, after, data))
 
     def _told(self, change: _Change, after: SecurityState, data: bytes, held: bool) -> None:
         self._under_way, self._writing = held, None
@@ -381,7 +387,7 @@ class SharedSecurity:
         if self._looking:
             return Reply(None)
         self._looking = True
-        self._cluster.read_security_again()
+        self._znode.read_again()
         state, own = self._state, self._own
         unkept = bool(self._unkept) and state is not None
 

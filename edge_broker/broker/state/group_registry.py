@@ -41,7 +41,7 @@ from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort
+    from edge_broker.broker.cluster_port import ClusterPort, LedPartitions
 
 
 DELETED_KEPT = 1000
@@ -80,7 +80,7 @@ class Groups:
     def partitions(self) -> int:
         """How many partitions `__consumer_offsets` has, here or elsewhere; 0: there is no such topic."""
         if self.cluster is not None:
-            known = self.cluster.topics.get(OFFSETS_TOPIC)
+            known = self.cluster.view.topics.get(OFFSETS_TOPIC)
             return 0 if known is None else len(known.replicas)
         topic = self._store.topics.get(OFFSETS_TOPIC)
         return 0 if topic is None else len(topic.partitions)
@@ -151,7 +151,7 @@ class Groups:
     def take_deleted(self, partition: int) -> set[str]:
         """What a partition that was loaded just now may have, and must not."""
         assert self.cluster is not None
-        gone = {name for name in self._deleted if name not in self.cluster.topics}
+        gone = {name for name in self._deleted if name not in self.cluster.view.topics}
         return gone | self._deleted_meanwhile.pop(partition, set())
 
     # loading
@@ -187,12 +187,14 @@ class Groups:
         error, cluster = self.unready(group_id), self.cluster
         if error == ErrorCode.NONE and cluster is not None:
             partition = partition_for(group_id, self.partitions)
-            return ErrorCode.NONE if cluster.surely_leads(OFFSETS_TOPIC, partition) else ErrorCode.NOT_COORDINATOR
+            return (
+                ErrorCode.NONE if cluster.replicas.surely_leads(OFFSETS_TOPIC, partition) else ErrorCode.NOT_COORDINATOR
+            )
         return error
 
     def _unready(self, partition: int) -> ErrorCode:
         if self.cluster is not None:
-            return self._unready_in(self.cluster, partition)
+            return self._unready_in(self.cluster.replicas, partition)
         if partition in self._loaded:
             return ErrorCode.NONE
         if self._loading is None or partition in self._loading:
@@ -201,13 +203,13 @@ class Groups:
 
     def any_unready(self) -> ErrorCode:
         """The first reason why some group that is this broker's to serve cannot be served, or NONE."""
-        if self.cluster is not None and not self.cluster.serves:
+        if self.cluster is not None and not self.cluster.view.serves:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE  # nobody knows whose they are
         unready = map(self._unready, range(self.partitions))
         return next((one for one in unready if one not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)), ErrorCode.NONE)
 
-    def _unready_in(self, cluster: ClusterPort, partition: int) -> ErrorCode:
-        epoch = cluster.epoch_led(OFFSETS_TOPIC, partition)
+    def _unready_in(self, replicas: LedPartitions, partition: int) -> ErrorCode:
+        epoch = replicas.epoch_led(OFFSETS_TOPIC, partition)
         if epoch is None:
             return ErrorCode.NOT_COORDINATOR
         if self.is_loaded(partition, epoch):

@@ -57,7 +57,7 @@ class Security:
         """Go by the cluster's users and ACLs from now on; `note` gets what a person should know of it."""
         from edge_broker.broker.state.cluster_security import SharedSecurity  # noqa: PLC0415 - for a cluster alone
 
-        self._shared = SharedSecurity(self._store, self._effects, cluster, self.apply, note)
+        self._shared = SharedSecurity(self._store, self._effects, cluster.security, cluster.waits, self.apply, note)
 
     @property
     def known(self) -> bool:

@@ -34,7 +34,7 @@ from edge_broker.storage.log_store import LogStore, Topic
 from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic
+    from edge_broker.broker.cluster_port import ClusterPort, ClusterReads, DescribedTopic
 
     AnyTopic: TypeAlias = Topic | DescribedTopic
 
@@ -110,8 +110,8 @@ class Topics:
         """The topic of an id, for a session that is not authorized yet; Refusal."""
         topic: AnyTopic | None = self._store.topics_by_id.get(topic_id)
         if self.cluster is not None:
-            self._check_known(self.cluster)
-            topic = self.cluster.described_by_id(topic_id)
+            self._check_known(self.cluster.view)
+            topic = self.cluster.view.describe_by_id(topic_id)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
         return topic
@@ -120,15 +120,15 @@ class Topics:
         """The topic of a name that the session was authorized for, wherever it lies; Refusal."""
         if self.cluster is None:
             return self.there(name)
-        topic = self.cluster.described(name)
+        topic = self.cluster.view.describe(name)
         if topic is None:
-            self._check_known(self.cluster)
+            self._check_known(self.cluster.view)
             raise _unknown(name)
         return topic
 
     @staticmethod
-    def _check_known(cluster: ClusterPort) -> None:
-        if not cluster.knows:
+    def _check_known(view: ClusterReads) -> None:
+        if not view.knows:
             text = "this broker has not read yet what its cluster has; is ZooKeeper there? try it again"
             raise Refusal(ErrorCode.LEADER_NOT_AVAILABLE, text)
 
@@ -171,16 +171,18 @@ class Topics:
         """As `partition`, of one that this broker leads."""
         short = self._rights.authorizer is None and isinstance(asked, str) and asked not in OWN_TOPICS
         name = str(asked) if short else ""
-        if not short or cluster.led(name, index) is None:  # else it is there, and anybody may do anything to it
+        if (
+            not short or cluster.replicas.led_partition(name, index) is None
+        ):  # else it is there, and anybody may do anything to it
             topic = self.described(context, asked, operation)
             name = topic.name
             if not 0 <= index < len(topic.partitions):
                 raise _out_of_range(topic, index)
-            if cluster.led(name, index) is None:
-                raise cluster.not_led(name, index)
+            if cluster.replicas.led_partition(name, index) is None:
+                raise cluster.replicas.not_led(name, index)
         log = self._store.log(name, index)
         if log is None:
-            raise cluster.not_led(name, index)
+            raise cluster.replicas.not_led(name, index)
         return _usable(log, leader_epoch)
 
     def log_of(self, topic: AnyTopic, index: int) -> PartitionLog | None:
@@ -190,7 +192,7 @@ class Topics:
         if isinstance(topic, Topic):
             return topic.partitions[index] if 0 <= index < len(topic.partitions) else None
         assert self.cluster is not None
-        led = 0 <= index < len(topic.partitions) and self.cluster.led(topic.name, index) is not None
+        led = 0 <= index < len(topic.partitions) and self.cluster.replicas.led_partition(topic.name, index) is not None
         return self._store.log(topic.name, index) if led else None
 
     def logs_here(self) -> Iterator[PartitionLog]:
@@ -208,10 +210,10 @@ class Topics:
         """Whether a log is more than the place of one: in a cluster a topic has one here for each of its partitions."""
         if self.cluster is None or log.topic == JOURNAL_TOPIC:
             return self.cluster is None
-        known = self.cluster.described(log.topic)
+        known = self.cluster.view.describe(log.topic)
         if known is None or log.partition >= len(known.partitions):
             return log.size > 0
-        return log.size > 0 or self.cluster.member.identity.broker in known.partitions[log.partition]
+        return log.size > 0 or self.cluster.view.member.identity.broker in known.partitions[log.partition]
 
     def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
         """Why there is no such partition for this session, or NONE; whether its storage works, and who leads it, does
@@ -229,7 +231,7 @@ class Topics:
         """The topics that are there, wherever they lie, whoever may see them."""
         if self.cluster is None:
             return list(self._store.topics.values())
-        return [each for name in self.cluster.topics if (each := self.cluster.described(name)) is not None]
+        return [each for name in self.cluster.view.topics if (each := self.cluster.view.describe(name)) is not None]
 
     def shown_to(self, context: RequestContext, name: str) -> bool:
         """Whether a session may describe a topic that it has not named."""
@@ -248,14 +250,14 @@ class Topics:
         """Whether there is a topic of this name, for whom it may be."""
         if self.cluster is None:
             return name in self._store.topics
-        return name in self.cluster.topics
+        return name in self.cluster.view.topics
 
     def in_metrics(self) -> dict[str, str]:
         """By its name in metrics: each topic that is there, is made or goes."""
         return {metric_name(name): name for name in (*self.changing, *self._names())}
 
     def _names(self) -> Iterable[str]:
-        return self._store.topics if self.cluster is None else self.cluster.topics
+        return self._store.topics if self.cluster is None else self.cluster.view.topics
 
     def taken(self, names: Iterable[str]) -> str | None:
         """The first of these topic names that another request has for itself; None: none."""

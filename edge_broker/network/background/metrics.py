@@ -303,13 +303,18 @@ def _cluster(broker: Broker) -> list[Family]:
         return []
     from edge_broker.broker.cluster.cluster_metrics import figures  # noqa: PLC0415 - for members alone
 
-    found = figures(broker.cluster, broker.store.ledger_log)
+    found = figures(broker.cluster.view, broker.store.ledger_log)
     lags = [
         ({"topic": lag.partition.topic, "partition": str(lag.partition.partition), "broker": str(lag.broker)}, lag)
         for lag in found.lags
     ]
     return [
-        _one("cluster_member", "gauge", "1 while this broker serves as a member.", int(not broker.cluster.not_serving)),
+        _one(
+            "cluster_member",
+            "gauge",
+            "1 while this broker serves as a member.",
+            int(not broker.cluster.view.not_serving),
+        ),
         _one("partition_count", "gauge", "Partitions of which a replica is here.", found.partitions),
         _one("leader_count", "gauge", "Partitions that are led here.", found.led),
         _one(

@@ -35,7 +35,8 @@ from drupelet.addresses import endpoint_text
 from drupelet.errors import ConfigurationError
 from drupelet.kafka.security import Security
 from drupelet.tls.secret_files import check_private, lines_of
-from edge_broker.broker.cluster.cluster_view import Cluster, endpoint_of
+from edge_broker.broker.cluster.cluster import Cluster
+from edge_broker.broker.cluster.cluster_view import endpoint_of
 from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go
 from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
 from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
@@ -244,8 +245,8 @@ class ClusterShell:
         return self._broker.clock.boot_ms()
 
     def _failed(self, sentence: str) -> None:
-        if not self.cluster.contradiction:
-            self.cluster.contradiction = sentence
+        if not self.cluster.view.contradiction:
+            self.cluster.view.contradiction = sentence
             log_line("error", "no-member", text=sentence)
             self._stop()
 
@@ -287,7 +288,7 @@ class ClusterShell:
         if not self._looking:  # a look may have effects of its own
             self._looking = True
             try:
-                self.cluster.fetches.each(partial(self._look_at, self._now_ms()))
+                self.cluster.replication.fetches.each(partial(self._look_at, self._now_ms()))
             finally:
                 self._looking = False
 
@@ -390,9 +391,8 @@ class ClusterShell:
             return link
         owner = self._owner(to)
         if number == ASKING:
-            link = AskingLink(
-                owner._replace(connected=lambda: self.cluster.closed.reached(to)), self._security, self._log, to
-            )
+            asking = owner._replace(connected=lambda: self.cluster.view.closed_ports.reached(to))
+            link = AskingLink(asking, self._security, self._log, to)
         else:
             link = ReplicaLink(owner, self._security, self._bounds, self._log, to)
             self._link(to, ASKING)  # what is said before it is connected is lost
@@ -431,14 +431,14 @@ class ClusterShell:
             self.turn(lambda at_ms: member.received(message, at_ms))
 
         def connected() -> None:
-            self.cluster.closed.reached(other)
+            self.cluster.view.closed_ports.reached(other)
             self.turn(partial(member.connected_to, other))
 
         def refused() -> None:
             registration = member.registrations.get(other)
             if registration is not None:
                 until_ms = self._now_ms() + FORMER_LIFE * self._session_ms
-                if self.cluster.closed.refused(other, registration.epoch, until_ms):
+                if self.cluster.view.closed_ports.refused(other, registration.epoch, until_ms):
                     self.turn(partial(member.port_closed, other, registration.epoch))
 
         return Owner(
@@ -523,16 +523,16 @@ class ClusterShell:
 
     def _stray(self, effect: effects.Stray) -> None:
         self.replicas.stays(*effect)
-        self.cluster.strays.add((effect.topic, effect.topic_id))
+        self.cluster.view.strays.add((effect.topic, effect.topic_id))
         self._image_seen = None
 
     def _log_unserved(self) -> None:
         """Log each partition with records that is not served here, once, and once more when it is served again."""
         image = self.member.image
-        seen = (self.cluster.images, image.changes, image.is_complete, self.cluster.serves)
-        if seen == self._image_seen or not (image.is_complete and self.cluster.serves):
+        seen = (self.cluster.view.images, image.changes, image.is_complete, self.cluster.view.serves)
+        if seen == self._image_seen or not (image.is_complete and self.cluster.view.serves):
             return
-        self._image_seen, found = seen, unserved(self.cluster, self._broker.store)
+        self._image_seen, found = seen, unserved(self.cluster.view, self._broker.store)
         for each in found:
             if each.partition not in self._unserved:
                 log_line("error", "partition_not_served", **each.partition._asdict(), reason=each.reason, action=REMEDY)
@@ -548,7 +548,7 @@ class ClusterShell:
 
     def _advance(self, effect: effects.Advance) -> None:
         self.replicas.advance(effect)
-        self.cluster.fetches.each(lambda session: session.advanced(effect.partition))
+        self.cluster.replication.fetches.each(lambda session: session.advanced(effect.partition))
 
     def _leads(self, effect: effects.Leads) -> None:
         partition, epoch = effect
@@ -560,14 +560,14 @@ class ClusterShell:
     def _resigned(self, effect: effects.Resigned) -> None:
         partition = effect.partition
         log_line("info", "resigned", topic=partition.topic, partition=partition.partition)
-        self.cluster.fetches.each(lambda session: session.resigned(partition))
+        self.cluster.replication.fetches.each(lambda session: session.resigned(partition))
         if partition.topic == OFFSETS_TOPIC:
             self._broker.effects.start(resign_offsets(self._broker, partition.partition))
         self._told(partition)
 
     def _told(self, partition: PartitionId) -> None:
         self.replicas.tell(partition)
-        self.cluster.fetches.each(lambda session: session.moved(partition))
+        self.cluster.replication.fetches.each(lambda session: session.moved(partition))
 
     # the journal of what this board lost
 
@@ -595,15 +595,15 @@ class ClusterShell:
         while not (self._knows or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(TICK_S)
         if not (self._knows or stop.is_set()):
-            log_line("warning", "not-joined", text=self.cluster.not_serving or "users and ACLs are not known yet")
+            log_line("warning", "not-joined", text=self.cluster.view.not_serving or "users and ACLs are not known yet")
 
     @property
     def _knows(self) -> bool:
-        return self.cluster.serves and self._broker.security.known
+        return self.cluster.view.serves and self._broker.security.known
 
     async def leave(self) -> None:
         """Let others lead, as often and as long as is configured; LEAVE_S more at most."""
-        if self._broker.config.boolean("controlled.shutdown.enable") and not self.cluster.contradiction:
+        if self._broker.config.boolean("controlled.shutdown.enable") and not self.cluster.view.contradiction:
             self.turn(self.member.shut_down)
             with suppress(TimeoutError):
                 async with asyncio.timeout(leave_ms_max(self.member.settings) / 1000 + LEAVE_S):

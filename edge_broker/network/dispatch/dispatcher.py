@@ -505,7 +505,7 @@ class Dispatcher:
         self._moved[log] = None
         self.syncer.forget(log)
         if self.broker.cluster is not None:
-            self.broker.cluster.log_moved(log)  # another replica is to lead
+            self.broker.cluster.replication.log_moved(log)  # another replica is to lead
         if self.broker.store.holds(log) and log not in self._told_offline:
             self._told_offline.add(log)
             self.offline_partitions.begin(log)

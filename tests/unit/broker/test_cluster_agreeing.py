@@ -106,7 +106,7 @@ class Play:
             return not self.asked
 
         self.cluster.pass_until(all_answered, 120_000)
-        self.cluster.pass_until(lambda: all(each.facade.serves for each in self.cluster.boards.values()))
+        self.cluster.pass_until(lambda: all(each.facade.view.serves for each in self.cluster.boards.values()))
         self.cluster.settle()
 
 
@@ -115,9 +115,9 @@ def test_what_was_answered_holds_and_everybody_knows_the_same(seed: int) -> None
     play = Play(seed)
     play.run()
     boards = list(play.cluster.boards.values())
-    first = boards[0].facade
+    first = boards[0].facade.view
     for board in boards:
-        assert dict(board.facade.topics) == dict(first.topics)
+        assert dict(board.facade.view.topics) == dict(first.topics)
         assert board.broker.topics.changing == set()
         assert JOURNAL_TOPIC in board.site.store.topics
     for (what, about), codes in play.answered.items():
@@ -125,7 +125,7 @@ def test_what_was_answered_holds_and_everybody_knows_the_same(seed: int) -> None
             assert set(codes) <= {NONE, ErrorCode.TOPIC_ALREADY_EXISTS, AWAY, *UNKNOWN}
             assert codes.count(NONE) <= 1, "only one of those who make a topic has made it"
             if NONE in codes:
-                found = first.described(about)
+                found = first.describe(about)
                 assert found is not None
                 assert [found.topic_id] == play.ids[about]
         elif what == "delete":

@@ -107,9 +107,9 @@ def test_less_durability_is_noted_by_who_was_asked_for_it(three: InCluster, caps
 
 
 def test_a_change_to_what_holds_already_is_answered_without_a_write(three: InCluster) -> None:
-    version = three.boards[1].facade.version("t")
+    version = three.boards[1].facade.view.version("t")
     assert alter(three, 1, of_topic("t", (RETENTION, SET, "5000"))) == [NONE]
-    assert three.boards[1].facade.version("t") == version
+    assert three.boards[1].facade.view.version("t") == version
 
 
 def test_of_two_who_change_different_keys_at_once_nothing_gets_lost(three: InCluster) -> None:
@@ -197,7 +197,7 @@ def test_partitions_that_a_topic_cannot_get(three: InCluster, asked: Any, error:
 
 def test_partitions_of_as_many_replicas_as_there_are_no_brokers_for(three: InCluster) -> None:
     three.boards[3].stop()
-    three.pass_until(lambda: set(three.boards[1].facade.there) == {1, 2})
+    three.pass_until(lambda: set(three.boards[1].facade.view.broker_ids) == {1, 2})
     assert grow(three, 1, more("u", 2), more("t", 3)) == [ErrorCode.INVALID_REPLICATION_FACTOR, NONE]
     assert set(topic(three, 1).partitions[2].replica_nodes) == {1, 2}
 
@@ -225,7 +225,7 @@ def test_of_two_who_ask_for_partitions_of_one_topic_both_are_told_the_truth(thre
 
 def test_the_other_ways_to_ask_who_leads_say_the_same(three: InCluster) -> None:
     three.boards[3].stop()
-    three.pass_until(lambda: set(three.boards[1].facade.there) == {1, 2})
+    three.pass_until(lambda: set(three.boards[1].facade.view.broker_ids) == {1, 2})
     three.settle()
     found = three.ask(2, DESCRIBE_CLUSTER, DescribeClusterRequest())
     assert [node.broker_id for node in found.brokers] == [1, 2]
@@ -249,7 +249,7 @@ def test_who_is_named_in_sync_and_is_gone_may_lead_when_it_comes_back() -> None:
     assert create(cluster, 1, new("t", assigned=[[2, 1]], config={MIN_IN_SYNC: "2"})) == [NONE]
     cluster.settle()
     cluster.boards[2].stop()
-    cluster.pass_until(lambda: set(cluster.boards[1].facade.there) == {1})
+    cluster.pass_until(lambda: set(cluster.boards[1].facade.view.broker_ids) == {1})
     cluster.settle()
     (found,) = cluster.ask(1, DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest(topics=[])).topics[1:]
     partition = found.partitions[0]

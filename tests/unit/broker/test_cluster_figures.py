@@ -50,7 +50,7 @@ def notes(cluster: InCluster, board: int) -> list[str]:
 
 
 def lagging(cluster: InCluster, board: int) -> dict[tuple[str, int], int]:
-    found = figures(cluster.boards[board].facade, cluster.boards[board].site.store.ledger_log).lags
+    found = figures(cluster.boards[board].facade.view, cluster.boards[board].site.store.ledger_log).lags
     return {(f"{lag.partition.topic}-{lag.partition.partition}", lag.broker): lag.records for lag in found}
 
 
@@ -62,7 +62,7 @@ def test_all_is_well(three: InCluster) -> None:
         found = shown(three, board)
         assert found.pop("leader_count") == leads[board]
         controls = found.pop("active_controller_count")
-        assert controls == (three.boards[board].facade.controller == board)
+        assert controls == (three.boards[board].facade.view.controller == board)
         assert found.pop("partition_count") == (4.0 if board == 1 else 3.0)
         assert list(found.values()) == [1.0, 0.0, 0.0, 0.0]
         assert notes(three, board) == []
@@ -75,7 +75,7 @@ def test_all_is_well(three: InCluster) -> None:
 
 def test_one_board_goes_and_then_a_second(three: InCluster) -> None:
     three.boards[3].stop()
-    three.pass_until(lambda: 3 not in three.boards[1].facade.there)
+    three.pass_until(lambda: 3 not in three.boards[1].facade.view.broker_ids)
     assert write(three, 1, b"a", b"b") == NONE
     three.settle()
     assert shown(three, 1)["under_replicated_partitions"] == 2
@@ -83,13 +83,13 @@ def test_one_board_goes_and_then_a_second(three: InCluster) -> None:
     assert lagging(three, 1)["t-0", 3] == 2
     assert [
         lag.seconds > 0
-        for lag in figures(three.boards[1].facade, three.boards[1].site.store.ledger_log).lags
+        for lag in figures(three.boards[1].facade.view, three.boards[1].site.store.ledger_log).lags
         if lag.broker == 3 and lag.records
     ] == [True]
     assert notes(three, 1) == ["2 partitions that are led here lack replicas, first t-0: 2 of 3 are in sync"]
     three.boards[2].stop()
-    three.pass_until(lambda: three.boards[1].facade.there == {1})
-    three.pass_until(lambda: three.boards[1].facade.controller == 1)
+    three.pass_until(lambda: three.boards[1].facade.view.broker_ids == {1})
+    three.pass_until(lambda: three.boards[1].facade.view.controller == 1)
     three.settle()
     found = shown(three, 1)
     assert (found["leader_count"], found["under_min_isr_partition_count"]) == (4, 3)
@@ -102,8 +102,8 @@ def test_what_nobody_leads_is_told_by_the_controller() -> None:
     assert create(cluster, 1, new("t", assigned=[[2], [2], [1]])) == [NONE]
     cluster.settle()
     cluster.boards[2].stop()
-    cluster.pass_until(lambda: set(cluster.boards[1].facade.there) == {1})
-    cluster.pass_until(lambda: cluster.boards[1].facade.controller == 1)
+    cluster.pass_until(lambda: set(cluster.boards[1].facade.view.broker_ids) == {1})
+    cluster.pass_until(lambda: cluster.boards[1].facade.view.controller == 1)
     cluster.settle()
     assert shown(cluster, 1)["offline_partitions_count"] == 2
     assert shown(cluster, 1)["under_replicated_partitions"] == 0
@@ -118,9 +118,9 @@ def test_why_a_broker_serves_nothing(three: InCluster) -> None:
 
     member.connected = False
     assert problem() == "", "a lease holds for a while"
-    assert board.facade.controller > 0
+    assert board.facade.view.controller > 0
     member.now_ms += 60_000
-    assert board.facade.controller == -1, "another may have the office by now"
+    assert board.facade.view.controller == -1, "another may have the office by now"
     assert problem().startswith("ZooKeeper does not answer")
     member.standing = Standing.APART
     assert problem().startswith("not a member of the cluster: there is no session with ZooKeeper")
@@ -130,7 +130,7 @@ def test_why_a_broker_serves_nothing(three: InCluster) -> None:
         member.standing = standing
         said.add(problem())
     assert len(said) == len(Standing), "each standing has its own words"
-    board.facade.contradiction = "another broker has broker.id 1 and is alive"
+    board.facade.view.contradiction = "another broker has broker.id 1 and is alive"
     assert problem() == "not a member of the cluster: another broker has broker.id 1 and is alive"
     assert figure(text(three, 1), "cluster_member") == 0
 
@@ -148,7 +148,7 @@ def test_losses_that_wait_are_counted_and_told(three: InCluster) -> None:
     three.boards[1].stop()
     losses = [Loss("evicted", "t", "id" * 11, 0, offset, offset + 1, 1, 70) for offset in range(3)]
     board.work(lambda: board.site.store.ledger.write(losses))
-    three.pass_until(lambda: three.boards[2].facade.there == {2, 3})
+    three.pass_until(lambda: three.boards[2].facade.view.broker_ids == {2, 3})
     assert figure(text(three, 2), "ledger_journal_entries") == 3
     assert figure(text(three, 2), "ledger_journal_bytes") > 0
     assert notes(three, 2)[1:] == ["3 losses wait in this board's journal for __edge_ledger: nobody leads it"]

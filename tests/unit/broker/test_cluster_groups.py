@@ -69,6 +69,7 @@ class StandIn:
 
     def __init__(self, site: Site) -> None:
         self.site = site
+        self.view = self.replicas = self.gate = self.replication = self.changes = self
         self.epochs: dict[int, int] = {}
         self.leaders: dict[int, int] = {}
         self.there = {ME: "edge.local:9092", 7: "other.local:9099"}
@@ -104,7 +105,7 @@ class StandIn:
         self.site.dispatcher.apply()
         self.site.settle()
 
-    # as Cluster
+    # as the parts of Cluster
 
     def take_producer_ids(self, told: Callable[[range | None], None], above: int) -> None:
         self.takers.append(told)
@@ -114,7 +115,7 @@ class StandIn:
         assert listener == "PLAINTEXT"
         return [Node(broker, Endpoint(*_split(at)), None) for broker, at in sorted(self.there.items())]
 
-    def described(self, name: str) -> Any:
+    def describe(self, name: str) -> Any:
         topic = self.topics.get(name)
         return topic and SimpleNamespace(name=name, partitions=topic.replicas, config=topic.config)
 
@@ -136,11 +137,11 @@ class StandIn:
         if not self.others_keep_up:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "too few keep up")
 
-    def left_behind(self, log: PartitionLog, leader_epoch: int) -> Refusal | None:
+    def refuse_old_epoch(self, log: PartitionLog, leader_epoch: int) -> Refusal | None:
         led = self.epochs.get(log.partition) == leader_epoch
         return None if led else Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another one leads")
 
-    def late(self, log: PartitionLog) -> Refusal | None:
+    def refuse_expired(self, log: PartitionLog) -> Refusal | None:
         return None if self.others_keep_up else Refusal(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few")
 
     def log_moved(self, log: PartitionLog) -> None:

@@ -75,10 +75,10 @@ def three() -> InCluster:
 
 def test_the_controller_makes_the_ledger_once_as_many_brokers_are_there_as_it_has_replicas() -> None:
     cluster = InCluster(2, THREE)
-    assert not any(board.facade.topics for board in cluster.boards.values())
+    assert not any(board.facade.view.topics for board in cluster.boards.values())
     cluster.add(3)
-    cluster.pass_until(lambda: LEDGER_TOPIC in cluster.boards[1].facade.topics)
-    topic = cluster.boards[1].facade.topics[LEDGER_TOPIC]
+    cluster.pass_until(lambda: LEDGER_TOPIC in cluster.boards[1].facade.view.topics)
+    topic = cluster.boards[1].facade.view.topics[LEDGER_TOPIC]
     assert [sorted(replicas) for replicas in topic.replicas] == [[1, 2, 3]]
     assert topic.config["min.insync.replicas"] == "2"
     assert (topic.config["cleanup.policy"], topic.config["retention.ms"]) == ("delete", "-1")
@@ -197,7 +197,7 @@ def test_what_a_board_had_as_one_that_stood_alone_comes_along() -> None:
     alone.ledger.write([Loss("evicted", "old", "id" * 11, 0, 4, 5, 1, 70)])
     alone.close()
     cluster.add(3, disk)
-    cluster.pass_until(lambda: cluster.boards[3].facade.serves)
+    cluster.pass_until(lambda: cluster.boards[3].facade.view.serves)
     cluster.pass_until(lambda: is_forwarded(cluster.boards[3]))
     (entry,) = entries(leader_of(cluster))
     assert (entry["topic"], entry["directory"]) == ("old", cluster.boards[3].member.identity.directory)
@@ -232,10 +232,10 @@ def test_nobody_forwards_but_brokers(three: InCluster) -> None:
 
 def test_brokers_forward_on_the_listener_for_brokers_alone(three: InCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     leader = leader_of(three)
-    monkeypatch.setattr(leader.facade, "is_member", lambda host: True)
-    monkeypatch.setattr(leader.facade, "listener", "REPLICATION")
+    monkeypatch.setattr(leader.facade.view, "is_member", lambda host: True)
+    monkeypatch.setattr(leader.facade.view, "listener", "REPLICATION")
     assert answered(three, forwarded(entry(0))) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    monkeypatch.setattr(leader.facade, "listener", "PLAINTEXT")
+    monkeypatch.setattr(leader.facade.view, "listener", "PLAINTEXT")
     assert answered(three, forwarded(entry(0))) == ErrorCode.NONE
 
 
@@ -248,7 +248,7 @@ def test_with_an_authorizer_the_right_of_followers_is_asked_for() -> None:
 @pytest.fixture
 def trusted(three: InCluster, monkeypatch: pytest.MonkeyPatch) -> InCluster:
     for board in three.boards.values():
-        monkeypatch.setattr(board.facade, "is_member", lambda host: True)
+        monkeypatch.setattr(board.facade.view, "is_member", lambda host: True)
     return three
 
 

@@ -41,7 +41,7 @@ def a_topic(*replicas: int) -> InCluster:
 def card_fails(cluster: InCluster, board: int) -> None:
     found = cluster.boards[board]
     found.log(P).fail(StorageFault("the card", 0, "no answer"))
-    found.facade.log_moved(found.log(P))
+    found.facade.replication.log_moved(found.log(P))
     cluster.settle()
 
 
@@ -61,7 +61,7 @@ def test_a_replica_whose_log_is_offline_is_told_to_be_so_on_every_broker() -> No
         found = shown(cluster, board)
         assert (found.leader_id, found.isr_nodes, found.offline_replicas) == (1, [1], [2])
         assert found.eligible_leader_replicas == [2]
-    leader, journal = cluster.boards[1].facade, cluster.boards[1].site.store.ledger_log
+    leader, journal = cluster.boards[1].facade.view, cluster.boards[1].site.store.ledger_log
     assert [few.in_sync for few in figures(leader, journal).under_replicated] == [1]
     assert "1 of 2 are in sync, and acks=all needs 2" in str(health(leader))
 
@@ -75,7 +75,7 @@ def test_a_partition_stays_offline_where_unclean_elections_are_off_until_a_log_i
         found = shown(cluster, board)
         assert (found.error_code, found.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         assert (found.isr_nodes, found.offline_replicas, found.eligible_leader_replicas) == ([], [2, 1], [2, 1])
-    found = [figures(each.facade, each.site.store.ledger_log) for each in cluster.boards.values()]
+    found = [figures(each.facade.view, each.site.store.ledger_log) for each in cluster.boards.values()]
     assert [one.offline for one in found if one.is_controller] == [1]
 
 
@@ -131,7 +131,7 @@ def test_what_a_leader_could_not_sync_is_a_loss_only_where_no_in_sync_board_has_
             cluster.drop(with_records, 1 << 30)
         assert write(cluster, 1, b"%d" % number, acks=1) == NONE
         cluster.pass_for(200)
-    cluster.pass_until(lambda: follower.facade.led("t", 0) is not None)
+    cluster.pass_until(lambda: follower.facade.replicas.led_partition("t", 0) is not None)
     assert leader.log(P).fault is not None
     leader.site.disk.fault = None
     cluster.drop(with_records, 0)

@@ -66,7 +66,7 @@ def test_where_more_replicas_are_to_be_in_sync_than_there_are_all_of_them_are_ne
     cluster.settle()
     assert write(cluster, 1, b"a") == NONE
     cluster.boards[2].stop()
-    cluster.pass_until(lambda: 2 not in cluster.boards[1].facade.there)
+    cluster.pass_until(lambda: 2 not in cluster.boards[1].facade.view.broker_ids)
     assert write(cluster, 1, b"b") == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
@@ -106,7 +106,7 @@ def test_another_epoch_than_the_leaders_is_fenced(two: InCluster) -> None:
     assert offsets(two, 1, epoch=0).error_code == NONE
     assert offsets(two, 1, epoch=1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     two.boards[1].stop()
-    two.pass_until(lambda: two.boards[2].facade.led("t", 0) is not None)
+    two.pass_until(lambda: two.boards[2].facade.replicas.led_partition("t", 0) is not None)
     assert offsets(two, 2, EARLIEST, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
@@ -124,7 +124,7 @@ def test_nobody_waits_for_replicas_that_are_away(two: InCluster) -> None:
 def test_a_leader_that_has_just_begun_says_no_end_that_goes_back(two: InCluster) -> None:
     """Its follower had everything, and had not heard yet that it may be shown."""
     for number, board in two.boards.items():
-        assert (board.facade.led("t", 0) is not None) == (number == 1)
+        assert (board.facade.replicas.led_partition("t", 0) is not None) == (number == 1)
     assert write(two, 1, b"a") == NONE
     two.boards[1].client.send(PRODUCE, produce(("t", 0, batch(b"b")), acks=1))
     follower = two.boards[2]
@@ -133,7 +133,7 @@ def test_a_leader_that_has_just_begun_says_no_end_that_goes_back(two: InCluster)
         two.work()
     two.boards[1].stop()
     assert follower.member.partitions[PLACE].high_watermark < 2
-    two.pass_until(lambda: follower.facade.led("t", 0) is not None)
+    two.pass_until(lambda: follower.facade.replicas.led_partition("t", 0) is not None)
     for timestamp in (LATEST, MAX_TIMESTAMP, NOW_MS - 1):
         assert offsets(two, 2, timestamp, 7).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
     assert offsets(two, 2, LATEST, 4).error_code == ErrorCode.LEADER_NOT_AVAILABLE
@@ -188,6 +188,6 @@ def test_who_was_away_while_records_amid_a_batch_were_deleted_catches_up() -> No
     assert [(log.log_start_offset, log.log_end_offset, log.high_watermark) for log in logs] == [(6, 9, 9)] * 2
     assert read_all(logs[0]) == read_all(logs[1])
     two.boards[1].stop()
-    two.pass_until(lambda: two.boards[2].facade.led("t", 0) is not None)
+    two.pass_until(lambda: two.boards[2].facade.replicas.led_partition("t", 0) is not None)
     two.settle()
     assert (offsets(two, 2, EARLIEST).offset, offsets(two, 2, LATEST).offset) == (6, 9)

@@ -149,7 +149,7 @@ def producer_id(cluster: InCluster) -> int:
 
 
 def test_after_the_loss_of_all_znodes_the_boards_go_on_with_what_was_acked(site: InCluster) -> None:
-    before, topic_id = producer_id(site), site.boards[1].facade.topics["t"].topic_id
+    before, topic_id = producer_id(site), site.boards[1].facade.view.topics["t"].topic_id
     identities = {number: board.member.identity for number, board in site.boards.items()}
     epoch = max(state.leader_epoch for board in site.boards.values() if (state := board.member.state(P)))
     disks = stopped(site)
@@ -161,8 +161,8 @@ def test_after_the_loss_of_all_znodes_the_boards_go_on_with_what_was_acked(site:
     write(again, b"new")
     again.settle()
     assert [has(again, number) for number in (1, 2, 3)] == [[*VALUES, b"new"]] * 3
-    assert "gone" not in again.boards[1].facade.topics
-    assert again.boards[1].facade.topics["t"].topic_id == topic_id
+    assert "gone" not in again.boards[1].facade.view.topics
+    assert again.boards[1].facade.view.topics["t"].topic_id == topic_id
     state = again.boards[1].member.state(P)
     assert state is not None
     assert state.leader_epoch > epoch + EPOCHS_AHEAD // 2
@@ -181,7 +181,7 @@ def test_a_board_that_was_written_off_comes_back_and_follows(site: InCluster) ->
     again = InCluster(2, SETTINGS, disks=disks, prepare=written(plan))
     write(again, b"new")
     back = again.add(3, old)
-    again.pass_until(lambda: back.facade.serves)
+    again.pass_until(lambda: back.facade.view.serves)
     again.settle()
     assert has(again, 3) == [*VALUES, b"new"]
     state = again.boards[1].member.state(P)

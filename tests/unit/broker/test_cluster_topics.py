@@ -142,7 +142,7 @@ def test_every_broker_tells_all_brokers_and_topics_and_the_same_leader_of_the_le
     partitions = topics["t"].partitions
     assert [one.partition_index for one in partitions] == [0, 1, 2, 3]
     for one in partitions:
-        state = three.boards[1].facade.state("t", one.partition_index)
+        state = three.boards[1].facade.view.state("t", one.partition_index)
         assert state is not None
         assert (one.error_code, one.leader_id) == (NONE, one.replica_nodes[0])
         assert len(one.replica_nodes) == 2
@@ -169,7 +169,7 @@ def test_a_broker_that_goes_is_an_offline_replica_and_leads_nothing(three: InClu
     before = topic(three, 1).partitions[0]
     assert (before.leader_id, before.isr_nodes, before.offline_replicas) == (3, [3, 1, 2], [])
     three.boards[3].stop()
-    three.pass_until(lambda: set(three.boards[1].facade.there) == {1, 2})
+    three.pass_until(lambda: set(three.boards[1].facade.view.broker_ids) == {1, 2})
     three.settle()
     found = metadata(three, 1, "t", "alone")
     assert [node.node_id for node in found.brokers] == [1, 2]
@@ -189,11 +189,12 @@ def test_a_broker_that_goes_is_an_offline_replica_and_leads_nothing(three: InClu
 def test_a_leader_whose_port_is_closed_is_told_to_be_none(three: InCluster) -> None:
     assert create(three, 1, new("t", assigned=[[3, 1, 2]])) == [NONE]
     three.settle()
-    here, now_ms = three.boards[1].facade, three.boards[1].facade.now_ms
+    here = three.boards[1].facade.view
+    now_ms = here.now_ms
     registration = here.member.registrations[3].epoch
     assert topic(three, 1).partitions[0].leader_id == 3
 
-    here.closed.refused(3, registration, now_ms + 100)
+    here.closed_ports.refused(3, registration, now_ms + 100)
     shut = topic(three, 1).partitions[0]
     assert (shut.error_code, shut.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert (shut.isr_nodes, shut.offline_replicas) == ([3, 1, 2], []), "nothing else goes by it"
@@ -201,7 +202,7 @@ def test_a_leader_whose_port_is_closed_is_told_to_be_none(three: InCluster) -> N
     assert next_leader(three.boards[1].broker, Session("127.0.0.1:1"), "t", 0) is None
     assert topic(three, 2).partitions[0].leader_id == 3, "the others tell what they have found"
 
-    here.closed.reached(3)
+    here.closed_ports.reached(3)
     assert topic(three, 1).partitions[0].leader_id == 3
     found = next_leader(three.boards[1].broker, Session("127.0.0.1:1"), "t", 0)
     assert found is not None
@@ -211,18 +212,18 @@ def test_a_leader_whose_port_is_closed_is_told_to_be_none(three: InCluster) -> N
 def test_a_closed_port_is_told_for_so_long_as_the_dead_are_registered(three: InCluster) -> None:
     assert create(three, 1, new("t", assigned=[[3, 1, 2]])) == [NONE]
     three.settle()
-    here = three.boards[1].facade
+    here = three.boards[1].facade.view
     registration, until_ms = here.member.registrations[3].epoch, here.now_ms + 500
-    here.closed.refused(3, registration, until_ms)
+    here.closed_ports.refused(3, registration, until_ms)
     three.pass_for(400)
-    here.closed.refused(3, registration, here.now_ms + 500)
+    here.closed_ports.refused(3, registration, here.now_ms + 500)
     assert topic(three, 1).partitions[0].leader_id == -1
     three.pass_for(200)
-    here.closed.refused(3, registration, here.now_ms + 500)
+    here.closed_ports.refused(3, registration, here.now_ms + 500)
     assert topic(three, 1).partitions[0].leader_id == 3, (
         "it is registered still: it lives, behind a port that is closed"
     )
-    here.closed.refused(3, registration + 1, here.now_ms + 500)
+    here.closed_ports.refused(3, registration + 1, here.now_ms + 500)
     assert topic(three, 1).partitions[0].leader_id == 3, "what was found of another life"
 
 
@@ -273,7 +274,7 @@ def test_before_anything_was_read_nothing_is_said_to_be_missing() -> None:
     of_broker = FetchRequest(replica_state=ReplicaState(replica_id=1, replica_epoch=1))
     assert cluster.ask(2, FETCH, of_broker).error_code == ErrorCode.LEADER_NOT_AVAILABLE, "who is one is not known"
     cluster.ensemble.mend(0)
-    cluster.pass_until(lambda: cluster.boards[2].facade.knows)
+    cluster.pass_until(lambda: cluster.boards[2].facade.view.knows)
     cluster.settle()
     assert topic(cluster, 2).partitions[0].leader_id == 1
 
@@ -286,7 +287,7 @@ def test_what_a_session_may_not_do_alone_it_may_not_do_in_a_cluster() -> None:
     cluster = InCluster(2, keys)
     facade = cluster.boards[1].facade
     told: list[ErrorCode] = []
-    facade.make_topic("t", facade.place(id_text(uuid.UUID(int=5)), 1, 2, {}), told.append)
+    facade.changes.make_topic("t", facade.changes.place(id_text(uuid.UUID(int=5)), 1, 2, {}), told.append)
     cluster.settle()
     assert told == [NONE]
     assert cluster.boards[2].broker.topics.exists("t")
@@ -301,7 +302,7 @@ def test_what_a_session_may_not_do_alone_it_may_not_do_in_a_cluster() -> None:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=5))])
         by_id = cluster.ask(board, METADATA, asked).topics[0]
         assert (by_id.error_code, by_id.name) == (denied, None)
-    assert facade.topics.keys() == {"t", LEDGER_TOPIC}
+    assert facade.view.topics.keys() == {"t", LEDGER_TOPIC}
 
 
 # made by Metadata
@@ -314,7 +315,7 @@ def test_a_topic_is_made_by_who_asks_for_it_with_the_brokers_defaults() -> None:
     assert all(len(one.replica_nodes) == 3 and one.leader_id > 0 for one in found.partitions)
     cluster.settle()
     assert topic(cluster, 3).topic_id == found.topic_id
-    assert cluster.boards[1].facade.topics["t"].config == {"min.insync.replicas": "2"}
+    assert cluster.boards[1].facade.view.topics["t"].config == {"min.insync.replicas": "2"}
 
 
 def test_more_replicas_than_brokers_are_an_error() -> None:
@@ -407,7 +408,7 @@ def test_a_topic_says_itself_what_holds_for_its_replicas(
     assert answer.error_code == NONE
     cluster.settle()
     for board in cluster.boards.values():
-        assert board.facade.topics["t"].config == expected
+        assert board.facade.view.topics["t"].config == expected
     told = {entry.name: entry.value for entry in answer.configs}
     assert told | expected == told
 
@@ -450,7 +451,7 @@ def test_without_zookeeper_the_time_of_the_request_is_kept_and_the_name_is_free_
     assert 1.5 <= three.loop.time() - begin < 1.7
     assert three.boards[1].broker.topics.changing == set()
     three.ensemble.mend(0)
-    three.pass_until(lambda: three.boards[1].facade.images > 1)
+    three.pass_until(lambda: three.boards[1].facade.view.images > 1)
     three.settle()
     assert create(three, 1, new()) in ([NONE], [ErrorCode.TOPIC_ALREADY_EXISTS])
 
@@ -559,7 +560,7 @@ def test_a_producer_that_asks_another_broker_is_told_who_leads(three: InCluster,
     refused, taken = answer.responses[0].partition_responses
     assert (refused.error_code, taken.error_code) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE)
     assert taken.current_leader is None
-    state = three.boards[1].facade.state("t", 0)
+    state = three.boards[1].facade.view.state("t", 0)
     if version < 10:
         assert (refused.current_leader, answer.node_endpoints) == (None, [])
         return
@@ -610,12 +611,12 @@ def test_a_topic_is_known_by_its_id_until_another_has_its_name() -> None:
     cluster = InCluster(1)
     assert create(cluster, 1, new()) == [NONE]
     former, facade = topic(cluster, 1).topic_id, cluster.boards[1].facade
-    assert (found := facade.described_by_id(former)) is not None
+    assert (found := facade.view.describe_by_id(former)) is not None
     assert found.name == "t"
     assert delete(cluster, 1, "t") == [NONE]
     assert create(cluster, 1, new()) == [NONE]
-    assert facade.described_by_id(former) is None
-    assert (found := facade.described_by_id(topic(cluster, 1).topic_id)) is not None
+    assert facade.view.describe_by_id(former) is None
+    assert (found := facade.view.describe_by_id(topic(cluster, 1).topic_id)) is not None
     assert found.name == "t"
 
 

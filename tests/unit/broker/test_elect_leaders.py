@@ -46,7 +46,7 @@ def led_by_another() -> InCluster:
     assert create(cluster, 1, new("t", assigned=[[1, 2, 3], [2, 1, 3]])) == [NONE]
     cluster.settle()
     assert cluster.boards[1].member.partitions[PartitionId("t", 0)].hand_over(2)
-    cluster.pass_until(lambda: cluster.boards[2].facade.led("t", 0) is not None)
+    cluster.pass_until(lambda: cluster.boards[2].facade.replicas.led_partition("t", 0) is not None)
     cluster.settle()
     assert [one.leader_id for one in topic(cluster, 3).partitions] == [2, 2]
     return cluster
@@ -77,7 +77,7 @@ def test_a_preferred_replica_that_is_away_cannot_lead_whether_or_not_another_doe
     assert create(cluster, 1, new("alone", assigned=[[1]])) == [NONE]
     cluster.settle()
     cluster.boards[1].stop()
-    cluster.pass_until(lambda: 1 not in cluster.boards[3].facade.there)
+    cluster.pass_until(lambda: 1 not in cluster.boards[3].facade.view.broker_ids)
     cluster.settle()
     assert [one.leader_id for name in ("t", "alone") for one in topic(cluster, 3, name).partitions] == [2, 2, -1]
     assert elect(cluster, 3, PREFERRED, ("t", 0), ("alone", 0)) == {
@@ -99,7 +99,7 @@ def test_no_request_makes_somebody_lead_who_may_lack_something() -> None:
     assert create(cluster, 1, new("t", assigned=[[2], [1]])) == [NONE]
     cluster.settle()
     cluster.boards[2].stop()
-    cluster.pass_until(lambda: 2 not in cluster.boards[1].facade.there)
+    cluster.pass_until(lambda: 2 not in cluster.boards[1].facade.view.broker_ids)
     assert elect(cluster, 1, UNCLEAN, ("t", 0), ("t", 1), ("t", 2)) == {
         ("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
         ("t", 1): NOT_NEEDED,

@@ -59,7 +59,7 @@ class Site:
         self.lost: EpochEnd | None = None
         self.fetched: list[ReplicaFetch] = []
         self.mark = 5
-        self.session = FetchSession(self, self, 2)  # type: ignore[arg-type]
+        self.session = FetchSession(self, self, self, 2)  # type: ignore[arg-type]
         self.token = 0
 
     def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
@@ -73,7 +73,7 @@ class Site:
     def leads(self, _partition: PartitionId, _epoch: int) -> bool:
         return self.error is ErrorCode.NONE
 
-    def led(self, _topic: str, _partition: int) -> Led:
+    def led_partition(self, _topic: str, _partition: int) -> Led:
         return Led(self.mark)
 
     def is_connected(self, peer: str) -> bool:
@@ -295,9 +295,9 @@ def test_a_session_that_begins_anew_has_no_orders(site: Site) -> None:
 
 def test_sessions_of_connections_that_are_gone_are_forgotten(site: Site) -> None:
     fetches = FollowerFetches()
-    gone = fetches.session(site, site, 2, "gone")  # type: ignore[arg-type]
-    there = fetches.session(site, site, 3, "10.0.0.3:4711")  # type: ignore[arg-type]
-    assert fetches.session(site, site, 3, "10.0.0.3:4711") is there  # type: ignore[arg-type]
+    gone = fetches.session(site, site, site, 2, "gone")  # type: ignore[arg-type]
+    there = fetches.session(site, site, site, 3, "10.0.0.3:4711")  # type: ignore[arg-type]
+    assert fetches.session(site, site, site, 3, "10.0.0.3:4711") is there  # type: ignore[arg-type]
     seen: list[FetchSession] = []
     fetches.each(seen.append)
     assert seen == [there]

@@ -89,17 +89,17 @@ def others(board: int) -> list[int]:
 
 def stop(cluster: InCluster, board: int) -> None:
     cluster.boards[board].stop()
-    cluster.pass_until(lambda: all(board not in cluster.boards[each].facade.there for each in others(board)))
+    cluster.pass_until(lambda: all(board not in cluster.boards[each].facade.view.broker_ids for each in others(board)))
 
 
 def test_any_broker_has_the_topic_made_and_names_the_same_coordinators(three: InCluster) -> None:
-    assert OFFSETS_TOPIC not in three.boards[1].facade.topics
+    assert OFFSETS_TOPIC not in three.boards[1].facade.view.topics
     first = found(three, 2, *GROUPS)
     assert [code for code, _ in first] == [0] * PARTITIONS
     three.settle()
     assert found(three, 1, *GROUPS) == found(three, 3, *GROUPS) == first
     assert len({board for _, board in first}) > 1, "the lead is dealt out"
-    assert len(three.boards[1].facade.topics[OFFSETS_TOPIC].replicas) == PARTITIONS
+    assert len(three.boards[1].facade.view.topics[OFFSETS_TOPIC].replicas) == PARTITIONS
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_the_board_that_starts_first_does_not_have_what_groups_commit_alone_for_
         cluster.settle()
         replicas = 3
     coordinator(cluster, 2)
-    assert {len(each) for each in cluster.boards[1].facade.topics[OFFSETS_TOPIC].replicas} == {replicas}
+    assert {len(each) for each in cluster.boards[1].facade.view.topics[OFFSETS_TOPIC].replicas} == {replicas}
 
 
 def test_what_was_answered_is_there_with_the_next_coordinator(three: InCluster) -> None:
@@ -239,6 +239,8 @@ def test_a_board_that_is_cut_off_does_not_tell_what_may_be_old(three: InCluster)
     assert committed(three, here) == (0, 5)
     three.boards[here].happened(Suspended())
     three.loop.advance(SESSION_MS)
-    assert three.boards[here].facade.epoch_led(OFFSETS_TOPIC, 0) is not None, "it has not heard of any election"
+    assert three.boards[here].facade.replicas.epoch_led(OFFSETS_TOPIC, 0) is not None, (
+        "it has not heard of any election"
+    )
     assert committed(three, here) == (ErrorCode.NOT_COORDINATOR, -1)
     assert commits(three, here, 6) == [ErrorCode.NOT_COORDINATOR]

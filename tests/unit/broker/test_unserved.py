@@ -81,7 +81,7 @@ class Site:
 
     def named(self, board: int) -> list[PartitionId]:
         one = self.cluster.boards[board]
-        return [each.partition for each in unserved(one.facade, one.site.store)]
+        return [each.partition for each in unserved(one.facade.view, one.site.store)]
 
     def health(self, board: int) -> str | None:
         return health_problem(self.cluster.boards[board].broker)

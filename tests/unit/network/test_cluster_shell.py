@@ -61,7 +61,9 @@ def a_shell() -> Any:
     shell._ensemble = SimpleNamespace(tick=nothing)
     shell._loop = SimpleNamespace(time=lambda: 0.0)
     shell._zookeeper = SimpleNamespace(replace_dead_client=nothing, client_died=False)
-    shell.cluster = SimpleNamespace(fetches=FollowerFetches(), changed=nothing, tick=nothing)
+    shell.cluster = SimpleNamespace(
+        replication=SimpleNamespace(fetches=FollowerFetches()), view=SimpleNamespace(), changed=nothing, tick=nothing
+    )
     shell.replicas = SimpleNamespace(
         fail=lambda partition, error: shell.offline.append((partition, str(error))),
         look_at_room=nothing,
@@ -148,7 +150,7 @@ async def test_ticks_go_on_behind_one_that_fails(monkeypatch: pytest.MonkeyPatch
 def test_a_follower_that_cannot_be_answered_costs_nobody_else() -> None:
     shell = a_shell()
     broker = SimpleNamespace(effects=Effects())
-    bad, good = (FetchSession(broker, shell.cluster, number) for number in (2, 3))  # type: ignore[arg-type]
+    bad, good = (FetchSession(broker, shell.cluster, shell.cluster, number) for number in (2, 3))  # type: ignore[arg-type]
     looked: list[float] = []
 
     def fails(_at_ms: float) -> None:
@@ -156,7 +158,7 @@ def test_a_follower_that_cannot_be_answered_costs_nobody_else() -> None:
 
     bad.look, good.look = fails, looked.append  # type: ignore[method-assign]
     bad._waiting.append(Waiting(11, 500.0))
-    shell.cluster.fetches._sessions = {"a": bad, "b": good}
+    shell.cluster.replication.fetches._sessions = {"a": bad, "b": good}
     shell._carry_out()
     assert looked == [7.0]
     ((kind, (token, response)),) = broker.effects.left
@@ -300,7 +302,7 @@ def test_members_go_by_what_is_configured() -> None:
 async def test_a_controlled_shutdown_is_one_only_where_it_is_enabled(enabled: bool, told: int) -> None:
     shell, asked = a_shell(), []
     shell._broker.config = read_config(None, "", [f"controlled.shutdown.enable={enabled}"])
-    shell.cluster.contradiction, shell.member.settings, shell.member.partitions = "", Settings(), {}
+    shell.cluster.view.contradiction, shell.member.settings, shell.member.partitions = "", Settings(), {}
     shell._left = asyncio.Event()
 
     def shut_down(now_ms: float) -> None:

@@ -90,7 +90,7 @@ def lead_offsets(broker: Broker, partition: int) -> Outcome:
     It may be called more than once in an epoch, and also when the partition is led elsewhere meanwhile.
     """
     assert broker.cluster is not None
-    epoch, groups = broker.cluster.epoch_led(OFFSETS_TOPIC, partition), broker.groups
+    epoch, groups = broker.cluster.replicas.epoch_led(OFFSETS_TOPIC, partition), broker.groups
     if epoch is None or groups.is_loading(partition, epoch) or groups.is_loaded(partition, epoch):
         return Reply(None)
     _stop(broker, groups.lead(partition, epoch))

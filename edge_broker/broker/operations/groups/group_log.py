@@ -124,7 +124,7 @@ def required_groups(broker: Broker, name: str) -> Sequence[str]:
     here = broker.store.topics.get(name)
     if broker.cluster is None or not broker.store.is_replicated(name):
         return here.settings.groups if here is not None else ()
-    topic, defaults = broker.cluster.topics.get(name), broker.store.settings
+    topic, defaults = broker.cluster.view.topics.get(name), broker.store.settings
     if topic is None:
         return ()
     own = {key: value for key, value in topic.config.items() if key == REQUIRED_GROUPS}
