@@ -20,8 +20,8 @@ PI_5 = PI_4.replace("evtstrm", "evtstrm aes pmull sha1 sha2")
 PC = "flags\t\t: fpu vme aes avx\nvmx flags\t: vnmi\n"
 ELSEWHERE = """
 import sys
-from edge_broker.network import suites
-suites.CPUINFO = sys.argv.pop(1)
+from edge_broker.network.tls import cipher_suites
+cipher_suites.CPUINFO = sys.argv.pop(1)
 from edge_broker.cli import main
 sys.exit(main())
 """
