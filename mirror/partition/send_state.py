@@ -47,3 +47,54 @@ RESTING = CHANGING_CONNECTION, BACKING_OFF
 MOVABLE = CREATING_TOPIC, STARTING_SESSION, SENDING
 """Another connection may carry the stream at once if nothing of it is in flight."""
 WITHOUT_SESSION = CREATING_TOPIC, STARTING_SESSION, GONE
+
+
+class SendProgress:
+    """The state of one stream; it allows the transitions of the table alone."""
+
+    __slots__ = ("_after_session", "send_state")
+
+    def __init__(self) -> None:
+        self.send_state = CREATING_TOPIC
+        self._after_session = SENDING  # or BACKING_OFF while a back-off is not over
+
+    def enter(self, state: SendState) -> None:
+        """Enter a state that the table of send_state.py allows next."""
+        assert state in NEXT[self.send_state], f"{self.send_state} is not followed by {state}"
+        self.send_state = state
+
+    def resume_sending(self) -> None:
+        """Enter SENDING; BACKING_OFF if a back-off is not over."""
+        self.enter(self._after_session)
+
+    def mark_unsure(self) -> None:
+        """Send nothing more until the outcome of each batch in flight is known; a new session tells that too."""
+        if self.send_state in (SENDING, *RESTING):
+            self.enter(DRAINING)
+
+    def back_off(self) -> None:
+        """Send nothing until `end_backoff`."""
+        self._after_session = BACKING_OFF
+        if self.send_state is SENDING:
+            self.enter(BACKING_OFF)
+
+    def end_backoff(self) -> None:
+        """Send again, if nothing else keeps the stream from it."""
+        self._after_session = SENDING
+        if self.send_state is BACKING_OFF:
+            self.enter(SENDING)
+
+    @property
+    def has_session(self) -> bool:
+        """Whether its topic exists at the target, and its first producer session has started."""
+        return self.send_state not in WITHOUT_SESSION
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the outcome of a batch, or of its producer session, is unknown."""
+        return self.send_state in UNSURE
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is mirrored no more."""
+        return self.send_state is GONE

@@ -18,18 +18,7 @@ from kafka_wire.records.batches import Packed, Piece
 from mirror.link.link_model import InFlightRequest
 from mirror.partition.leader_epochs import LeaderEpochs, differ
 from mirror.partition.provenance import Origin, Writers
-from mirror.partition.send_state import (
-    BACKING_OFF,
-    CREATING_TOPIC,
-    DRAINING,
-    GONE,
-    NEXT,
-    RESTING,
-    SENDING,
-    UNSURE,
-    WITHOUT_SESSION,
-    SendState,
-)
+from mirror.partition.send_state import SendProgress
 from mirror.partition.source_offsets import Commit, PartitionOffsets
 from mirror.partition.target_state import PartitionState, Sent
 
@@ -96,7 +85,7 @@ class Batch:
         return len(self.packed.batch)
 
 
-class PartitionStream:
+class PartitionStream(SendProgress):
     """One partition on its way: what was read and not yet acknowledged, and its offsets.
 
     | leader_epoch | go_back_to | the partition                                                                   |
@@ -109,7 +98,6 @@ class PartitionStream:
     """
 
     __slots__ = (
-        "_after_session",
         "_when_drained",
         "answered_below",
         "at_target",
@@ -150,7 +138,6 @@ class PartitionStream:
         "remembered_ms",
         "resend_from",
         "rest_until",
-        "send_state",
         "settings",
         "settings_at",
         "shrinkage",
@@ -171,6 +158,7 @@ class PartitionStream:
     def __init__(
         self, partition: TopicPartition, target_topic: str, settings: Mapping[str, str], memory: Memory | None = None
     ) -> None:
+        super().__init__()
         self.partition = partition
         self.memory = memory or Memory()
         self.held_bytes = 0  # of the source's batches, in the buffer and under way
@@ -192,8 +180,6 @@ class PartitionStream:
         self.go_back_epoch = -1  # the greatest leader epoch that the source has below there, -1 when it did not say
         self._when_drained: asyncio.Future[None] | None = None
         self.stored_at = time.monotonic()  # when the source's group was last told the position, in this life
-        self.send_state = CREATING_TOPIC
-        self._after_session = SENDING  # or BACKING_OFF while a back-off is not over
         self.state: PartitionState | None = None  # since its first life here has begun
         self.commit: Commit | None = None  # that the group held when it was found
         self.starts_anew = False  # its next life begins with the source's log
@@ -222,51 +208,6 @@ class PartitionStream:
         self.writers = Writers()
         self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
-
-    # whether it is sent
-
-    def enter(self, state: SendState) -> None:
-        """Enter a state that the table of send_state.py allows next."""
-        assert state in NEXT[self.send_state], f"{self.name}: {self.send_state} is not followed by {state}"
-        self.send_state = state
-
-    def resume_sending(self) -> None:
-        """Enter SENDING; BACKING_OFF if a back-off is not over."""
-        self.enter(self._after_session)
-
-    def mark_unsure(self) -> None:
-        """Send nothing more until the outcome of each batch in flight is known; a new session tells that too."""
-        if self.send_state in (SENDING, *RESTING):
-            self.enter(DRAINING)
-
-    def back_off(self) -> None:
-        """Send nothing until `end_backoff`."""
-        self._after_session = BACKING_OFF
-        if self.send_state is SENDING:
-            self.enter(BACKING_OFF)
-
-    def end_backoff(self) -> None:
-        """Send again, if nothing else keeps the stream from it."""
-        self._after_session = SENDING
-        if self.send_state is BACKING_OFF:
-            self.enter(SENDING)
-
-    @property
-    def has_session(self) -> bool:
-        """Whether its topic exists at the target, and its first producer session has started."""
-        return self.send_state not in WITHOUT_SESSION
-
-    @property
-    def is_unsure(self) -> bool:
-        """Whether the outcome of a batch, or of its producer session, is unknown."""
-        return self.send_state in UNSURE
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it is mirrored no more."""
-        return self.send_state is GONE
-
-    # what is read
 
     def start(self, offsets: PartitionOffsets) -> None:
         """Begin from these offsets with nothing read; nothing may be under way."""
