@@ -158,7 +158,10 @@ def publish(mqtt: Mapping[str, Any], order: Order, payload: bytes) -> str:
 
 def tls_context(mqtt: Mapping[str, Any]) -> Any:
     """Return how the gateway believes mosquitto and who it is, from its own files; raises StepFailed."""
-    from drupelet.tls.contexts import client_context  # noqa: PLC0415 (an older release has another)
+    try:  # inside the function: not every board has it
+        from drupelet.tls.contexts import client_context  # noqa: PLC0415
+    except ImportError:  # a release before 0.2.0
+        from drupelet.tls import client_context  # noqa: PLC0415
 
     files = [
         CONFIGURATION / mqtt[key] if key in mqtt else None for key in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file")
@@ -212,7 +215,10 @@ class Cluster:
         except (KafkaError, OSError):
             if not self.keys:
                 raise
-            from drupelet.kafka.connection import trouble  # noqa: PLC0415 (an older release has no log-in to explain)
+            try:  # inside the function: a release without log-ins has neither
+                from drupelet.kafka.connection import trouble  # noqa: PLC0415
+            except ImportError:  # a release before 0.2.0
+                from drupelet.kafka_connection import trouble  # noqa: PLC0415
 
             settings = self._settings()
             told = await asyncio.to_thread(trouble, settings.security, settings.servers)
@@ -222,8 +228,13 @@ class Cluster:
 
     def _settings(self) -> Any:
         from drupelet.errors import ConfigurationError  # noqa: PLC0415 (an older release has no such keys)
-        from drupelet.kafka.client import ClientSettings  # noqa: PLC0415
-        from drupelet.kafka.security import security_from  # noqa: PLC0415
+
+        try:
+            from drupelet.kafka.client import ClientSettings  # noqa: PLC0415
+            from drupelet.kafka.security import security_from  # noqa: PLC0415
+        except ImportError:  # a release before 0.2.0
+            from drupelet.kafka_client import ClientSettings  # noqa: PLC0415
+            from drupelet.kafka_security import security_from  # noqa: PLC0415
 
         try:
             security = security_from(self.keys, CONFIGURATION, lambda key: f"{CONFIGURATION}: {key}")

@@ -33,11 +33,15 @@ from edge_broker.security.scram import (
     new_credential,
 )
 from edge_broker.security.state import SecurityState
-from edge_broker.storage.files.filesystem import Disk
+
+try:
+    from edge_broker.storage.files.filesystem import Disk
+except ImportError:  # playbooks/remove.yml on a board with a release before 0.2.0
+    from edge_broker.storage.filesystem import Disk
 
 try:
     from edge_broker.storage.metadata.log_in_times import read_log_in_times, valid_times
-except ImportError:  # playbooks/remove.yml on a board with an older release, whose broker records no log-ins
+except ImportError:  # the same; that broker records no log-ins
 
     def read_log_in_times(*_: object) -> dict[str, Any]:
         """Return none."""
