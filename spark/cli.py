@@ -17,7 +17,7 @@ from drupelet.printable import printable
 from spark.catalogue import SUMMARIES, listing
 from spark.config import Settings, default_checkpoint, with_assignments
 from spark.logs import log
-from spark.streams.checkpoint import opened_checkpoint
+from spark.streams.checkpoint import claim_checkpoint, opened_checkpoint
 
 CLOCK_POLL_S = 1.0
 CLOCK_TIMEOUT_S = 60  # systemd gives a job that still waits so much more time to start
@@ -192,6 +192,7 @@ def run_opened(name: str, settings: Settings) -> int:
     notify.tell("READY=1", "STATUS=started")
     log("info", "started", job=name, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
     try:
+        claim_checkpoint(settings, name)
         run(session, JOBS[name], settings, stop)
     except JobError as error:
         log("error", "job_failed", job=name, reason=error)

@@ -25,7 +25,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @contextmanager
 def opened_checkpoint(settings: Settings, job: str) -> Iterator[None]:
-    """Make the directory, lock it, check that it is this job's; raises ConfigurationError or CommandFailed."""
+    """Make the directory, lock it, check that no other job has claimed it; raises ConfigurationError, CommandFailed."""
     place = local_path(settings.checkpoint)
     if place is None:
         yield
@@ -34,10 +34,22 @@ def opened_checkpoint(settings: Settings, job: str) -> Iterator[None]:
     try:
         if (place / OLD_LAYOUT).exists():
             raise ConfigurationError(f"{place} is a checkpoint of an older edge-spark: {NEW_ONE}")
-        agree(place, {"job": job, "topic": settings.topic, "window_ms": settings.window_ms})
+        compare(place, identity_of(settings, job))
         yield
     finally:
         os.close(descriptor)
+
+
+def claim_checkpoint(settings: Settings, job: str) -> None:
+    """Note whose an opened checkpoint is, once nothing else can refuse the job; raises ConfigurationError."""
+    place = local_path(settings.checkpoint)
+    if place is not None:
+        agree(place, identity_of(settings, job))
+
+
+def identity_of(settings: Settings, job: str) -> dict[str, str | int]:
+    """Name what a checkpoint has to have in common with a job."""
+    return {"job": job, "topic": settings.topic, "window_ms": settings.window_ms}
 
 
 def local_path(checkpoint: str) -> Path | None:
@@ -77,6 +89,17 @@ def unusable(place: Path, error: OSError) -> Exception:
 
 def agree(place: Path, now: dict[str, str | int]) -> None:
     """Compare what a checkpoint was begun with and what it is used with, and note what is new."""
+    before = compare(place, now)
+    if before.items() >= now.items():
+        return
+    try:
+        write(place / IDENTITY, before | now)
+    except OSError as error:
+        raise unusable(place, error) from error
+
+
+def compare(place: Path, now: dict[str, str | int]) -> dict[str, str | int]:
+    """Return what a checkpoint was begun with; raises ConfigurationError where `now` contradicts it."""
     path = place / IDENTITY
     try:
         before = json.loads(path.read_text()) if path.exists() else {}
@@ -91,12 +114,7 @@ def agree(place: Path, now: dict[str, str | int]) -> None:
     for name, value in now.items():
         if name in before and before[name] != value:
             raise ConfigurationError(f"{place} is the checkpoint of {name}={before[name]}, not {value}: {NEW_ONE}")
-    if before.items() >= now.items():
-        return
-    try:
-        write(path, before | now)
-    except OSError as error:
-        raise unusable(place, error) from error
+    return before
 
 
 def agree_on_cluster(settings: Settings, cluster_id: str | None) -> None:

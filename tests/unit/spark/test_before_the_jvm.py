@@ -22,6 +22,7 @@ from drupelet.errors import CommandFailed, ConfigurationError
 from spark import catalogue, cli, preflight, session, wait_log
 from spark.config import BOUNDS, SETTABLE, Settings
 from spark.jobs import JOBS
+from spark.jvm import jars
 from spark.streams import checkpoint
 from tests.support.command import in_process
 from tests.support.ports import free_port
@@ -100,6 +101,7 @@ def opened(place: Path, job: str = "windows", **changes: Any) -> Any:
 
 def test_a_checkpoint_is_one_job_s_topic_s_and_cluster_s(tmp_path: Path) -> None:
     with opened(tmp_path):
+        checkpoint.claim_checkpoint(Settings(checkpoint=str(tmp_path)), "windows")
         checkpoint.agree_on_cluster(Settings(checkpoint=str(tmp_path)), "one")
         checkpoint.agree_on_cluster(Settings(checkpoint=str(tmp_path)), None)
     whose = {"job": "windows", "topic": "readings", "window_ms": 10_000, "cluster_id": "one"}
@@ -113,6 +115,18 @@ def test_a_checkpoint_is_one_job_s_topic_s_and_cluster_s(tmp_path: Path) -> None
             pass
     with opened(tmp_path):
         assert json.loads((tmp_path / "job.json").read_text()) == whose
+
+
+def test_a_job_that_is_refused_claims_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the directory would be refused to the next job, or to this one with another window, though none has run."""
+    monkeypatch.setenv(jars.SHIPPED_VARIABLE, str(tmp_path / "missing"))
+    assert main(["run", "windows", "--bootstrap", "127.0.0.1:1", "--checkpoint", str(tmp_path / "place")]) == 2
+    assert "is missing, and DRUPELET_SPARK_JARS says to fetch none" in capsys.readouterr().err
+    assert {path.name for path in (tmp_path / "place").iterdir()} == {"lock"}
+    with opened(tmp_path / "place", "alarms", window_ms=60_000):
+        pass
 
 
 def test_a_checkpoint_has_one_user_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
