@@ -37,7 +37,13 @@ bundle_checks = _rules("bundle_checks")
 inventory_checks, site_checks, value_forms = map(_rules, ("inventory_checks", "site_checks", "value_forms"))
 log_in_checks, rights_checks, secret_checks = map(_rules, ("log_in_checks", "rights_checks", "secret_checks"))
 derivation_checks = _rules("derivation_checks")
-GROUPS, Finding, Host, Known, Variables = model.GROUPS, model.Finding, model.Host, model.Known, model.Variables
+GROUPS, Finding, Host, KnownSettings, Variables = (
+    model.GROUPS,
+    model.Finding,
+    model.Host,
+    model.KnownSettings,
+    model.Variables,
+)
 metrics, strangers, strangers_as_before = (
     access_checks.metrics,
     access_checks.strangers,
@@ -122,7 +128,7 @@ class ActionModule(ActionBase):
         """Look at all hosts of the play at once; failed, with all findings in `msg`, when there are any."""
         variables = task_vars or {}
         result: dict[str, Any] = super().run(tmp, variables)
-        known, found, notes = Known(), [], []
+        known, found, notes = KnownSettings(), [], []
         hosts = []
         for name in variables["ansible_play_hosts_all"]:
             of_host = Variables(variables["hostvars"], name, self._loader)

@@ -44,7 +44,7 @@ def broker_settings(hosts: Sequence[Host]) -> tuple[list[Finding], list[Finding]
     return found, unchecked
 
 
-def intend(host: Host, settings: Mapping[str, Any]) -> tuple[broker_check.Intended | None, list[Finding]]:
+def intend(host: Host, settings: Mapping[str, Any]) -> tuple[broker_check.IntendedBroker | None, list[Finding]]:
     """Return the broker that a host is to get, `None` where other checks refuse its addresses or mode."""
     addresses = {name: str(host.value(f"broker_{name}") or "") for name in BROKER_ADDRESSES}
     if found := list(site_checks.advertised(host, "broker")):
@@ -56,7 +56,7 @@ def intend(host: Host, settings: Mapping[str, Any]) -> tuple[broker_check.Intend
         return None, found
     writers = host.value("broker_ledger_writers")
     are_networks = not value_forms.problem("broker_ledger_writers", writers)
-    intended = broker_check.Intended(
+    intended = broker_check.IntendedBroker(
         mode=of_host, settings=settings, ledger_writers=writers if writers and are_networks else [], **addresses
     )
     return intended, found

@@ -163,7 +163,7 @@ def test_any_sequence_of_rotations_changes_and_plays_never_locks_a_board_out():
                     now = site(derivation, number, *former, secret=secret)
                 case "play broker":
                     users, newest = now.users("dc-1"), now.user("mirror", "pi-1")
-                    have = {user: rotation.Held(user in used) for user in held}
+                    have = {user: rotation.HeldUser(user in used) for user in held}
                     order = rotation.Order([newest], [], {USER: ["pi-1"]}, {})
                     kept = rotation.plan(order, have, list(held)).kept
                     held = {user: held[user] for user in kept} | {newest: users[newest]}
@@ -244,7 +244,7 @@ def test_preflight_refuses_a_rotation_that_forgets_what_the_old_log_in_came_from
 
 def test_the_answer_of_a_host_has_its_log_ins():
     host = preflight.Host(
-        preflight.Known(), "pi-1", ["broker"], {}, "log_in gateway-pi-1~2 scrypt\nlog_in admin hmac\n"
+        preflight.KnownSettings(), "pi-1", ["broker"], {}, "log_in gateway-pi-1~2 scrypt\nlog_in admin hmac\n"
     )
     assert host.log_ins == {"gateway-pi-1~2": "scrypt", "admin": "hmac"}
 

@@ -38,7 +38,7 @@ VAULT = dict.fromkeys(
 
 
 preflight = load("playbooks/action_plugins/preflight.py")
-known = preflight.Known()
+known = preflight.KnownSettings()
 
 
 def look(*sources: Path | dict[str, Any], tmp_path: Path, answer: str | None = BOARD, **more: Any) -> list[str]:

@@ -12,8 +12,8 @@ from ansible.errors import AnsibleError
 from tests.support.ansible_files import ANSIBLE, load
 
 rotation = load("plugins/action/site_rotation.py")
-Held, Order, plan = rotation.Held, rotation.Order, rotation.plan
-USED, NEVER = Held(used=True, first_log_in="2026-11-01T00:00:00.000Z"), Held(first_log_in="never")
+HeldUser, Order, plan = rotation.HeldUser, rotation.Order, rotation.plan
+USED, NEVER = HeldUser(used=True, first_log_in="2026-11-01T00:00:00.000Z"), HeldUser(first_log_in="never")
 ACLS = [["mirror-pi-1~2", "TOPIC", "PREFIXED", "plant-7.", "WRITE"], ["admin2", "TOPIC", "LITERAL", "a", "READ"]]
 OWNERS = {"mirror-pi-1": ["pi-1"]}
 

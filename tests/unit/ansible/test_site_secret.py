@@ -76,7 +76,7 @@ def test_a_site_that_runs_with_a_weak_secret_goes_on(answer, tmp_path):
 
 
 def test_a_site_that_runs_is_told(tmp_path):
-    host = preflight.Host(preflight.Known(), "pi-1", ["broker"], {"security_secret": WEAK[5]}, HAS_RELEASE)
+    host = preflight.Host(preflight.KnownSettings(), "pi-1", ["broker"], {"security_secret": WEAK[5]}, HAS_RELEASE)
     notes: list[Any] = []
     preflight.findings({"broker": ["pi-1"]}, [host], notes)
     assert ["as before; README.md says how" in note.text for note in notes if note.key == "security_secret"] == [True]
