@@ -12,24 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.ansible.bundle import OTHER, PART, UNPACKED, BundleSite, additional, keys, signed_by_a_stranger, site
+from tests.support.ansible.preflight import BOARD, board, known, look, preflight
 from tests.support.ansible_files import ANSIBLE
 from tests.support.runtimes import console_script
-from tests.unit.ansible.test_bundle_signed import (
-    OTHER,
-    PART,
-    UNPACKED,
-    Site,
-    additional,
-    keys,
-    signed_by_a_stranger,
-    site,
-)
-from tests.unit.ansible.test_preflight import BOARD, board, known, look, preflight
 
 __all__ = ["keys", "site"]  # fixtures
 
 
-def given(site: Site, **more: Any) -> dict[str, Any]:
+def given(site: BundleSite, **more: Any) -> dict[str, Any]:
     """Return the inventory of a board that takes the bundle."""
     return board(**({"drupelet_bundle": str(site.folder), "drupelet_bundle_keys": [site.public]} | more))
 
@@ -37,12 +28,12 @@ def given(site: Site, **more: Any) -> dict[str, Any]:
 # --- preflight -------------------------------------------------------------------------------------------------------
 
 
-def test_a_signed_bundle_passes(site: Site, tmp_path: Path) -> None:
+def test_a_signed_bundle_passes(site: BundleSite, tmp_path: Path) -> None:
     site.sign()
     assert look(given(site), tmp_path=tmp_path) == []
 
 
-def test_a_changed_bundle_is_refused_before_any_host_is_changed(site: Site, tmp_path: Path) -> None:
+def test_a_changed_bundle_is_refused_before_any_host_is_changed(site: BundleSite, tmp_path: Path) -> None:
     site.sign()
     additional(site)
     (line,) = look(given(site), tmp_path=tmp_path)
@@ -52,20 +43,20 @@ def test_a_changed_bundle_is_refused_before_any_host_is_changed(site: Site, tmp_
     )
 
 
-def test_a_strangers_bundle_is_refused(site: Site, tmp_path: Path) -> None:
+def test_a_strangers_bundle_is_refused(site: BundleSite, tmp_path: Path) -> None:
     signed_by_a_stranger(site)
     (line,) = look(given(site), tmp_path=tmp_path)
     assert ", which is no key of drupelet_bundle_keys: take a bundle of your own" in line
 
 
 @pytest.mark.parametrize("keys_given", ["ssh-ed25519", ["no key"]])
-def test_what_is_no_key_is_refused(site: Site, tmp_path: Path, keys_given: Any) -> None:
+def test_what_is_no_key_is_refused(site: BundleSite, tmp_path: Path, keys_given: Any) -> None:
     site.sign()
     lines = look(given(site, drupelet_bundle_keys=keys_given), tmp_path=tmp_path)
     assert any("which is no public key" in line for line in lines), lines
 
 
-def test_an_older_bundle_than_any_board_has_had_is_refused(site: Site, tmp_path: Path) -> None:
+def test_an_older_bundle_than_any_board_has_had_is_refused(site: BundleSite, tmp_path: Path) -> None:
     """Also for a board whose card is new: another one remembers."""
     site.sign()
     answer = f"{BOARD}bundle 4000000000\n"
@@ -83,7 +74,7 @@ def notes(**variables: Any) -> list[str]:
     return [note.text for note in found if note.key == "drupelet_bundle_keys"]
 
 
-def test_a_site_without_a_key_goes_on_and_is_told(site: Site, tmp_path: Path) -> None:
+def test_a_site_without_a_key_goes_on_and_is_told(site: BundleSite, tmp_path: Path) -> None:
     for key in (None, "site"):
         site.sign(key)
         assert look(given(site, drupelet_bundle_keys=[]), tmp_path=tmp_path) == []
@@ -141,7 +132,7 @@ def test_a_site_that_runs_gets_no_key_by_the_command_for_new_ones(inventory: Pat
 
 
 @pytest.mark.root
-def test_the_roles_tasks_bring_a_verified_file_and_no_other(site: Site, inventory: Path) -> None:
+def test_the_roles_tasks_bring_a_verified_file_and_no_other(site: BundleSite, inventory: Path) -> None:
     """Wheels, packages and jars all come by these tasks."""
     tasks = [
         {

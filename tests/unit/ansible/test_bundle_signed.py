@@ -17,92 +17,35 @@ import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from tests.support.ansible_files import ANSIBLE, load
+from tests.support.ansible.bundle import (
+    OTHER,
+    PART,
+    UNPACKED,
+    BundleSite,
+    additional,
+    keys,
+    script,
+    signed_by_a_stranger,
+    site,
+    tar_of,
+    with_its_sum,
+)
+from tests.support.ansible_files import ANSIBLE
 
-PART, OTHER = "wheels-cp311-aarch64.tar", "packages-bookworm-arm64.tar"
+__all__ = ["keys", "site"]  # fixtures
+
 SCRIPT = ANSIBLE / "roles/drupelet/files/bundle.py"
-script: ModuleType = load("roles/drupelet/files/bundle.py")
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the site's key and a stranger's."""
-    folder = tmp_path_factory.mktemp("keys")
-    for name in ("site", "stranger"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", folder / name], check=True)
-    return folder
-
-
-def tar_of(files: dict[str, bytes]) -> bytes:
-    """Return a flat tar, as bundle.sh packs it."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return made.getvalue()
-
-
-class Site:
-    """A bundle in `folder`, what was made here, and a board that has something in use."""
-
-    def __init__(self, place: Path, keys: Path) -> None:
-        self.folder, self.made, self.keys = place / "bundle", place / "made", keys
-        self.board, self.state = place / "board", place / "state"
-        for path in (self.folder, self.made, self.board):
-            path.mkdir()
-        self.public = (keys / "site.pub").read_text().strip()
-        self.write(PART, tar_of({"lz4-1.whl": b"lz4", "crc32c-2.whl": b"crc"}))
-        self.write(OTHER, tar_of({"Packages": b"Package: chrony\n", "chrony_4.3-2+deb12u1_arm64.deb": b"deb"}))
-        (self.board / "lz4-1.whl").write_text("in use")
-
-    def write(self, name: str, content: bytes, *, made_here: bool = True) -> None:
-        """Put a part into the bundle, with its line in SHA256SUMS, as bundle.sh does."""
-        (self.folder / name).write_bytes(content)
-        found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in self.folder.glob("*.tar")}
-        (self.folder / "SHA256SUMS").write_text("".join(f"{sums}  {one}\n" for one, sums in sorted(found.items())))
-        if made_here:
-            (self.made / found[name]).touch()
-
-    def sign(self, key: str | None = "site") -> str:
-        made: str = script.sign(self.folder, self.made, self.keys / key if key else None)
-        return made
-
-    def ticket(self, name: str = PART, *, signed: bool = True) -> str:
-        found: str = script.ticket(self.folder, [name], [self.public] if signed else [])
-        return found
-
-    def check(self) -> None:
-        script.check(self.folder, [self.public])
-
-    def play(self, name: str = PART, *, signed: bool = True, older: bool = False) -> None:
-        """Do what the role does: a ticket on the control node, a copy, then the board verifies and unpacks."""
-        ticket = self.ticket(name, signed=signed)
-        shutil.copy(self.folder / name, self.board / name)
-        script.unpack(self.board / name, ticket, older=older)
-
-    def has(self) -> dict[str, str]:
-        return {path.name: path.read_text() for path in self.board.iterdir()}
-
-
-@pytest.fixture
-def site(tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(script, "SERIAL", tmp_path / "state/bundle-serial")
-    return Site(tmp_path, keys)
 
 
 IN_USE = {"lz4-1.whl": "in use"}
-UNPACKED = {"lz4-1.whl": "lz4", "crc32c-2.whl": "crc"}
 
 # --- what is right ---------------------------------------------------------------------------------------------------
 
 
-def test_a_signed_bundle_is_used_and_the_copy_is_removed(site: Site) -> None:
+def test_a_signed_bundle_is_used_and_the_copy_is_removed(site: BundleSite) -> None:
     assert site.sign() == "made"
     site.check()
     site.play()
@@ -110,7 +53,7 @@ def test_a_signed_bundle_is_used_and_the_copy_is_removed(site: Site) -> None:
     assert (site.board / "lz4-1.whl").stat().st_mode & 0o777 == 0o644
 
 
-def test_signing_again_changes_nothing_and_a_new_part_gets_a_higher_serial(site: Site) -> None:
+def test_signing_again_changes_nothing_and_a_new_part_gets_a_higher_serial(site: BundleSite) -> None:
     site.sign()
     first = (site.folder / "MANIFEST").read_text()
     assert site.sign() == "unchanged"
@@ -121,7 +64,7 @@ def test_signing_again_changes_nothing_and_a_new_part_gets_a_higher_serial(site:
     site.check()
 
 
-def test_a_clock_that_was_set_back_makes_no_older_bundle(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_set_back_makes_no_older_bundle(site: BundleSite, monkeypatch: pytest.MonkeyPatch) -> None:
     site.sign()
     site.play()
     monkeypatch.setattr(time, "time", lambda: 1000.0)
@@ -131,21 +74,21 @@ def test_a_clock_that_was_set_back_makes_no_older_bundle(site: Site, monkeypatch
     assert site.has()["lz4-1.whl"] == "newer"
 
 
-def test_a_site_with_two_keys_takes_bundles_of_both(site: Site) -> None:
+def test_a_site_with_two_keys_takes_bundles_of_both(site: BundleSite) -> None:
     other = (site.keys / "stranger.pub").read_text().strip()
     for key in ("site", "stranger"):
         site.sign(key)
         script.check(site.folder, [site.public, other])
 
 
-def test_a_bundle_without_a_key_is_used_where_the_site_has_none(site: Site) -> None:
+def test_a_bundle_without_a_key_is_used_where_the_site_has_none(site: BundleSite) -> None:
     assert site.sign(None) == "made"
     assert not (site.folder / "MANIFEST.sig").exists()
     site.play(signed=False)
     assert site.has() == UNPACKED
 
 
-def test_a_bundle_from_before_the_manifest_is_used_where_the_site_has_no_key(site: Site) -> None:
+def test_a_bundle_from_before_the_manifest_is_used_where_the_site_has_no_key(site: BundleSite) -> None:
     site.play(signed=False)
     assert site.has() == UNPACKED
 
@@ -153,18 +96,13 @@ def test_a_bundle_from_before_the_manifest_is_used_where_the_site_has_no_key(sit
 # --- what is refused on the control node -----------------------------------------------------------------------------
 
 
-def changed(site: Site) -> None:
+def changed(site: BundleSite) -> None:
     content = bytearray((site.folder / PART).read_bytes())
     content[600] ^= 1
     (site.folder / PART).write_bytes(content)
 
 
-def with_its_sum(site: Site) -> None:
-    """Whoever changes a part can change SHA256SUMS, too."""
-    site.write(PART, tar_of({"lz4-1.whl": b"evil"}), made_here=False)
-
-
-def with_its_manifest(site: Site) -> None:
+def with_its_manifest(site: BundleSite) -> None:
     with_its_sum(site)
     files = {
         path.name: script.File(hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
@@ -174,76 +112,65 @@ def with_its_manifest(site: Site) -> None:
     (site.folder / "MANIFEST").write_text(script.manifest_of(int(time.time()), files))
 
 
-def cut_short(site: Site) -> None:
+def cut_short(site: BundleSite) -> None:
     os.truncate(site.folder / PART, 700)
 
 
-def missing(site: Site) -> None:
+def missing(site: BundleSite) -> None:
     (site.folder / OTHER).unlink()
 
 
-def additional(site: Site) -> None:
-    (site.folder / "wheels-cp313-aarch64.tar").write_bytes(b"")
-
-
-def hidden(site: Site) -> None:
+def hidden(site: BundleSite) -> None:
     (site.folder / ".wheels.from").write_bytes(b"")
 
 
-def a_folder(site: Site) -> None:
+def a_folder(site: BundleSite) -> None:
     (site.folder / "more").mkdir()
 
 
-def renamed(site: Site) -> None:
+def renamed(site: BundleSite) -> None:
     (site.folder / PART).rename(site.folder / "wheels-cp313-aarch64.tar")
 
 
-def swapped(site: Site) -> None:
+def swapped(site: BundleSite) -> None:
     (site.folder / PART).rename(site.folder / "x")
     (site.folder / OTHER).rename(site.folder / PART)
     (site.folder / "x").rename(site.folder / OTHER)
 
 
-def a_link(site: Site) -> None:
+def a_link(site: BundleSite) -> None:
     """The same bytes today; whoever has its target changes them afterwards."""
     (site.folder / PART).rename(site.folder.parent / "elsewhere")
     (site.folder / PART).symlink_to("../elsewhere")
 
 
-def a_linked_manifest(site: Site) -> None:
+def a_linked_manifest(site: BundleSite) -> None:
     (site.folder / "MANIFEST").rename(site.folder.parent / "elsewhere")
     (site.folder / "MANIFEST").symlink_to("../elsewhere")
 
 
-def a_pipe(site: Site) -> None:
+def a_pipe(site: BundleSite) -> None:
     (site.folder / PART).unlink()
     os.mkfifo(site.folder / PART)
 
 
-def signed_by_a_stranger(site: Site) -> None:
-    with_its_sum(site)
-    for path in site.folder.glob("*.tar"):
-        (site.made / hashlib.sha256(path.read_bytes()).hexdigest()).touch()
-    site.sign("stranger")
-
-
-def unsigned(site: Site) -> None:
+def unsigned(site: BundleSite) -> None:
     (site.folder / "MANIFEST.sig").unlink()
 
 
-def without_a_manifest(site: Site) -> None:
+def without_a_manifest(site: BundleSite) -> None:
     unsigned(site)
     (site.folder / "MANIFEST").unlink()
 
 
-def signed_for_something_else(site: Site) -> None:
+def signed_for_something_else(site: BundleSite) -> None:
     """The site's key may sign other things, such as commits: those signatures are none of bundles."""
     manifest = (site.folder / "MANIFEST").read_bytes()
     words = ["ssh-keygen", "-Y", "sign", "-q", "-f", site.keys / "site", "-n", "git"]
     (site.folder / "MANIFEST.sig").write_bytes(subprocess.check_output(words, input=manifest))
 
 
-REFUSED: list[tuple[Callable[[Site], None], str]] = [
+REFUSED: list[tuple[Callable[[BundleSite], None], str]] = [
     (
         changed,
         f"{PART} is not what MANIFEST says, it was changed or cut short: remove it, then run playbooks/bundle.yml",
@@ -274,7 +201,9 @@ REFUSED: list[tuple[Callable[[Site], None], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "says"), REFUSED, ids=[spoil.__name__ for spoil, _ in REFUSED])
-def test_a_spoilt_bundle_is_refused_on_the_control_node(site: Site, spoil: Callable[[Site], None], says: str) -> None:
+def test_a_spoilt_bundle_is_refused_on_the_control_node(
+    site: BundleSite, spoil: Callable[[BundleSite], None], says: str
+) -> None:
     site.sign()
     spoil(site)
     with pytest.raises(script.Trouble) as refused:
@@ -288,7 +217,9 @@ AT_THE_BOARD += [signed_by_a_stranger, without_a_manifest, signed_for_something_
 
 
 @pytest.mark.parametrize("spoil", AT_THE_BOARD, ids=[spoil.__name__ for spoil in AT_THE_BOARD])
-def test_no_board_takes_it_either_and_what_is_in_use_stays(site: Site, spoil: Callable[[Site], None]) -> None:
+def test_no_board_takes_it_either_and_what_is_in_use_stays(
+    site: BundleSite, spoil: Callable[[BundleSite], None]
+) -> None:
     """The roles alone, without preflight."""
     site.sign()
     spoil(site)
@@ -297,7 +228,7 @@ def test_no_board_takes_it_either_and_what_is_in_use_stays(site: Site, spoil: Ca
     assert site.has() == IN_USE
 
 
-def test_without_ssh_keygen_nothing_is_taken(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ssh_keygen_nothing_is_taken(site: BundleSite, monkeypatch: pytest.MonkeyPatch) -> None:
     site.sign()
     monkeypatch.setenv("PATH", str(site.board))
     with pytest.raises(
@@ -307,7 +238,7 @@ def test_without_ssh_keygen_nothing_is_taken(site: Site, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "a/b", "..", ".hidden", "-rf", "MANIFEST", "a\\b", "ä"])
-def test_a_manifest_that_leaves_the_folder_is_refused_although_it_is_signed(site: Site, name: str) -> None:
+def test_a_manifest_that_leaves_the_folder_is_refused_although_it_is_signed(site: BundleSite, name: str) -> None:
     site.sign()
     manifest = (site.folder / "MANIFEST").read_text() + f"{'0' * 64}  1  {name}\n"
     (site.folder / "MANIFEST").write_text(manifest)
@@ -345,7 +276,7 @@ def test_what_is_no_public_key_is_named(key: str) -> None:
 # --- what is refused on the board ------------------------------------------------------------------------------------
 
 
-def test_a_part_that_changes_on_its_way_is_refused_by_the_board(site: Site) -> None:
+def test_a_part_that_changes_on_its_way_is_refused_by_the_board(site: BundleSite) -> None:
     site.sign()
     ticket = site.ticket()
     (site.board / PART).write_bytes(tar_of({"lz4-1.whl": b"evl"}))
@@ -355,7 +286,7 @@ def test_a_part_that_changes_on_its_way_is_refused_by_the_board(site: Site) -> N
 
 
 @pytest.mark.parametrize("is_right", [True, False])
-def test_what_a_part_replaces_goes_once_the_part_is_verified(site: Site, is_right: bool) -> None:
+def test_what_a_part_replaces_goes_once_the_part_is_verified(site: BundleSite, is_right: bool) -> None:
     """The packages that apt uses now: a card has no room for both, and a refused bundle takes them from nobody."""
     site.sign()
     old = site.board.with_name("packages")
@@ -371,7 +302,7 @@ def test_what_a_part_replaces_goes_once_the_part_is_verified(site: Site, is_righ
     assert site.has() == (UNPACKED if is_right else IN_USE)
 
 
-def test_a_ticket_with_another_manifest_is_refused_by_the_board(site: Site) -> None:
+def test_a_ticket_with_another_manifest_is_refused_by_the_board(site: BundleSite) -> None:
     """A control node that was fooled fools no board: the board verifies the signature itself."""
     site.sign()
     told = json.loads(base64.b64decode(site.ticket()))
@@ -386,7 +317,7 @@ def test_a_ticket_with_another_manifest_is_refused_by_the_board(site: Site) -> N
 
 
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/b", ".hidden", "..", PART])
-def test_a_signed_part_writes_nowhere_else(site: Site, name: str) -> None:
+def test_a_signed_part_writes_nowhere_else(site: BundleSite, name: str) -> None:
     site.write(PART, tar_of({"lz4-1.whl": b"new", name: b"evil"}))
     site.sign()
     with pytest.raises(script.Trouble, match="which is no file with a plain name of its own"):
@@ -396,7 +327,7 @@ def test_a_signed_part_writes_nowhere_else(site: Site, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE])
-def test_a_signed_part_makes_files_alone(site: Site, kind: bytes) -> None:
+def test_a_signed_part_makes_files_alone(site: BundleSite, kind: bytes) -> None:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         member = tarfile.TarInfo("lz4-1.whl")
@@ -409,7 +340,7 @@ def test_a_signed_part_makes_files_alone(site: Site, kind: bytes) -> None:
     assert site.has() == IN_USE
 
 
-def test_an_older_bundle_is_refused_unless_it_is_meant(site: Site) -> None:
+def test_an_older_bundle_is_refused_unless_it_is_meant(site: BundleSite) -> None:
     site.sign()
     older = site.folder.with_name("older")
     shutil.copytree(site.folder, older)
@@ -429,7 +360,7 @@ def test_an_older_bundle_is_refused_unless_it_is_meant(site: Site) -> None:
         site.play()
 
 
-def test_an_unsigned_bundle_from_the_future_keeps_no_later_one_out(site: Site) -> None:
+def test_an_unsigned_bundle_from_the_future_keeps_no_later_one_out(site: BundleSite) -> None:
     site.sign(None)
     forged = (site.folder / "MANIFEST").read_text().splitlines()
     (site.folder / "MANIFEST").write_text("\n".join([forged[0], "serial 999999999999", *forged[2:], ""]))
@@ -439,7 +370,7 @@ def test_an_unsigned_bundle_from_the_future_keeps_no_later_one_out(site: Site) -
     assert int(script.SERIAL.read_text()) < 999999999999
 
 
-def test_a_refused_bundle_from_the_future_keeps_no_later_one_out(site: Site) -> None:
+def test_a_refused_bundle_from_the_future_keeps_no_later_one_out(site: BundleSite) -> None:
     site.sign()
     ticket = site.ticket()
     (site.board / PART).write_bytes(b"other bytes")
@@ -448,7 +379,7 @@ def test_a_refused_bundle_from_the_future_keeps_no_later_one_out(site: Site) -> 
     assert not script.SERIAL.exists()
 
 
-def test_the_script_runs_on_a_board_from_standard_input(site: Site) -> None:
+def test_the_script_runs_on_a_board_from_standard_input(site: BundleSite) -> None:
     site.sign()
     (site.board / PART).write_bytes(b"other bytes")
     environment = os.environ | {"DRUPELET_TICKET": site.ticket()}
@@ -464,7 +395,7 @@ def test_the_script_runs_on_a_board_from_standard_input(site: Site) -> None:
 # --- what is not signed ----------------------------------------------------------------------------------------------
 
 
-def test_a_part_that_was_not_made_here_is_not_signed(site: Site) -> None:
+def test_a_part_that_was_not_made_here_is_not_signed(site: BundleSite) -> None:
     with_its_sum(site)
     with pytest.raises(
         script.Trouble, match=f"{PART} was changed or was not made here, so it is not signed: remove it"
@@ -473,7 +404,7 @@ def test_a_part_that_was_not_made_here_is_not_signed(site: Site) -> None:
     assert not (site.folder / "MANIFEST").exists()
 
 
-def test_without_a_key_the_parts_of_an_earlier_release_are_listed_as_they_are(site: Site) -> None:
+def test_without_a_key_the_parts_of_an_earlier_release_are_listed_as_they_are(site: BundleSite) -> None:
     """Those have no record of who made them, and a site without a key goes on."""
     for path in site.made.iterdir():
         path.unlink()
@@ -483,7 +414,7 @@ def test_without_a_key_the_parts_of_an_earlier_release_are_listed_as_they_are(si
     assert site.has() == UNPACKED
 
 
-def test_what_somebody_put_beside_the_parts_is_not_signed(site: Site) -> None:
+def test_what_somebody_put_beside_the_parts_is_not_signed(site: BundleSite) -> None:
     additional(site)
     with pytest.raises(
         script.Trouble, match=r"wheels-cp313-aarch64\.tar is no part of the bundle, so it is not signed"
@@ -491,7 +422,7 @@ def test_what_somebody_put_beside_the_parts_is_not_signed(site: Site) -> None:
         site.sign()
 
 
-def test_a_key_that_cannot_sign_is_named_and_the_old_signature_does_not_stay(site: Site, tmp_path: Path) -> None:
+def test_a_key_that_cannot_sign_is_named_and_the_old_signature_does_not_stay(site: BundleSite, tmp_path: Path) -> None:
     shutil.copy(site.keys / "site.pub", tmp_path / "lost.pub")
     with pytest.raises(script.Trouble, match=r"lost does not sign: .*A key with a passphrase signs by ssh-agent"):
         script.sign(site.folder, site.made, tmp_path / "lost")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.ansible.test_rotation_play import NEVER, SEEN, Site
+from tests.support.ansible.two_boards import NEVER, SEEN, TwoBoards
 
 COUNTING = """
 import hashlib, os
@@ -47,26 +47,26 @@ CLIENT = """
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch) -> Site:
+def site(tmp_path: Path, monkeypatch) -> TwoBoards:
     """Boards whose playbooks write down for which host they derive a key."""
     (tmp_path / "counting").mkdir()
     (tmp_path / "counting/sitecustomize.py").write_text(COUNTING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "counting"))
     monkeypatch.setenv("DERIVED", str(tmp_path / "derived"))
-    site = Site(tmp_path / "site")
+    site = TwoBoards(tmp_path / "site")
     (site.folder / "playbooks/small.yml").write_text(SMALL)
     (site.folder / "playbooks/client.yml").write_text(CLIENT.replace("FOLDER", str(site.folder)))
     return site
 
 
-def small(site: Site, code: int = 0, **held: list[str]) -> str:
+def small(site: TwoBoards, code: int = 0, **held: list[str]) -> str:
     """Run SMALL; `held` are the users of each broker's host, all made by the site."""
     for host, variables in site.variables.items():
         variables["held"] = dict.fromkeys(held[host.replace("-", "")], SEEN)
     return site.run(playbook="small", code=code)
 
 
-def marks(site: Site, host: str) -> list[str] | None:
+def marks(site: TwoBoards, host: str) -> list[str] | None:
     file = site.folder / host / "etc/broker-scrypt-log-ins"
     return file.read_text().splitlines() if file.exists() else None
 

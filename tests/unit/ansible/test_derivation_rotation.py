@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleError
 
+from tests.support.ansible.preflight import BOARD, look, preflight
+from tests.support.ansible.preflight import board as inventory_of
 from tests.support.ansible_files import load
-from tests.unit.ansible.test_preflight import BOARD, look, preflight
-from tests.unit.ansible.test_preflight import board as inventory_of
 
 site_access = load("plugins/action/site_access.py")
 rotation = load("plugins/action/site_rotation.py")

@@ -11,7 +11,7 @@ import pytest
 from edge_broker.cli import main as edge_broker
 from gateway.config import load_config as gateway_config
 from mirror.config import load as mirror_config
-from tests.unit.ansible.test_preflight import board, look
+from tests.support.ansible.preflight import board, look
 
 NAME = "gateway-pi-1~2"
 SECRET = "k4Tq9ZbXw2Rm7VdYp3Ls8NfHc6Jg5Ue1"

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.ansible.preflight import BOARD, known, look, preflight
+from tests.support.ansible.site_access import made, site_access, told
 from tests.support.ansible_files import ANSIBLE
-from tests.unit.ansible.test_preflight import BOARD, known, look, preflight
-from tests.unit.ansible.test_site_access import made, site_access, told
 
 SECRET = "k4Tq9ZbXw2Rm7VdYp3Ls8NfHc6Jg5Ue1"
 HAS_RELEASE = BOARD.replace("\nrelease\n", "\nrelease 1.0\n")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.ansible.test_preflight import board, known, look, preflight
+from tests.support.ansible.preflight import board, known, look, preflight
 
 PASSWORD = "x" * 24
 SCADA = {"name": "scada", "password": PASSWORD, "read": ["readings"]}

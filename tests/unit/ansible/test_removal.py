@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.ansible.site_access import made
 from tests.support.ansible_files import load
-from tests.unit.ansible.test_site_access import made
 
 removal = load("playbooks/action_plugins/removal.py")
 HAD = {"broker": ["mirror-pi-1"], "mosquitto": ["gateway"]}

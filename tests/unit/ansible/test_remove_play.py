@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.ansible.test_rotation_play import SEEN, Site
+from tests.support.ansible.two_boards import SEEN, TwoBoards
 
 SSH = "#!/bin/sh\necho nobody there >&2\nexit 255\n"
 RELOAD = """case $1 in
@@ -16,7 +16,7 @@ esac
 """
 
 
-class Removal(Site):
+class Removal(TwoBoards):
     """The board pi-1 is lost: its gateway used pi-2 and mosquitto of pi-4, its mirror pi-2 and pi-3."""
 
     def __init__(self, folder: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from ansible.parsing.vault import VaultLib, VaultSecret
 
+from tests.support.ansible.preflight import BOARD, SECRET, board, look, preflight
 from tests.support.ansible_files import ANSIBLE, load
 from tests.support.runtimes import console_script
-from tests.unit.ansible.test_preflight import BOARD, SECRET, board, look, preflight
 
 strength = preflight._rules("secret_strength")
 site_secret = load("playbooks/action_plugins/site_secret.py")
