@@ -14,7 +14,6 @@ from collections.abc import Iterator
 import pytest
 
 from edge_broker.errors import ErrorCode
-from tests.property.test_records_walk import of_seed
 from tests.support import runtimes
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.lying_batches import (
@@ -25,6 +24,7 @@ from tests.support.lying_batches import (
 )
 from tests.support.processes import ApacheKafka, EdgeBroker
 from tests.support.raw_client import RawClient, connected
+from tests.support.records_walk import of_seed
 
 SEEDS = 150
 NONE, UNKNOWN_ERROR, INVALID, TIME = (

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.e2e.test_board_verify import verify
 from tests.support import runtimes
+from tests.support.ansible_files import load
 from tests.support.certificates import Authority
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.mirror_road import EdgeMirror, Load, bounds, numbers, read_all
@@ -28,6 +28,7 @@ from tests.support.secured_kafka import LISTENERS, PASSWORD, REAUTH_MS, USER, Se
 from tests.support.secured_like_kafka import SecuredLikeKafka
 from tests.support.waiting import CALL_S
 
+verify = load("playbooks/files/verify.py")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MODULES = {"PLAIN": "plain.PlainLoginModule"}
 

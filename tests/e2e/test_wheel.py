@@ -16,10 +16,9 @@ import pytest
 
 from edge_broker.compiled.library import CompiledRenumbering, CompiledWalk
 from edge_broker.protocol.records_walk import PythonWalk
-from tests.property.test_records_walk import AREAS, of_seed, outcome
-from tests.property.test_renumbering import pieces_of_seed
 from tests.property.walker_fuzz import renumbered_in_python
 from tests.support.emulated import EmulatedLibrary
+from tests.support.records_walk import AREAS, of_seed, outcome, pieces_of_seed
 
 ROOT = Path(__file__).parents[2]
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}

@@ -12,18 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hardware.flash.first_boot.first_boot import NEEDED_FILES, NEEDED_ROOT_FILES, FirstBoot, Kind, first_boot
-from tests.support.card_images import LAYOUTS
+from hardware.flash.first_boot.first_boot import Kind
 from tests.support.first_boot import SETTINGS, check_network_config, check_user_data
+from tests.support.first_boot_made import made
 
 GOLDEN = Path(__file__).with_name("first_boot")
-
-
-def made(kind: Kind) -> FirstBoot:
-    layout = LAYOUTS[kind]
-    present = {**layout.boot, **{f"/{name}": text for name, text in layout.root.items()}}
-    needed = (*NEEDED_FILES, *NEEDED_ROOT_FILES)
-    return first_boot(kind, SETTINGS, {name: present[name] for name in needed if name in present})
 
 
 def files(kind: Kind) -> dict[str, bytes]:

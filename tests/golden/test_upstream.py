@@ -14,8 +14,8 @@ import pytest
 
 from hardware.flash.first_boot.first_boot import HOST_KEY, Kind
 from hardware.flash.first_boot.settings import wifi_key
-from tests.golden.test_first_boot import made
 from tests.support.first_boot import KEY, SETTINGS
+from tests.support.first_boot_made import made
 
 UPSTREAM = Path(__file__).with_name("upstream")
 READ = {Kind.BOOKWORM: "custom.toml", Kind.BULLSEYE: "custom.toml", Kind.PRESEED: "rpi-preseed.toml"}

@@ -10,8 +10,6 @@ Invariants:
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given, settings
@@ -20,17 +18,12 @@ from hypothesis import strategies as st
 from edge_broker.compiled import compiled_walk
 from edge_broker.protocol import records_walk
 from edge_broker.protocol.records_walk import GOES_ON, KEYLESS, TIMESTAMP, PythonWalk
-from tests.support.lying_batches import HONEST_AREAS, LYING_AREAS, LYING_TIMES, NOW_MS, batch, record, varint
+from tests.support.lying_batches import HONEST_AREAS, LYING_AREAS, LYING_TIMES, NOW_MS, batch
+from tests.support.records_walk import AREAS, of_seed, outcome
 
-AREAS = [(area, count, NOW_MS) for area, count in (HONEST_AREAS | LYING_AREAS).values()]
 AREAS += list(LYING_TIMES.values())
 seeds = st.integers(0, 2**32)
 flags = st.booleans()
-
-
-def outcome(walk):
-    """What a caller may see of a walk that has ended."""
-    return walk.verdict, walk.records, walk.bad_time, walk.keyless, walk.max_timestamp
 
 
 def walked(kind, area, count, base=NOW_MS, keys=False, times=True, cuts=()):
@@ -49,56 +42,6 @@ def compiled():
     found = compiled_walk()
     assert found is not None, "these tests need the compiled walker: `make install-test` builds it with cc"
     return found
-
-
-def changed(area: bytes, rnd: random.Random) -> bytes:
-    """The area with a few bytes changed, put in, left out or doubled."""
-    out = bytearray(area)
-    for _ in range(rnd.randint(0, 4)):
-        at = rnd.randrange(len(out) + 1)
-        kind = rnd.randrange(5)
-        if kind == 0 and at < len(out):
-            out[at] = rnd.choice((0, 1, 2, 127, 128, 255, rnd.randrange(256)))
-        elif kind == 1:
-            out[at:at] = rnd.choice((varint(rnd.randint(-3, 300)), b"\x80" * rnd.randint(1, 11), rnd.randbytes(3)))
-        elif kind == 2:
-            del out[at : at + rnd.randint(1, 5)]
-        elif kind == 3:
-            out[at:at] = out[at : at + rnd.randint(1, 40)]
-        else:
-            del out[at:]
-    return bytes(out)
-
-
-def random_area(rnd: random.Random) -> tuple[bytes, int, int]:
-    """Records of all sizes, mostly honest, with the count that belongs to them."""
-    count = rnd.choice((1, 2, 3, 70, 200))
-    sizes = (0, 1, 5, 63, 64, 65, 127, 128, 8191, 8192, 20_000) if count < 5 else (0, 1, 5, 63, 64, 200)
-
-    def content() -> bytes | None:
-        return rnd.choice((None, bytes(rnd.choice(sizes))))
-
-    area = b"".join(
-        record(
-            delta,
-            time=rnd.choice((0, 1, -1, 64, 8192, 1 << 20, -(1 << 20), 1 << 21, 1 << 40, -(1 << 41))),
-            key=content(),
-            value=content(),
-            headers=[(bytes(rnd.choice((0, 3, 70))), content()) for _ in range(rnd.choice((0, 0, 1, 3)))],
-        )
-        for delta in range(count)
-    )
-    return area, count + rnd.choice((0,) * 9 + (-1, 1)), rnd.choice((0, NOW_MS, -1, 2**63 - 1, -(2**63)))
-
-
-def of_seed(seed: int) -> tuple[bytes, int, int, bool, bool]:
-    rnd = random.Random(seed)
-    area, count, base = rnd.choice(AREAS) if rnd.random() < 0.5 else random_area(rnd)
-    if rnd.random() < 0.8:
-        area = changed(area, rnd)
-    if rnd.random() < 0.05:
-        area = rnd.randbytes(rnd.randint(0, 80))
-    return area, count, base, rnd.random() < 0.3, rnd.random() < 0.8
 
 
 @given(seeds)

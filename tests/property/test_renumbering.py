@@ -8,9 +8,6 @@ Invariants:
 
 from __future__ import annotations
 
-import random
-import struct
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +15,8 @@ from hypothesis import strategies as st
 from edge_broker.compiled import compiled_renumbering
 from edge_broker.protocol.records_walk import ATTRIBUTES, OFFSET_DELTA, PythonWalk
 from edge_broker.protocol.renumbering import LyingPiece, WantedPiece, renumber, renumber_in_python
-from tests.property.test_records_walk import of_seed
-from tests.support.lying_batches import batch, record
+from tests.support.lying_batches import batch
+from tests.support.records_walk import of_seed, pieces_of_seed
 
 ROOM = 7
 seeds = st.integers(0, 2**32)
@@ -38,43 +35,6 @@ def outcome(way, area, wanted):
         return way(area, wanted, ROOM)
     except LyingPiece as lie:
         return lie.piece, lie.verdict, lie.record, str(lie)
-
-
-def piece_of(rnd: random.Random, base_offset: int) -> bytes:
-    """A batch whose area is honest, lying, or has holes; its header may lie as well."""
-    area, count, base, _, _ = of_seed(rnd.randrange(1 << 32))
-    last = count - 1
-    if rnd.random() < 0.5:
-        deltas = sorted(rnd.sample(range(300), rnd.randrange(20)))
-        area = b"".join(record(delta, time=rnd.choice((0, 3, -(1 << 40))), value=b"v" * delta) for delta in deltas)
-        count, last = len(deltas), max([*deltas, rnd.randrange(400)])
-    made = bytearray(
-        batch(
-            area,
-            count=count,
-            base_timestamp=base,
-            max_timestamp=rnd.choice((base, 0, 2**63 - 1)),
-            last_offset_delta=last,
-            attributes=rnd.choice((0, 0, 0, 8, 0x7FFF)),
-        )
-    )
-    struct.pack_into(">q", made, 0, base_offset)
-    if rnd.random() < 0.1:
-        made[rnd.randrange(61)] = rnd.randrange(256)
-    return bytes(made)
-
-
-def pieces_of_seed(seed: int) -> tuple[bytearray, list[WantedPiece]]:
-    """Several pieces, with what is wanted of them: all, a part, nothing."""
-    rnd = random.Random(seed)
-    area, wanted, offset = bytearray(), [], rnd.choice((0, 5, 2**40, 2**63 - 2000))
-    for _ in range(rnd.choice((1, 1, 2, 5))):
-        made = piece_of(rnd, offset)
-        first = offset + rnd.choice((0, 0, 0, 1, 50))
-        wanted.append(WantedPiece(len(made), first, first + rnd.choice((400, 400, 3, 0, -1))))
-        area += made
-        offset += rnd.choice((0, 300, 301))
-    return area, wanted
 
 
 @given(seeds)

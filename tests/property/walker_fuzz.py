@@ -21,8 +21,7 @@ from edge_broker.compiled import library
 from edge_broker.compiled.library import CompiledRenumbering, CompiledWalk
 from edge_broker.protocol.records_walk import PythonWalk
 from edge_broker.protocol.renumbering import LyingPiece, renumber_in_python
-from tests.property.test_records_walk import of_seed, outcome
-from tests.property.test_renumbering import pieces_of_seed
+from tests.support.records_walk import of_seed, outcome, pieces_of_seed
 
 SOURCE = Path(__file__).parents[2] / "edge_broker/compiled/walk.c"
 FLAGS = (

@@ -10,18 +10,18 @@ from edge_broker.cluster.partition.partition import Partition, Settings
 from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, OfflineLog, PartitionState, Topic
 from edge_broker.cluster.state.replica_log_view import NEWEST_EPOCH
 from tests.simulation.cluster_disk import SimLog
-from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, following, replica_of
-from tests.unit.cluster.test_repair import settles, written
+from tests.support.partition_repair import settles, written
+from tests.support.partition_replica import ME, PARTITION, B, C, MembersAround, following, replica_of
 
 REOPEN_MS = Settings().reopen_ms
 STRICT = Topic("id", ((1, 2, 3),), {"min.insync.replicas": "3"})
 
 
-def tries(around: Around) -> list[Effect]:
+def tries(around: MembersAround) -> list[Effect]:
     return [each for each in around.took() if isinstance(each, Reopen)]
 
 
-def passes(made: Partition, around: Around, ms: float) -> list[Effect]:
+def passes(made: Partition, around: MembersAround, ms: float) -> list[Effect]:
     """Time goes by, with its ticks; what is to be opened."""
     found: list[Effect] = []
     for _ in range(10):
@@ -106,7 +106,7 @@ def test_the_last_one_that_is_named_makes_nothing_anew_and_says_that_it_is_offli
     assert passes(made, around, REOPEN_MS * 2) == [], "its files may be put back"
 
 
-def lost_the_lead(*, in_sync: tuple[InSyncReplica, ...] = (B, C)) -> tuple[Partition, SimLog, Around]:
+def lost_the_lead(*, in_sync: tuple[InSyncReplica, ...] = (B, C)) -> tuple[Partition, SimLog, MembersAround]:
     """Offsets 2 and 3 were appended while it led epoch 4, and its disk refused to sync them; its try is due."""
     made, log, around = replica_of(3, 3)
     made.take_in(PartitionState(1, 4, (ME, B, C)), 1)
@@ -122,7 +122,7 @@ def lost_the_lead(*, in_sync: tuple[InSyncReplica, ...] = (B, C)) -> tuple[Parti
     return made, log, around
 
 
-def asks(around: Around) -> list[Effect]:
+def asks(around: MembersAround) -> list[Effect]:
     return [each for each in around.took() if isinstance(each, Send) and isinstance(each.message, AskEnd)]
 
 

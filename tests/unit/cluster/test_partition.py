@@ -10,7 +10,6 @@ from edge_broker.cluster.effects import (
     Advance,
     Append,
     BeginEpoch,
-    Effect,
     Enter,
     Lost,
     RemoveFront,
@@ -19,18 +18,15 @@ from edge_broker.cluster.effects import (
     StartAnew,
 )
 from edge_broker.cluster.inter_broker_messages import AskEnd, EpochEnd, ReplicaFetch, ReplicaFetched, TellEnd
-from edge_broker.cluster.partition.partition import Partition, Role, Settings
+from edge_broker.cluster.partition.partition import Partition, Role
 from edge_broker.cluster.state.cluster_state import (
     NO_LEADER,
-    Identity,
     InSyncReplica,
     OfflineLog,
-    PartitionId,
     PartitionState,
     Registration,
-    Topic,
 )
-from edge_broker.cluster.znodes.znode_codec import decode_state, encode_state
+from edge_broker.cluster.znodes.znode_codec import encode_state
 from edge_broker.cluster.znodes.zookeeper import (
     Answer,
     Done,
@@ -40,81 +36,22 @@ from edge_broker.cluster.znodes.zookeeper import (
     Multi,
     MultiFailed,
     Node,
-    SetData,
     Stat,
     Sync,
 )
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
-
-PARTITION = PartitionId("t", 0)
-TOPIC = Topic("id", ((1, 2, 3),), {})
-ME, B, C = InSyncReplica(1, "one", 5), InSyncReplica(2, "two", 6), InSyncReplica(3, "three", 7)
-
-
-class Around:
-    """A member of which nothing is asked but what a partition asks."""
-
-    identity = Identity(1, "one", (4, 5))
-    settings = Settings()
-    connected = True
-    leaving = False
-    lines = None
-
-    def __init__(self) -> None:
-        self.now_ms = 1000.0
-        self.effects: list[Effect] = []
-        self.written: list[SetData] = []
-        self.registrations = {each.broker: Registration(*each[::2], each.directory) for each in (ME, B, C)}
-
-    def is_gone(self, entry: InSyncReplica | None) -> bool:
-        return entry is None or entry.broker not in self.registrations
-
-    def lease_holds(self) -> bool:
-        return True
-
-    def out(self, effect: Effect) -> None:
-        self.effects.append(effect)
-
-    def token(self) -> int:
-        return len(self.effects)
-
-    def hurry(self, partition: PartitionId) -> None:
-        self.hurried = partition
-
-    def wrote(self, partition: PartitionId, state: PartitionState, version: int) -> None:
-        self.told = state, version
-
-    def ask(self, request: object, then: object) -> None:
-        assert isinstance(request, Multi)
-        write = request.operations[-1]
-        assert isinstance(write, SetData)
-        self.written.append(write)
-
-    def took(self) -> list[Effect]:
-        """What is wanted since this was asked last."""
-        found, self.effects = self.effects, []
-        return found
-
-    def fetches(self) -> list[ReplicaFetch]:
-        found = [each.message for each in self.took() if isinstance(each, Send)]
-        return [each for each in found if isinstance(each, ReplicaFetch)]
-
-
-def replica_of(*epochs: int, synced: bool = True) -> tuple[Partition, SimLog, Around]:
-    log, around = SimLog(synced=synced), Around()
-    log.append(tuple(Record(epoch, offset) for offset, epoch in enumerate(epochs)))
-    log.restart()
-    return Partition(PARTITION, TOPIC, log, around, around.ask), log, around
-
-
-def following(*epochs: int) -> tuple[Partition, SimLog, Around]:
-    """A follower of broker 2 in epoch 4."""
-    made, log, around = replica_of(*epochs)
-    made.take_in(PartitionState(2, 4, (ME, B, C)), 1)
-    (fetch,) = around.fetches()
-    assert (made.role, fetch.fetch_offset, fetch.synced_end) == (Role.FOLLOWING, len(epochs), len(epochs))
-    return made, log, around
+from tests.support.partition_replica import (
+    ME,
+    PARTITION,
+    TOPIC,
+    B,
+    C,
+    MembersAround,
+    following,
+    records_written,
+    replica_of,
+)
 
 
 def test_an_epoch_begins_behind_what_is_being_written() -> None:
@@ -183,12 +120,7 @@ def test_nobody_acknowledges_for_the_leader() -> None:
     assert (answer.error, made.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
 
 
-def written(around: Around) -> list[PartitionState]:
-    """States that were to be written."""
-    return [decode_state(PARTITION, Node(each.data, Stat(0, 0, 0, 0))) for each in around.written]
-
-
-def behind_a_cut(*in_sync: InSyncReplica, synced: bool = False) -> tuple[Partition, Around]:
+def behind_a_cut(*in_sync: InSyncReplica, synced: bool = False) -> tuple[Partition, MembersAround]:
     """A replica whose power was cut since its registration 4; nobody leads."""
     made, log, around = replica_of(4, 4, synced=synced)
     log.cut_epoch = 4
@@ -220,23 +152,23 @@ def test_a_fetch_under_no_registration_that_is_known_counts_for_nothing(lie: InS
 
 def test_who_may_lack_what_no_sync_has_kept_leaves_the_set_before_it_may_lead() -> None:
     _, around = behind_a_cut(ME._replace(epoch=4), B)
-    assert written(around) == [PartitionState(NO_LEADER, 4, (B,))]
+    assert records_written(around) == [PartitionState(NO_LEADER, 4, (B,))]
 
 
 def test_who_was_caught_up_since_the_cut_may_lead() -> None:
     _, around = behind_a_cut(ME, B)
-    assert written(around) == [PartitionState(1, 5, (ME, B))]
+    assert records_written(around) == [PartitionState(1, 5, (ME, B))]
 
 
 def test_what_is_synced_is_there_behind_a_cut() -> None:
     again = B._replace(epoch=5)
     _, around = behind_a_cut(ME._replace(epoch=4), again, synced=True)
-    assert written(around) == [PartitionState(1, 5, (ME, again))]
+    assert records_written(around) == [PartitionState(1, 5, (ME, again))]
 
 
 def test_the_last_one_that_is_named_leads_with_what_it_has() -> None:
     _, around = behind_a_cut(ME._replace(epoch=4))
-    assert written(around) == [PartitionState(1, 5, (ME,))]
+    assert records_written(around) == [PartitionState(1, 5, (ME,))]
 
 
 def test_what_is_written_counts_where_answers_wait_for_no_sync() -> None:
@@ -268,7 +200,7 @@ def test_a_follower_begins_where_its_leaders_log_starts_as_far_as_it_knows_that_
     assert [each for each in around.took() if isinstance(each, RemoveFront)] == []
 
 
-def away(*epochs: int) -> tuple[Partition, SimLog, Around, ReplicaFetched]:
+def away(*epochs: int) -> tuple[Partition, SimLog, MembersAround, ReplicaFetched]:
     """A follower that knows two records to be replicated, and is told that its leader's log starts at 9."""
     made, log, around = following(*epochs)
     made.fetched(ReplicaFetched(PARTITION, 4, len(epochs), epochs[-1], high_watermark=2, records=()))
@@ -425,7 +357,7 @@ def test_a_follower_that_stops_leaves_the_in_sync_set_and_fetches_on_until_that_
     made, log, around = following(4, 4)
     assert made.may_leave
     made.leave()
-    assert written(around) == [PartitionState(2, 4, (B, C))]
+    assert records_written(around) == [PartitionState(2, 4, (B, C))]
     log.append((Record(4, 2),))
     log.end_sync(log.begin_sync())
     made.log_moved()
@@ -445,7 +377,7 @@ def test_whoever_is_needed_in_the_in_sync_set_stays_when_it_stops() -> None:
     assert (made.may_leave, around.written) == (False, [])
 
 
-def of_topic(config: dict[str, str], *epochs: int) -> tuple[Partition, SimLog, Around]:
+def of_topic(config: dict[str, str], *epochs: int) -> tuple[Partition, SimLog, MembersAround]:
     made, log, around = replica_of(*epochs)
     made.configure(TOPIC._replace(config=config))
     return made, log, around
@@ -470,7 +402,7 @@ def test_whose_log_goes_offline_leaves_the_set_or_says_so_there(
     made.epoch_begun(5)
     log.online = False
     made.log_moved()
-    assert written(around) == [left]
+    assert records_written(around) == [left]
     made._write.stop()
     made.take_in(left, 2)
     made.tick()
@@ -485,7 +417,7 @@ def test_whose_log_is_back_takes_back_what_it_has_said() -> None:
     assert around.written == []
     log.online = True
     made.log_moved()
-    assert written(around) == [PartitionState(NO_LEADER, 5, (ME,))]
+    assert records_written(around) == [PartitionState(NO_LEADER, 5, (ME,))]
 
 
 @pytest.mark.parametrize("config", [{}, NEEDS_TWO])
@@ -507,7 +439,7 @@ def test_whose_log_is_offline_holds_up_no_unclean_election() -> None:
     (enter,) = around.took()
     assert enter == Enter(0, PARTITION, "unclean_election", (Lost(5, 1, None),))
     made.entered(0)
-    assert written(around) == [PartitionState(1, 6, (ME,))]
+    assert records_written(around) == [PartitionState(1, 6, (ME,))]
 
 
 def test_who_may_still_serve_is_waited_for_where_an_unclean_election_is_allowed() -> None:
@@ -566,7 +498,7 @@ def test_a_broker_that_stops_leaves_the_in_sync_set_as_it_hands_over_where_that_
     assert made.hand_over(2)
     assert around.written == [], "it lacks something"
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
-    assert written(around) == [PartitionState(2, 6, left)], "by one write, with the very fetch"
+    assert records_written(around) == [PartitionState(2, 6, left)], "by one write, with the very fetch"
     around.took()
     made.take_in(PartitionState(2, 6, left), 2)
     assert bool(around.fetches()) == (ME in left), "a fetch would have it join again"
@@ -596,7 +528,7 @@ def test_who_has_left_the_set_comes_back_by_a_fetch_alone() -> None:
         made.tick()
     assert around.written == []
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2))
-    assert written(around) == [PartitionState(1, 5, (ME, B))]
+    assert records_written(around) == [PartitionState(1, 5, (ME, B))]
 
 
 def test_what_zookeeper_refuses_is_asked_again_ever_later() -> None:

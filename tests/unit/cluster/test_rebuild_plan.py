@@ -19,23 +19,11 @@ from edge_broker.cluster.rebuild.rebuild_plan import (
     plan_rebuild,
 )
 from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, PartitionId, Topic
-from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic
+from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion
+from tests.support.rebuild_disks import T, disk, log
 
 P = PartitionId("t", 0)
-T = CopiedTopic("t", "id-t", 20, ((1, 2, 3),), {"min.insync.replicas": "2"})
 NONE = Decisions()
-
-
-def log(end: int, *epochs: tuple[int, ...], start: int = 0, **fields: object) -> DiskLog:
-    marks = tuple(DiskEpoch(*epoch) for epoch in epochs or [(3, 0)])
-    return DiskLog("t", "id-t", 0, start, end, marks)._replace(**fields)  # type: ignore[arg-type]
-
-
-def disk(number: int, *logs: DiskLog, copy: ClusterCopy | None = None, **fields: object) -> Disk:
-    topics = (DiskTopic("t", "id-t", 1, {"min.insync.replicas": "2"}),) if logs else ()
-    kept = ClusterCopy(100, (T,)) if copy is None else copy
-    found = Disk(number, f"dir-{number}", "site", 90 + number, "stopped cleanly", 500, -1, kept, topics, logs)
-    return found._replace(**fields)  # type: ignore[arg-type]
 
 
 def planned(disks: Sequence[Disk], decisions: Decisions = NONE) -> PlannedPartition:

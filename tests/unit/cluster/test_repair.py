@@ -15,27 +15,13 @@ from edge_broker.cluster.effects import (
 from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.partition.partition import Partition, Role
 from edge_broker.cluster.state.cluster_state import NO_LEADER, PartitionState
-from edge_broker.cluster.znodes.znode_codec import decode_state
-from edge_broker.cluster.znodes.zookeeper import Node, SetData, Stat
 from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import Record, SimLog
-from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, following, replica_of
+from tests.support.partition_repair import settles, written
+from tests.support.partition_replica import ME, PARTITION, B, C, MembersAround, following, replica_of
 
 
-def written(around: Around) -> PartitionState:
-    """What the replica has wished the state to be, last."""
-    asked: SetData = around.written[-1]
-    return decode_state(PARTITION, Node(asked.data, Stat(1, 1, 1, 0)))
-
-
-def settles(made: Partition, around: Around, version: int) -> None:
-    """The write is done, as a watch tells."""
-    state = written(around)
-    made._write.stop()
-    made.take_in(state, version)
-
-
-def leading(*epochs: int, in_sync: tuple[object, ...] = (ME, B, C)) -> tuple[Partition, SimLog, Around]:
+def leading(*epochs: int, in_sync: tuple[object, ...] = (ME, B, C)) -> tuple[Partition, SimLog, MembersAround]:
     made, log, around = replica_of(*epochs)
     made.take_in(PartitionState(1, 4, in_sync), 1)  # type: ignore[arg-type]
     made.epoch_begun(4)

@@ -11,12 +11,12 @@ from edge_broker.cluster.partition.partition import Partition, Role
 from edge_broker.cluster.partition.room import KNOWN_MS, ROOM_KEPT_MS, room_offset
 from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, PartitionState, Registration, Topic
 from tests.simulation.cluster_disk import SimLog
-from tests.unit.cluster.test_partition import ME, PARTITION, Around, B, C, replica_of, written
+from tests.support.partition_replica import ME, PARTITION, B, C, MembersAround, records_written, replica_of
 
 TWO = Topic("id", ((1, 2, 3),), {"min.insync.replicas": "2"})
 
 
-def leading(*in_sync: InSyncReplica) -> tuple[Partition, SimLog, Around]:
+def leading(*in_sync: InSyncReplica) -> tuple[Partition, SimLog, MembersAround]:
     """A leader in epoch 5 that needs two of three."""
     made, log, around = replica_of(4, 4)
     made.configure(TWO)
@@ -36,7 +36,7 @@ def test_a_leader_whose_disk_is_full_hands_over_to_a_replica_with_room_and_leave
     fetches(made, C)
     log.full = True
     made.tick()
-    (state,) = written(around)
+    (state,) = records_written(around)
     assert (state.leader, state.leader_epoch, state.in_sync) == (2, 6, (B, C))
 
 
@@ -45,7 +45,7 @@ def test_it_stays_named_where_the_in_sync_set_would_become_too_small() -> None:
     fetches(made, B)
     log.full = True
     made.tick()
-    (state,) = written(around)
+    (state,) = records_written(around)
     assert (state.leader, state.in_sync) == (2, (ME, B))
 
 
@@ -56,19 +56,19 @@ def test_it_hands_over_to_the_one_that_has_room_though_another_comes_first() -> 
     fetches(made, B, full=True)
     log.full = True
     made.tick()
-    assert [state.leader for state in written(around)] == [3]
+    assert [state.leader for state in records_written(around)] == [3]
 
 
 def test_it_leads_on_where_nobody_has_room_or_was_heard_of() -> None:
     made, log, around = leading(ME, B, C)
     log.full = True
     made.tick()
-    assert (made.role, written(around)) == (Role.LEADING, []), "nobody has fetched yet"
+    assert (made.role, records_written(around)) == (Role.LEADING, []), "nobody has fetched yet"
     made, log, around = leading(ME, B)
     fetches(made, B, full=True)
     log.full = True
     made.tick()
-    assert (made.role, written(around)) == (Role.LEADING, [])
+    assert (made.role, records_written(around)) == (Role.LEADING, [])
 
 
 @pytest.mark.parametrize(("full", "spares"), [((), True), ((B,), False), ((B, C), False)])
@@ -158,7 +158,7 @@ def test_a_leader_that_hands_over_as_its_disk_is_full_reports_so_to_the_next_one
     assert (fetch.leader_epoch, fetch.is_full, fetch.was_full) == (6, False, True)
 
 
-def last_fetch(made: Partition, around: Around) -> ReplicaFetch:
+def last_fetch(made: Partition, around: MembersAround) -> ReplicaFetch:
     """Return the newest fetch that a follower has sent."""
     assert made.following is not None
     made.fetch_again(made.following.leader)
@@ -178,7 +178,7 @@ def test_a_request_ends_where_the_first_fetch_in_this_epoch_reports_a_full_disk(
     made, _, around = leading(ME, B)
     assert made.hand_over_on_request(2), "it has not fetched in this epoch"
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2, **heard))
-    assert (made.role, written(around)) == (Role.LEADING, [])
+    assert (made.role, records_written(around)) == (Role.LEADING, [])
 
 
 def test_a_full_leader_hands_over_to_nobody_whose_disk_becomes_full_meanwhile() -> None:
@@ -189,7 +189,7 @@ def test_a_full_leader_hands_over_to_nobody_whose_disk_becomes_full_meanwhile() 
     made.tick()
     assert made.role is Role.HANDING_OVER
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 4, 5, 4, keeps_out=True, is_full=True))
-    assert (made.role, written(around)) == (Role.LEADING, [])
+    assert (made.role, records_written(around)) == (Role.LEADING, [])
 
 
 def test_a_restart_does_not_hide_that_a_disk_was_full_and_another_disk_has_never_been() -> None:
@@ -210,17 +210,17 @@ def test_a_full_replica_claims_after_the_others() -> None:
     made.tick()
     around.now_ms += 2 * around.settings.claim_wait_ms
     made.tick()
-    assert written(around) == []
+    assert records_written(around) == []
     around.now_ms += around.settings.claim_wait_ms
     made.tick()
-    assert [state.leader for state in written(around)] == [1], "nobody else has claimed"
+    assert [state.leader for state in records_written(around)] == [1], "nobody else has claimed"
 
 
 def test_a_full_replica_that_is_the_only_one_claims_at_once() -> None:
     made, log, around = replica_of(4, 4)
     log.full = True
     made.take_in(PartitionState(NO_LEADER, 4, (ME,)), 1)
-    assert [state.leader for state in written(around)] == [1]
+    assert [state.leader for state in records_written(around)] == [1]
     assert BeginEpoch not in map(type, around.took())
 
 
@@ -234,7 +234,7 @@ def full_beside(made: Partition, *full: InSyncReplica, end: int = 40) -> None:
         made.fetch_from(ReplicaFetch(PARTITION, each, 5, end, 5, end))
     made.advance()
     around = made._around
-    assert isinstance(around, Around)
+    assert isinstance(around, MembersAround)
     for _ in range(2):
         for each in full:
             made.fetch_from(ReplicaFetch(PARTITION, each, 5, end, 5, end, keeps_out=True, is_full=True))

@@ -23,14 +23,13 @@ from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.output import json
 from edge_broker.storage.files.filesystem import Disk as RealDisk
-from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.broker_id import write_broker_id
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion, CopiedTopic, write_cluster_copy
-from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
-from tests.support.storage import append, batch, cut_off, sync
-from tests.unit.doctor.conftest import fill_directory
+from tests.support.doctor_data.cluster import lead
+from tests.support.doctor_data.directory import fill_directory
+from tests.support.storage import cut_off
 from tests.unit.storage.test_registrations import CLUSTER, member
 
 T = CopiedTopic("t", "id-t", 20, ((1, 2),), {"retention.ms": "5"})
@@ -39,17 +38,6 @@ COPY = ClusterCopy(70, (T,), (), (CopiedDeletion("old", "id-old", 60),))
 
 def described(disk: SimulatedDisk, broker: int | None = None) -> Disk:
     return describe(DataDirectory(disk, "/data", None), broker)
-
-
-def lead(store: LogStore, epoch: int, *values: bytes, topic: str = "t") -> Replica:
-    """Records of an epoch that this board leads, a batch each, synced."""
-    replica = Replica(store.topics[topic].partitions[0])
-    replica.begin_epoch(epoch)
-    replica.keep_epoch()
-    for value in values:
-        append(replica.log, batch(value))
-    sync(replica.log)
-    return replica
 
 
 def test_a_board_is_described_as_it_would_go_on() -> None:

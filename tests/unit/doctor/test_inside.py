@@ -10,6 +10,7 @@ from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.maintenance.log_cleaner import LogCleaner
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
+from tests.support.doctor_data.directory import let_go
 from tests.support.lying_batches import (
     CODECS,
     HONEST_AREAS,
@@ -22,7 +23,6 @@ from tests.support.lying_batches import (
 )
 from tests.support.record_batches import COMMIT, marker
 from tests.support.storage import append, open_store, sync, time_at
-from tests.unit.doctor.conftest import let_go
 
 # What an older version could ack: count and offsets had to fit together, all else was believed.
 LIES = {name: batch(area, count=count) for name, (area, count) in LYING_AREAS.items() if count < 10}

@@ -25,8 +25,8 @@ from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
 from gateway.records import records as gateway_records
 from mirror.ledger import losses as mirror_ledger
+from tests.support.doctor_data.directory import flip, let_go, names
 from tests.support.storage import append, batch, fill, ledger_record, open_store, sync, time_at
-from tests.unit.doctor.conftest import flip, let_go, names
 
 DAY_MS = 86_400_000
 

@@ -12,8 +12,8 @@ import pytest
 from edge_broker.storage.files.filesystem import Disk, ReadOnlyDisk, lock_holder
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import make_topic
+from tests.support.doctor_data.directory import content_of, fill_directory, flip, names
 from tests.support.storage import append, batch, open_store, sync
-from tests.unit.doctor.conftest import content_of, fill_directory, flip, names
 
 
 def test_ls_names_partitions_with_their_offsets(run, data):

@@ -10,10 +10,10 @@ import pytest
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.metadata.broker_registrations import Registrations, write_registrations
 from edge_broker.testing.site import make_topic
+from tests.support.doctor_data.cluster import EPOCH, opened
+from tests.support.doctor_data.damages import DAMAGES
+from tests.support.doctor_data.directory import content_of, flip, let_go, names, tree_of
 from tests.support.storage import fill, open_store, read_all
-from tests.unit.doctor.conftest import content_of, flip, let_go, names, tree_of
-from tests.unit.doctor.test_check import DAMAGES
-from tests.unit.doctor.test_write_off import EPOCH, opened
 from tests.unit.storage.test_registrations import CLUSTER
 
 NOBODY_KNOWS = {

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edge_broker.clock import SystemClock
 from edge_broker.cluster.rebuild.disks import Disk, DiskEpoch, DiskLog, encode
-from edge_broker.configuration.settings import LogSettings
 from edge_broker.doctor.directory import DataDirectory
 from edge_broker.doctor.disk import describe
 from edge_broker.storage.files.filesystem import Disk as FileSystemDisk
 from edge_broker.storage.files.filesystem import ReadOnlyDisk
-from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.broker_id import write_broker_id
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedTopic, write_cluster_copy
 from edge_broker.storage.metadata.kept_states import FILE, KeptState, LogId, read_kept_states, write_kept_states
 from edge_broker.storage.metadata.topic_record import id_text
 from edge_broker.testing.site import make_topic
 from tests.support.command import Ran, edge_broker_run
-from tests.unit.doctor.conftest import fill_directory, tree_of
-from tests.unit.doctor.test_disk import lead
+from tests.support.doctor_data.cluster import EPOCH, lead, opened
+from tests.support.doctor_data.directory import fill_directory, tree_of
 from tests.unit.storage.test_registrations import CLUSTER
 
-EPOCH = 17
 NAMED, UNNAMED = KeptState("s9", 9, named=True), KeptState("t4", 4, named=False)
-
-
-def opened(path: Path) -> LogStore:
-    reading = SystemClock().reading()
-    return LogStore.open(FileSystemDisk(), str(path), LogSettings(), reading, uuid.uuid4, "2", in_cluster=True)
 
 
 class Board:

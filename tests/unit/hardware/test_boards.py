@@ -24,8 +24,8 @@ from hardware.health import LOAD_FIELDS, read_health
 from hardware.mock import mock_names, mock_tree, write_mock
 from hardware.system_files import SystemFiles
 from hardware.table import is_block, left_out, table
+from tests.support.board_files import GOLDEN, put, put_cell
 
-GOLDEN = Path(__file__).parents[2] / "golden/boards"
 FIRST_SOURCES = [
     "captured_commands/vcgencmd_get_throttled",
     "proc/cpuinfo",
@@ -33,17 +33,6 @@ FIRST_SOURCES = [
     "proc/device-tree/system/linux,revision",
 ]
 COMMANDS = {"show.json": ["show", "--json"], "health.json": ["health", "--json", "--smart"]}
-
-
-def put(root: Path, name: str, text: str) -> None:
-    place = root / name.lstrip("/")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text)
-
-
-def put_cell(root: Path, name: str, value: int) -> None:
-    put(root, name, "")
-    (root / name.lstrip("/")).write_bytes(value.to_bytes(4, "big"))
 
 
 def test_every_mock_board_has_its_golden_files() -> None:

@@ -18,7 +18,7 @@ from hardware.health import clock_synchronised, read_health
 from hardware.mock import mock_names, write_mock
 from hardware.problems import find_problems
 from hardware.system_files import SystemFiles
-from tests.unit.hardware.test_boards import put, put_cell
+from tests.support.board_files import put, put_cell
 
 FILES_READ_MAX = 30
 

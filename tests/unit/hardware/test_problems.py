@@ -17,7 +17,7 @@ from hardware.cli import main
 from hardware.health import read_health
 from hardware.mock import mock_names, write_mock
 from hardware.problems import FIELDS, Status, check, find_problems
-from tests.unit.hardware.test_boards import GOLDEN, put
+from tests.support.board_files import GOLDEN, put
 
 W, C = Status.WARNING, Status.CRITICAL
 LIVE_ONLY = {"disk_free_bytes", "clock_synchronised"}  # a captured tree cannot say that they are bad

@@ -18,7 +18,7 @@ from hardware.network import network_health, network_links
 from hardware.smart import read_smart
 from hardware.storage import life_used_percent_max, sd_classes, storage_devices
 from hardware.system_files import SystemFiles
-from tests.unit.hardware.test_boards import put
+from tests.support.board_files import put
 
 
 @pytest.mark.parametrize(

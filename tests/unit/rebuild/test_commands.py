@@ -14,7 +14,7 @@ from edge_broker.cluster.rebuild.rebuild import RebuildRefused
 from edge_broker.rebuild import session
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, CopiedDeletion
 from tests.support.command import Ran, edge_broker_run
-from tests.unit.cluster.test_rebuild_plan import T, disk, log
+from tests.support.rebuild_disks import T, disk, log
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.card.board import Board
 from tests.support import processes
 from tests.support.card_images import Layout, make_image
-from tests.unit.support.test_as_found import outcomes
+from tests.support.outcomes import outcomes
 
 BOOT = {"kernel8.img": "kernel", "initramfs8": "initramfs", "cmdline.txt": "console=serial0,115200 first"}
 EMULATOR = '#!/bin/sh\nfor word; do echo "$word"; done\nexec sleep 600\n'

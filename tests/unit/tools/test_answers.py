@@ -9,17 +9,6 @@ import sys
 import pytest
 
 from edge_broker.protocol.api import API_VERSIONS, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, LIST_OFFSETS, METADATA
-from edge_broker.protocol.messages.describe_configs import (
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
-from edge_broker.protocol.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
 from edge_broker.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -33,7 +22,8 @@ from edge_broker.protocol.messages.metadata import (
 )
 from tests.support.ports import free_port
 from tests.support.scripted_broker import ScriptedBroker
-from tests.unit.tools.conftest import OneTopic
+from tests.support.tools.answers import configs_answer, sizes_answer
+from tests.support.tools.one_topic import OneTopic
 
 COMMANDS = [["topics"], ["topics", "t"], ["tail", "t"], ["groups"], ["groups", "g"]]
 
@@ -143,24 +133,13 @@ def _offsets(request):
     )
 
 
-def _configs(request):
-    entry = DescribeConfigsResourceResult(name="retention.ms", value="604800000", config_source=5)
-    return DescribeConfigsResponse(
-        results=[
-            DescribeConfigsResult(resource_type=2, resource_name=one.resource_name, configs=[entry])
-            for one in request.resources
-        ]
-    )
-
-
-def _sizes(_request):
-    partition = DescribeLogDirsPartition(partition_size=5_000_000)
-    topic = DescribeLogDirsTopic(name="t4", partitions=[partition])
-    return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir="/d", topics=[topic])])
-
-
 def test_ten_thousand_topics_the_worst_first_then_the_largest(run):
-    answers = {METADATA: _many, LIST_OFFSETS: _offsets, DESCRIBE_CONFIGS: _configs, DESCRIBE_LOG_DIRS: _sizes}
+    answers = {
+        METADATA: _many,
+        LIST_OFFSETS: _offsets,
+        DESCRIBE_CONFIGS: configs_answer,
+        DESCRIBE_LOG_DIRS: sizes_answer,
+    }
     with ScriptedBroker(answers) as broker:
         ran = run("topics", "--bootstrap", broker.bootstrap)
         lines = ran.out.splitlines()

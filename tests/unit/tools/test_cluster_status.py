@@ -37,8 +37,8 @@ from edge_broker.tools.cluster_status import PartitionStatus, without
 from edge_broker.wire_client.cluster import Partition
 from tests.support.ports import free_port
 from tests.support.scripted_broker import ScriptedBroker
-from tests.unit.tools.test_lies import Spoiler
-from tests.unit.tools.test_tail import batch
+from tests.support.tools.batches import batch
+from tests.support.tools.lies import Spoiler
 
 Shape = tuple[int, Sequence[int], Sequence[int]]  # leader, replicas, in-sync replicas
 ANY_REPLICA, NOT_LED, BROKER = -2, 6, 4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from edge_broker.protocol.api import DESCRIBE_CONFIGS, DESCRIBE_GROUPS, DESCRIBE_LOG_DIRS, LIST_GROUPS, OFFSET_FETCH
@@ -16,9 +14,10 @@ from edge_broker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tests.support.scripted_broker import ScriptedBroker
-from tests.unit.tools.conftest import OneTopic
-from tests.unit.tools.test_answers import _configs, _sizes
-from tests.unit.tools.test_tail import batch
+from tests.support.tools.answers import configs_answer, sizes_answer
+from tests.support.tools.batches import batch
+from tests.support.tools.lies import Spoiler
+from tests.support.tools.one_topic import OneTopic
 
 COMMANDS = (
     ["topics"],
@@ -28,7 +27,6 @@ COMMANDS = (
     ["groups"],
     ["groups", "g"],
 )
-SPOILT = 0.12  # of the answers: a command needs several
 RUNS = 40
 
 
@@ -46,30 +44,11 @@ def _committed(_request):
     return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic])])
 
 
-class Spoiler:
-    """Changes, cuts off or puts in some bytes of some answers."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-
-    def __call__(self, content: bytes) -> bytes:
-        chance = self.chance
-        if not content or chance.random() > SPOILT:
-            return content
-        at, more = (
-            chance.randrange(len(content)),
-            bytes(chance.choices((0, 1, 127, 128, 255, 66), k=chance.randrange(1, 9))),
-        )
-        return chance.choice(
-            (content[:at], content[:at] + more + content[at:], content[:at] + more[:1] + content[at + 1 :])
-        )
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_wrong_bytes_anywhere(run, seed):
     topic = OneTopic([batch(0, 10), batch(10, 5, codec=2), batch(20, 10, codec=4)], 0, 30)
     others = {LIST_GROUPS: _groups, DESCRIBE_GROUPS: _described, OFFSET_FETCH: _committed}
-    others |= {DESCRIBE_CONFIGS: _configs, DESCRIBE_LOG_DIRS: _sizes}
+    others |= {DESCRIBE_CONFIGS: configs_answer, DESCRIBE_LOG_DIRS: sizes_answer}
     statuses = set()
     with ScriptedBroker(topic.answers | others, Spoiler(seed)) as broker:
         for number in range(RUNS):

@@ -14,15 +14,10 @@ from edge_broker.protocol.record_batch import Record
 from edge_broker.tools.tail import REREAD_S, BootTimes, boot_times_topics, parse_begin
 from tests.support.record_batches import COMMIT, changed, make_batch, marker
 from tests.support.scripted_broker import ScriptedBroker
-from tests.unit.tools.conftest import OneTopic
+from tests.support.tools.batches import NOW_MS, batch
+from tests.support.tools.one_topic import OneTopic
 
-NOW_MS = 1_795_557_000_000
 ESCAPES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
-
-
-def batch(base, count, *, codec=0, value=b"v%d"):
-    entries = [(b"k%d" % at, value % at if b"%d" in value else value, NOW_MS + at) for at in range(base, base + count)]
-    return base, base + count - 1, bytes(make_batch(entries, base_offset=base, codec=codec))
 
 
 def offsets(ran):
