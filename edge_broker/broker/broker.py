@@ -79,7 +79,7 @@ class Broker:
             has_super_users=bool(config.super_users),
         )
         record = LogInRecord(store.fs, store.data_dir, clock, self.effects)
-        self.log_ins = LogIns(config, clock, self.security, self.effects, record, self.security_log)
+        self.log_ins = LogIns(config, clock, lambda: self.security.state, self.effects, record, self.security_log)
         self.topics = Topics(store, self.effects, self.rights, config.networks("edge.ledger.writers"))
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}

@@ -7,7 +7,7 @@ Lives here: what connects a session's log-in with the users that hold now. Must 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.broker.effects import Audited
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from edge_broker.broker.context import Session
     from edge_broker.broker.effects import Effects
     from edge_broker.broker.state.log_in_record import LogInRecord
-    from edge_broker.broker.state.security_state import Security
     from edge_broker.clock import Clock
     from edge_broker.configuration.config import BrokerConfig
     from edge_broker.configuration.listeners import Listener
@@ -56,11 +55,12 @@ class LogIns:
         self,
         config: BrokerConfig,
         clock: Clock,
-        security: Security,
+        users: Callable[[], SecurityState],
         effects: Effects,
         record: LogInRecord,
         log: SecurityLog,
     ) -> None:
+        """`users` returns the users that hold now; the same object as long as nothing has changed."""
         self.succeeded: Counter[tuple[str, str]] = Counter()
         self.failed: Counter[tuple[str, str]] = Counter()
         self.expired = 0
@@ -69,7 +69,7 @@ class LogIns:
         self.delays = FailureDelays(self.delay_ms)
         self._config = config
         self._clock = clock
-        self._security = security
+        self._users = users
         self._effects = effects
         self._record = record
         self._log = log
@@ -102,7 +102,7 @@ class LogIns:
         """
 
         def find(user: str) -> CredentialLookup:
-            state = self._security.state
+            state = self._users()
             held = state.users.get(user, {})
             false_users, secret = self._of(state).false_users, state.secret or self._secret
             false = false_users.credential(MECHANISMS[mechanism], user, secret, held)
@@ -120,12 +120,12 @@ class LogIns:
 
     def plain_trials(self, user: str) -> list[Trial]:
         """What a user's password is verified against: the same work for everybody, also for who is not there."""
-        most = self._of(self._security.state).most
+        most = self._of(self._users()).most
         return [Trial(name, self.finder(name)(user), iterations) for name, iterations in most.items()]
 
     def hold(self, user: str, trials: Sequence[Trial]) -> bool:
         """Whether a user has the credentials still that his password was tried by."""
-        held = self._security.state.users.get(user, {})
+        held = self._users().users.get(user, {})
         return all(held.get(one.mechanism) == one.found.credential for one in trials if one.found.known)
 
     def complete(self, session: Session, login: Login, user: str) -> None:
@@ -133,14 +133,14 @@ class LogIns:
         login.check_same(user)
         if denial := self.denial((USER + user,)):
             raise LogInFailed(denial, WRONG_PASSWORD if login.mechanism == PLAIN else None)  # alike, as of any failure
-        if user not in self._security.state.users:
+        if user not in self._users().users:
             raise LogInFailed("the user was removed meanwhile")
         event = "log-in-again" if login.again else "log-in"
         login.complete(user, self._clock.steady_ms())
         session.principal = USER + user
         self.succeeded[session.listener, login.mechanism] += 1
         self.delays.succeeded(user, session.host)
-        self._record.add(user, self._security.state)
+        self._record.add(user, self._users())
         self._note(
             event, principal=session.principal, host=session.host, mechanism=login.mechanism, listener=session.listener
         )
@@ -203,7 +203,7 @@ class LogIns:
         self._effects.audited(Audited("log-in-delayed", fields, self._source(session, user)))
 
     def _source(self, session: Session, user: str) -> str:
-        exists = user in self._security.state.users or USER + user in self._config.super_users
+        exists = user in self._users().users or USER + user in self._config.super_users
         return f"{USER}{user} from {session.host}" if exists else session.host
 
 
