@@ -61,7 +61,7 @@ class BrokerLink(ABC):
         self._task = self._loop.create_task(self._run())
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether there is a connection now."""
         return self._connection is not None
 

@@ -6,13 +6,13 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 | effect | who carries it out |
 |---|---|
 | Ask | zookeeper_client.py |
-| Send | replica_fetch_link.py and broker_request_link.py, for each broker that is spoken to |
+| Send | link_table.py |
 | Record, KeepCopy | the worker `files` |
 | Contradicts | the sentence is logged, and the process ends |
 | of logs | replica_jobs.py |
 | Leads, Resigned | group coordinators, who waits |
 | Broke | its trace is written down, its log goes offline |
-| Forward, Forget | the journal, broker/cluster/ledger_forwarding.py; broker_request_link.py to another leader |
+| Forward, Forget | the journal, broker/cluster/ledger_forwarding.py; link_table.py to another leader |
 
 A bug in one of these, or in what a partition decides, costs its own partition here, which goes offline, so that another
 replica may lead it; one in what the member decides, or in what a follower is answered, costs that step. Each leaves its
@@ -36,7 +36,6 @@ from drupelet.errors import ConfigurationError
 from drupelet.kafka.security import Security
 from drupelet.tls.secret_files import check_private, lines_of
 from edge_broker.broker.cluster.cluster import Cluster
-from edge_broker.broker.cluster.cluster_view import endpoint_of
 from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go
 from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
 from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
@@ -44,17 +43,17 @@ from edge_broker.broker.operations.unserved import REMEDY, unserved
 from edge_broker.broker.outcomes import Do, Outcome, Reply
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
-from edge_broker.cluster.inter_broker_messages import EntriesTaken, Message, ReplicaFetch
-from edge_broker.cluster.member import FORMER_LIFE, ClusterMember
+from edge_broker.cluster.inter_broker_messages import EntriesTaken
+from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.partition.partition import LEADS, Settings
-from edge_broker.cluster.state.cluster_state import Identity, PartitionId, Registration
+from edge_broker.cluster.state.cluster_state import Identity, PartitionId
 from edge_broker.cluster.znodes.ownership import Users, digest_identity
 from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Expired
 from edge_broker.configuration.listeners import inter_broker_listener
 from edge_broker.errors import ErrorCode, StorageFault
-from edge_broker.network.cluster.broker_link import BrokerLink, Owner
-from edge_broker.network.cluster.broker_request_link import AskingLink
 from edge_broker.network.cluster.ensemble_watch import EnsembleWatch
+from edge_broker.network.cluster.link_table import LinkTable
+from edge_broker.network.cluster.peer_links import PeerLinks
 from edge_broker.network.cluster.previous_session import (
     Session,
     end_session,
@@ -63,11 +62,10 @@ from edge_broker.network.cluster.previous_session import (
     read_session,
     write_session,
 )
-from edge_broker.network.cluster.replica_fetch_link import Bounds, ReplicaLink
+from edge_broker.network.cluster.replica_fetch_link import Bounds
 from edge_broker.network.cluster.replica_jobs import Replicas
 from edge_broker.network.cluster.zookeeper_client import Credentials, KazooSession
 from edge_broker.network.log_lines import LimitedLog, log_line
-from edge_broker.protocol.crc import crc32c
 from edge_broker.storage.metadata.cluster_copy import FILE as COPY
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
 from edge_broker.storage.metadata.kept_states import FILE as KEPT
@@ -77,7 +75,7 @@ from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
     from edge_broker.broker.cluster.follower_fetch_sessions import FetchSession
-    from edge_broker.configuration.config import BrokerConfig, Endpoint
+    from edge_broker.configuration.config import BrokerConfig
     from edge_broker.configuration.listeners import Listener
     from edge_broker.network.dispatch.dispatcher import Dispatcher
 
@@ -90,8 +88,6 @@ CALM_MS = 1.5 * TICKS_OF_CALM * TICK_S * 1000  # what is soon, also where ticks 
 TICKS_OF_FETCHES = 5
 LEAVE_S = 1.0
 TICKS_A_SESSION = 12  # of ZooKeeper's, one of which it may be late: 6 s at tickTime=500
-ASKING = -1  # the number of the connection that is none of the fetchers'
-GONE_S = 60.0  # behind which a broker is not expected back: its links end
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
 NEVER_MS = 1e15
 OF_LOGS = (
@@ -150,7 +146,7 @@ class ClusterShell:
         config, store = broker.config, broker.store
         assert store.registrations is not None, "the store was not opened for a cluster"
         self._broker, self._dispatcher, self._loop, self._stop = broker, dispatcher, loop, stop
-        self._listener = inter_broker_listener(config, list(broker.listeners.values()))
+        listener = inter_broker_listener(config, list(broker.listeners.values()))
         kept = store.registrations
         identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster)
         endpoints = tuple((each.name, endpoint_text(*each.advertised)) for each in broker.listeners.values())
@@ -169,19 +165,27 @@ class ClusterShell:
             kept=read_kept_states(store.fs, store.data_dir, kept.epochs),
             new_state_id=lambda: id_text(broker.clock.new_uuid()),
         )
-        self.cluster = Cluster(self.member, self._listener.name, self._now_ms, self._carry_out)
+        self.cluster = Cluster(self.member, listener.name, self._now_ms, self._carry_out)
         self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
-        self._links: dict[tuple[int, int], BrokerLink] = {}  # by broker, and number of the connection
         self._image_seen: tuple[object, ...] | None = None  # what was looked for unserved partitions by
         self._unserved: set[PartitionId] = set()  # those that are logged
-        self._unreachable: set[tuple[int, int]] = set()  # brokers by their registrations, which are said to be so
-        self._gone_since: dict[int, float] = {}  # brokers with a link that are not registered
-        self._fetchers = config.integer("num.replica.fetchers")
         self._session_ms = asked_session_ms(config.integer("zookeeper.session.timeout.ms"))
-        self._security = link_security(config, self._listener)
-        self.peers_ca = peers_ca(config, self._security)
-        self._bounds = Bounds(config.integer("replica.fetch.max.bytes"), config.integer("replica.fetch.wait.max.ms"))
+        security = link_security(config, listener)
+        self.peers_ca = peers_ca(config, security)
         self._log = LimitedLog(loop)
+        peers = PeerLinks(
+            self.member,
+            self.turn,
+            self._now_ms,
+            listener=listener.name,
+            closed_ports=self.cluster.view.closed_ports,
+            session_ms=self._session_ms,
+            security=security,
+            bounds=Bounds(config.integer("replica.fetch.max.bytes"), config.integer("replica.fetch.wait.max.ms")),
+            log=self._log,
+        )
+        fetchers = config.integer("num.replica.fetchers")
+        self.links = LinkTable(fetchers, peers.open_fetch_link, peers.open_request_link, loop.time)
         self._carrying = self._looking = False
         self._left = asyncio.Event()
         self._carriers = self._table()
@@ -326,7 +330,7 @@ class ClusterShell:
                 self._zookeeper.replace_dead_client()
                 self._ensemble.tick()
                 self.replicas.look_at_room()
-                self._drop_links()
+                self.links.drop_unused(self.member.registrations)
                 self.turn(self.member.tick)
                 self._log_unserved()
                 self.cluster.tick(self._now_ms())
@@ -376,85 +380,7 @@ class ClusterShell:
     # effects that are no log's
 
     def _send(self, effect: effects.Send) -> None:
-        self._link(effect.to, self._number(effect.message)).send(effect.message)
-
-    def _number(self, message: Message) -> int:
-        """Of the connection that a message goes by; a partition's fetches always go by the same."""
-        if not isinstance(message, ReplicaFetch):
-            return ASKING
-        partition, many = message.partition, self._fetchers > 1
-        return (crc32c(partition.topic.encode()) + partition.partition) % self._fetchers if many else 0
-
-    def _link(self, to: int, number: int) -> BrokerLink:
-        link = self._links.get((to, number))
-        if link is not None:
-            return link
-        owner = self._owner(to)
-        if number == ASKING:
-            asking = owner._replace(connected=lambda: self.cluster.view.closed_ports.reached(to))
-            link = AskingLink(asking, self._security, self._log, to)
-        else:
-            link = ReplicaLink(owner, self._security, self._bounds, self._log, to)
-            self._link(to, ASKING)  # what is said before it is connected is lost
-        self._links[to, number] = link
-        return link
-
-    def _drop_links(self) -> None:
-        """Those without a connection to brokers that are not registered any more for GONE_S; who comes gets others."""
-        now_s, there = self._loop.time(), self.member.registrations
-        self._gone_since = {
-            broker: self._gone_since.get(broker, now_s) for broker, _ in self._links if broker not in there
-        }
-        for which in list(self._links):
-            gone_s = now_s - self._gone_since.get(which[0], now_s)
-            if gone_s > GONE_S and not self._links[which].connected:
-                self._links.pop(which).close()
-
-    def _owner(self, other: int) -> Owner:
-        member = self.member
-
-        def endpoint() -> Endpoint | None:
-            registration = member.registrations.get(other)
-            if registration is None:
-                return None
-            at = registration.address(self._listener.name)
-            if at is None:
-                self._note_unreachable(registration)
-                return None
-            return endpoint_of(at)
-
-        def topic_id(name: str) -> str | None:
-            topic = member.image.topics.get(name)
-            return None if topic is None else topic.topic_id
-
-        def told(message: Message) -> None:
-            self.turn(lambda at_ms: member.received(message, at_ms))
-
-        def connected() -> None:
-            self.cluster.view.closed_ports.reached(other)
-            self.turn(partial(member.connected_to, other))
-
-        def refused() -> None:
-            registration = member.registrations.get(other)
-            if registration is not None:
-                until_ms = self._now_ms() + FORMER_LIFE * self._session_ms
-                if self.cluster.view.closed_ports.refused(other, registration.epoch, until_ms):
-                    self.turn(partial(member.port_closed, other, registration.epoch))
-
-        return Owner(
-            self._broker.node_id, lambda: member.identity.directory, endpoint, topic_id, told, connected, refused
-        )
-
-    def _note_unreachable(self, other: Registration) -> None:
-        """Say once of each of its lives that another broker has no listener by which it could be spoken to."""
-        if (other.broker, other.epoch) not in self._unreachable:
-            self._unreachable.add((other.broker, other.epoch))
-            names = ", ".join(name for name, _ in other.endpoints)
-            text = (
-                f"broker {other.broker} cannot be replicated from: it has listeners {names}, and this broker speaks "
-                f"to others by {self._listener.name}; inter.broker.listener.name is to name one that all of them have"
-            )
-            log_line("error", "no-way-to-broker", broker=other.broker, text=text)
+        self.links.send(effect.to, effect.message)
 
     def _record(self, effect: effects.Record) -> None:
         epoch, cluster = effect
@@ -616,8 +542,7 @@ class ClusterShell:
         """End the session, so that others need not wait for its end; who still waits is told that others lead."""
         self.turn(lambda at_ms: self.member.happened(Expired(), at_ms))
         self._ticking.cancel()
-        for link in self._links.values():
-            link.close()
+        self.links.close()
         await self._loop.run_in_executor(None, self._end_session)
         self._log.end_window()
         self.replicas.end_log_window()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections import Counter
 from contextlib import suppress
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +13,9 @@ import pytest
 from edge_broker.broker.cluster.follower_fetch_sessions import FetchSession, FollowerFetches, Waiting
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.cluster.effects import Advance, Broke, KeepCopy, KeepStates, Left, Objects, Send, StartAnew, Stray
-from edge_broker.cluster.inter_broker_messages import AskEnd, ForwardEntries, HandOver, ReplicaFetch
+from edge_broker.cluster.inter_broker_messages import HandOver
 from edge_broker.cluster.partition.partition import Settings
-from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId, Registration
+from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.cluster.state.lines import Relation
 from edge_broker.configuration.config import read_config
 from edge_broker.errors import ErrorCode, StorageFault
@@ -57,7 +55,7 @@ def a_shell() -> Any:
 
     nothing = lambda *_: None  # noqa: E731
     shell.member = SimpleNamespace(effects=[], faults=[], tick=nothing, registrations={}, protection=None)
-    shell._links, shell._gone_since = {}, {}
+    shell.links = SimpleNamespace(drop_unused=nothing, close=nothing)
     shell._ensemble = SimpleNamespace(tick=nothing)
     shell._loop = SimpleNamespace(time=lambda: 0.0)
     shell._zookeeper = SimpleNamespace(replace_dead_client=nothing, client_died=False)
@@ -172,7 +170,7 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends(
     shell, told = a_shell(), []
     shell.member.happened = lambda event, _now_ms: told.append(type(event).__name__)
     shell._ticking = SimpleNamespace(cancel=lambda: told.append("ticks end"))
-    shell._links = {}
+    shell.links = SimpleNamespace(close=lambda: told.append("links end"))
     shell._zookeeper = SimpleNamespace(close=lambda: told.append("session ends"))
     fs = SimpleNamespace(remove=lambda path: told.append(f"{path} goes"))
     shell._broker.store = SimpleNamespace(fs=fs, data_dir="/data")
@@ -186,39 +184,7 @@ def test_who_waits_at_the_end_is_told_that_others_lead_before_the_session_ends(
 
     asyncio.run(close())
     assert "lines_summed of=entries-not-taken left_out=5 " in capsys.readouterr().err, "no count waits for a line"
-    assert told == ["Expired", "ticks end", "session ends", "/data/zookeeper-session goes"]
-
-
-def test_links_to_a_broker_that_is_gone_for_good_go_once_their_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    shell, closed, now = a_shell(), list[int](), [0.0]
-    shell._fetchers, shell._security, shell._bounds, shell._owner = 1, None, None, a_owner
-    shell._loop = SimpleNamespace(time=lambda: now[0])
-
-    def link(owner: SimpleNamespace, *_: object) -> Any:
-        return SimpleNamespace(connected=True, send=lambda _: None, close=lambda: closed.append(owner.other))
-
-    def drop(at_s: float) -> list[int]:
-        now[0] = at_s
-        shell._drop_links()
-        return sorted(broker for broker, _ in shell._links)
-
-    monkeypatch.setattr(member_runtime, "AskingLink", link)
-    shell.member.registrations = {2: "there", 3: "there"}
-    for to in (2, 3):
-        shell._send(Send(to, HandOver(P1, to)))
-    assert drop(0.0) == [2, 3]
-    del shell.member.registrations[3]
-    assert drop(1.0) == drop(member_runtime.GONE_S) == [2, 3], "it may come back"
-    shell.member.registrations[3] = "back"
-    assert drop(member_runtime.GONE_S + 2) == [2, 3]
-    del shell.member.registrations[3]
-    drop(100.0)
-    assert drop(101.0 + member_runtime.GONE_S) == [2, 3], "what is under way may be answered still"
-    for each in shell._links.values():
-        each.connected = False
-    assert (drop(102.0 + member_runtime.GONE_S), closed) == ([2], [3])
-    shell._send(Send(3, HandOver(P1, 3)))
-    assert drop(103.0 + member_runtime.GONE_S) == [2, 3], "who comes gets another"
+    assert told == ["Expired", "ticks end", "links end", "session ends", "/data/zookeeper-session goes"]
 
 
 def test_a_partition_that_met_a_bug_goes_offline_and_leaves_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,57 +194,6 @@ def test_a_partition_that_met_a_bug_goes_offline_and_leaves_its_trace(capsys: py
     shell._carry_out()
     assert (shell.offline, shell.done, shell._dispatcher.failures) == ([(P0, "a bug")], [Advance(P1, 6)], 1)
     assert "a decision of t-0" in capsys.readouterr().err
-
-
-def test_partitions_are_spread_over_so_many_connections_each_on_the_same_one_always(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shell, said = a_shell(), list[tuple[int, PartitionId]]()
-    shell._fetchers, shell._security, shell._bounds, shell._owner = 3, None, None, a_owner
-    links = count()
-
-    def link(*_: object) -> Any:
-        number = next(links)
-        return SimpleNamespace(connected=True, send=lambda message: said.append((number, message.partition)))
-
-    monkeypatch.setattr(member_runtime, "ReplicaLink", link)
-    monkeypatch.setattr(member_runtime, "AskingLink", lambda *_: None)
-    for _ in range(2):
-        for number in range(30):
-            shell._send(Send(2, a_fetch(PartitionId("t", number))))
-    assert said[:30] == said[30:]
-    assert sorted(Counter(number for number, _ in said[:30]).values()) == [10, 10, 10]
-    assert len(shell._links) == 4, "and one for what may wait"
-
-
-def test_what_may_wait_goes_by_another_connection_than_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers keep the order of their requests: entries wait for replicas, of which this broker may be one."""
-    shell, said = a_shell(), list[tuple[str, str]]()
-    shell._fetchers, shell._security, shell._bounds, shell._owner = 1, None, None, a_owner
-
-    def link(name: str) -> Any:
-        send = lambda message: said.append((name, type(message).__name__))  # noqa: E731
-        return lambda *_: SimpleNamespace(connected=True, send=send)
-
-    monkeypatch.setattr(member_runtime, "ReplicaLink", link("replica"))
-    monkeypatch.setattr(member_runtime, "AskingLink", link("asking"))
-    shell._send(Send(2, a_fetch(P0)))
-    assert len(shell._links) == 2, "it is there before anything is asked"
-    for message in (HandOver(P0, 2), AskEnd(P0, 1, ME), ForwardEntries(P0, 1, 1, 1, b"")):
-        shell._send(Send(2, message))
-    asked = [("asking", name) for name in ("HandOver", "AskEnd", "ForwardEntries")]
-    assert said == [("replica", "ReplicaFetch"), *asked]
-
-
-ME = InSyncReplica(1, "one", 5)
-
-
-def a_fetch(partition: PartitionId) -> ReplicaFetch:
-    return ReplicaFetch(partition, ME, 4, 0, 4, 0)
-
-
-def a_owner(other: int) -> Any:
-    return SimpleNamespace(other=other, _replace=lambda **_: SimpleNamespace(other=other))
 
 
 @pytest.mark.parametrize(("silent_ms", "tick_ms"), [(1000, 50), (6000, 500), (30_000, 2000)])
@@ -313,25 +228,6 @@ async def test_a_controlled_shutdown_is_one_only_where_it_is_enabled(enabled: bo
     async with asyncio.timeout(10):
         await shell.leave()
     assert len(asked) == told
-
-
-def test_a_broker_without_the_listener_for_brokers_is_told_once_of_each_of_its_lives(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    shell = a_shell()
-    shell._listener, shell._unreachable = SimpleNamespace(name="BROKERS"), set()
-    shell._broker.node_id = 1
-    endpoint = shell._owner(2).endpoint
-    assert endpoint() is None, "it is not there"
-    assert capsys.readouterr().err == ""
-    for epoch in (7, 7, 9):
-        shell.member.registrations[2] = Registration(2, epoch, "two", None, (("PLAINTEXT", "pi-2:9092"),))
-        assert endpoint() is None
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert "it has listeners PLAINTEXT, and this broker speaks to others by BROKERS" in lines[0]
-    shell.member.registrations[2] = Registration(2, 9, "two", None, (("BROKERS", "pi-2:9094"),))
-    assert endpoint() == ("pi-2", 9094)
 
 
 def test_a_shell_says_why_only_a_new_process_comes_back_into_the_cluster() -> None:
