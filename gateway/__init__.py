@@ -1,1 +1,1 @@
-"""Takes sensor and log data in at the edge and hands it to a Kafka broker; answers its sources only after acks=all."""
+"""Publishes sensor and log data to a Kafka broker; acknowledges to its sources only after acks=all."""

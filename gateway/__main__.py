@@ -1,4 +1,4 @@
-"""Where `edge-gateway` and `python -m gateway` start; Ctrl-C ends them without a word while the rest is imported."""
+"""Entry point of `edge-gateway` and `python -m gateway`; Ctrl-C during the imports ends them without a traceback."""
 
 import sys
 

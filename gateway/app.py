@@ -1,7 +1,7 @@
-"""The gateway put together: sources, publisher, metrics; started, watched and stopped on one asyncio loop.
+"""Start, watch and stop the sources, the publisher and the metrics on one asyncio loop.
 
-A task that ends by an error nobody foresaw ends the process with status 1: systemd starts it again, and nothing that
-was not acknowledged is lost by that. Nothing about one source may come in here.
+An unexpected error of a task ends the process with status 1. systemd starts it again, and nothing is lost by that:
+an event without acknowledgement stays with its source. Does not contain: the rules of one source.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from gateway.sources.files.files import FileSource
 from gateway.sources.journal import JournalSource
 from gateway.watching import LOOK_S, Watches, Watching
 
-READY_WAIT_S = 10.0  # for peers that are on their way up; without them it is ready too: it holds and retries
-CANCEL_AGAIN_S = 12.0  # until Python 3.12 wait_for may lose a cancellation; longer than a producer takes to be given up
+READY_WAIT_S = 10.0  # for peers that are starting; without them the gateway is ready, too: it buffers and retries
+CANCEL_AGAIN_S = 12.0  # until Python 3.12 wait_for may lose a cancellation; longer than it takes to discard a producer
 _log = Log("gateway")
 
 
 class Source(Protocol):
-    """What every source offers."""
+    """The methods of every source."""
 
     name: str
     ready: asyncio.Event
 
     async def run(self) -> None:
-        """Take events in until cancelled."""
+        """Read events until cancelled."""
 
     def stop_reading(self) -> None:
-        """Take nothing new; what was taken is still acknowledged."""
+        """Read nothing new; events read before are still acknowledged."""
 
     def problem(self) -> str | None:
         """Return in one line what is wrong, or None."""
 
     def note(self) -> str | None:
-        """Return in one line what a person should know although all is well, or None."""
+        """Return in one line a note for the operator although there is no problem, or None."""
 
 
 class Gateway:
     """All parts of one gateway process."""
 
     def __init__(self, config: GatewayConfig) -> None:
-        """Build the parts; raises ConfigurationError or StateError, opens no connection."""
+        """Build the parts; raise ConfigurationError or StateError, open no connection."""
         self._config = config
         _check_state_dir(config)
         self.metrics = Metrics()
@@ -100,14 +100,14 @@ class Gateway:
         return next((problem for problem in problems if problem is not None), None)
 
     def _persistence(self) -> str | None:
-        """Whether mosquitto can keep sessions and queues, where it is on this host and configured by our file."""
+        """Return why a mosquitto of this host with our configuration cannot keep sessions and queues, or None."""
         mqtt = self._config.mqtt
         if mqtt is None or not self._config.mosquitto_given or not is_loopback(mqtt.host):
             return None
         return notices.persistence_trouble(self._config.mosquitto)
 
     def well(self) -> str:
-        """Return that all is well, or which watches hear nothing; and what a person should know all the same."""
+        """Return `ok`, or the watches without a signal; then the notes for the operator."""
         said = [*(source.note() for source in self.sources), self.boot_times.note()]
         notes = [note for note in said if note is not None]
         return health_text(self.watches.states(), [*notes, *self._ends.notes()])
@@ -122,7 +122,7 @@ class Gateway:
         return pages._replace(metrics=metrics)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Work until SIGTERM or SIGINT; raises what a part failed with."""
+        """Work until SIGTERM or SIGINT; raise the error of a part that failed."""
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -135,7 +135,7 @@ class Gateway:
         try:
             await self._work(stop, on_ready, [failed, publishing, *reading])
         finally:
-            await _cancel(reading)  # first: they save what was acknowledged, and say goodbye
+            await _cancel(reading)  # first: sources save what was acknowledged, and disconnect
             await _cancel([publishing])
             if self._server is not None:
                 self._server.close()
@@ -166,7 +166,7 @@ class Gateway:
         on_ready()
 
     async def _notify(self) -> None:
-        """Tell systemd once all are connected, or have had time to be: boards boot in any order; then that we live."""
+        """Notify systemd once all are connected, or after READY_WAIT_S: boards boot in any order. Then keep alive."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READY_WAIT_S):
                 await self.publisher.connected.wait()
@@ -188,7 +188,7 @@ class Gateway:
         return f"{waiting}; unknown: {silent}" if silent else waiting
 
     async def _drain(self) -> None:
-        """Take nothing new and wait a little for what is under way; what is left is not acknowledged to its source."""
+        """Read nothing new and wait for records in flight; the remaining ones are not acknowledged to their source."""
         for source in self.sources:
             source.stop_reading()
         try:
@@ -199,7 +199,7 @@ class Gateway:
 
 
 def _file_source(file: FileConfig) -> type[FileSource] | type[PatternSource]:
-    """Return the source for a path; a path with * that exists as a file is that file."""
+    """Return the class of a source; a path with * that exists as a file is that file."""
     return PatternSource if file.is_pattern and not file.path.exists() else FileSource
 
 
@@ -219,7 +219,7 @@ def _check_state_dir(config: GatewayConfig) -> None:
 
 
 def _fail_on_broken_callbacks(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """Return a future that fails when a callback of ours raises: asyncio alone would log it and go on half working."""
+    """Return a future that fails when a callback of the gateway raises: asyncio alone would log it and go on."""
     failed: asyncio.Future[None] = loop.create_future()
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -247,7 +247,7 @@ def _certificate_ends(config: GatewayConfig) -> CertificateEnds:
 
 
 class _ProducerStart:
-    """Starts producers, the first one after the dead-letter topic was created."""
+    """Starts producers; creates the dead-letter topic before the first one returns."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
@@ -268,7 +268,7 @@ class _ProducerStart:
 
 
 class _BootTimesTopic:
-    """Creates the topic of the boots' times, once a broker was reached."""
+    """Creates the topic `boot_times`, once a broker was reached."""
 
     def __init__(self, config: GatewayConfig, connected: asyncio.Event) -> None:
         self._config = config
@@ -276,7 +276,7 @@ class _BootTimesTopic:
         self._topic: Any = None
 
     async def create(self) -> str:
-        """Create the topic where it is not there; return what kept it from that, in one line, else empty."""
+        """Create the topic if it does not exist; return in one line why that failed, else empty."""
         if not self._connected.is_set():
             return "no broker was reached yet"
         if self._topic is None:
@@ -310,12 +310,12 @@ def _mqtt_source(config: GatewayConfig, mqtt: MqttConfig, publisher: Publisher, 
 
 
 async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """End tasks and wait for them; one that a library kept from hearing of it is told again."""
+    """Cancel tasks and wait for them; cancel again if a library lost the cancellation."""
     left = set(tasks)
     while left:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
     for error in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(error, Exception):  # the first one is raised by whoever waited for it; the others are seen here
+        if isinstance(error, Exception):  # the caller that waited raises the first one; the others are logged here
             _log.error("task_failed", error=error)

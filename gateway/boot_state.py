@@ -20,7 +20,7 @@ BOOTS_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """One boot of this machine, as far as the gateway knows it."""
+    """One boot of this machine, with the fields that are known."""
 
     boot_id: str
     marked: bool = False
@@ -39,7 +39,7 @@ class Boot:
 
 
 class Boots:
-    """The boots by their id; at most BOOTS_MAX, of which those that are due go last."""
+    """The boots by their id, at most BOOTS_MAX; boots that are due are dropped last."""
 
     def __init__(self, present_id: str, saved: dict[str, Any] | None = None) -> None:
         """`saved` is what `content` returned before; raises ValueError for anything else."""
@@ -56,7 +56,7 @@ class Boots:
         return self._boots[self._present_id]
 
     def get(self, boot_id: str) -> Boot | None:
-        """Return a boot, or None where it is not known."""
+        """Return a boot, or None if it is unknown."""
         return self._boots.get(boot_id)
 
     def due(self) -> Boot | None:

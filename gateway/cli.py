@@ -1,4 +1,4 @@
-"""The command line `edge-gateway`: parses, reports errors as one sentence, sets exit codes. No work is done here."""
+"""The command line `edge-gateway`: parses, reports errors as one sentence, sets exit codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXAMPLES = {
 }
 _HELP = {
     "run": "read the sources into the Kafka broker, in the foreground",
-    "check": "check a configuration file, say what it would do and what this host lacks for it",
+    "check": "check a configuration file, print what it would do and what this host lacks for it",
     "mosquitto-conf": "write the mosquitto.conf that goes with a configuration",
     "example": "write a commented configuration to start from",
 }
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
     from gateway.app import Gateway  # noqa: PLC0415 (keeps --help and check quick)
 
     config = load_config(options.config)
-    set_up("gateway", config.log_level, silent=("aiokafka",))  # we report its retries ourselves
+    set_up("gateway", config.log_level, silent=("aiokafka",))  # the gateway reports its retries itself
     _warn([*notices.security(config), *notices.mosquitto(config), *limit_notices(config.files)])
     raise_limit(open_files_max(config.files))
     log = Log("gateway")

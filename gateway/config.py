@@ -1,6 +1,6 @@
-"""The gateway's configuration: a TOML file checked whole before anything starts.
+"""Read the gateway's configuration: a TOML file, checked as a whole before anything starts.
 
-Every error is a ConfigurationError that names the file, the key and the remedy. Nothing here opens a connection.
+Every error is a ConfigurationError that names the file, the key and the remedy. Does not contain: connections.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GLOB_MARKS = "*?["
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """Where records go, and how much may wait in memory on the way."""
+    """The target of records, and how much may wait in memory."""
 
     bootstrap_servers: tuple[str, ...]
     dead_letter_topic: str
@@ -46,13 +46,13 @@ class KafkaConfig:
     pending_records_max: int
 
     def clients(self, node: str) -> ClientSettings:
-        """Return what every client of that cluster is told, in the name of `node`."""
+        """Return the settings of every client of that cluster; `node` is the client id."""
         return ClientSettings(",".join(self.bootstrap_servers), node, self.request_timeout_ms, self.security)
 
 
 @dataclass(frozen=True, slots=True)
 class MqttConfig:
-    """Which mosquitto to read, as whom, and what goes where."""
+    """The connection to mosquitto, its user, and the routes."""
 
     host: str
     port: int
@@ -88,13 +88,13 @@ class FileConfig:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the path stands for all files that match it."""
+        """Whether the path is a pattern that stands for all matching files."""
         return any(mark in str(self.path) for mark in _GLOB_MARKS)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalConfig:
-    """The host's journal, or the part of it that `units` and `priority` leave."""
+    """The host's journal, or the entries that `units` and `priority` select."""
 
     topic: str
     units: tuple[str, ...]
@@ -115,7 +115,7 @@ class BoardConfig:
 
 @dataclass(frozen=True, slots=True)
 class MosquittoConfig:
-    """What `edge-gateway mosquitto-conf` writes."""
+    """The settings that `edge-gateway mosquitto-conf` writes."""
 
     listeners: tuple[tuple[str, int], ...]
     tls_listeners: tuple[tuple[str, int], ...]
@@ -222,7 +222,7 @@ def _check_sources(config: GatewayConfig) -> None:
 
 
 def _check_dead_letter_topic(config: GatewayConfig) -> None:
-    """Refuse a source that writes to the dead-letter topic: its readers must find nothing but dead letters there."""
+    """Refuse a source that writes to the dead-letter topic: readers must find only dead letters in it."""
     topics = [
         (f"mqtt.routes[{index}]", route.topic) for index, route in enumerate(config.mqtt.routes if config.mqtt else ())
     ]
@@ -285,7 +285,7 @@ def _check_there(table: Table, key: str, path: Path | None) -> None:
 
 
 def _check_certificate(table: Table) -> None:
-    """A certificate and its key belong together."""
+    """Refuse a certificate without its key, and a key without its certificate."""
     for one, other in (("ssl_cert_file", "ssl_key_file"), ("ssl_key_file", "ssl_cert_file")):
         if table.has(one) and not table.has(other):
             raise table.error(other, f"is missing: {one} needs it.")
@@ -297,7 +297,7 @@ def _check_codec(table: Table, codec: str) -> None:
     if not getattr(codecs, f"has_{codec}")():
         raise table.error(
             "compression_type",
-            f'is "{codec}", which needs cramjam: install Drupelet anew, which brings it, or use gzip.',
+            f'is "{codec}", which needs cramjam: install Drupelet again, which installs it, or use gzip.',
         )
 
 
@@ -342,7 +342,7 @@ def _mqtt(table: Table) -> MqttConfig:
 
 
 def _client_id(table: Table) -> str | None:
-    """Return the name of the session, None where the gateway chooses; MQTT 5, section 1.5.4, on what is text there."""
+    """Return the name of the session, None if the gateway chooses it. Source of valid text: MQTT 5, section 1.5.4."""
     if not table.has("client_id"):
         return None
     value = table.text("client_id")
@@ -352,7 +352,7 @@ def _client_id(table: Table) -> str | None:
 
 
 def default_client_id() -> str:
-    """Return the name of the session where the file gives none: with the host's name, as a session has one owner."""
+    """Return the default name of the session; it has the host's name, as a session has one owner."""
     return f"{OLD_CLIENT_ID}-{platform.node() or 'localhost'}"
 
 
@@ -467,7 +467,7 @@ def _listeners(table: Table, key: str, default: list[str]) -> tuple[tuple[str, i
 
 
 def _check_one_line(table: Table) -> None:
-    """mosquitto.conf has no quotes: a line's end in a value would begin another setting."""
+    """Refuse control characters: mosquitto.conf has no quotes, so a newline in a value would begin another setting."""
     for key, value in table.values.items():
         if isinstance(value, str) and not value.isprintable():
             raise table.error(key, "holds a control character, which mosquitto.conf cannot: leave it out.")

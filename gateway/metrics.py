@@ -1,6 +1,6 @@
-"""What the gateway counts, and the HTTP port that shows it: GET /metrics for Prometheus, GET /health for a person.
+"""The gateway's metrics, and the HTTP port that serves them: GET /metrics for Prometheus, GET /health for a person.
 
-Anything about HTTP itself stays out (drupelet/observe/http.py).
+Does not contain: HTTP itself (drupelet/observe/http.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Metrics:
 
     def __init__(self) -> None:
         untyped: Any = disable_created_metrics
-        untyped()  # a series per counter that nobody reads
+        untyped()  # a series per counter without a reader
         self.registry = CollectorRegistry()
         self.records = self._counter("records", "Records acknowledged by the Kafka broker.", "source", "topic")
         self.ledger_records = self._counter("ledger_records", "Losses written to the ledger.", "cause")
@@ -53,12 +53,12 @@ class Metrics:
 
 
 def pages_of(metrics: Metrics, problem: Callable[[], str | None], well: Callable[[], str], token: bytes) -> Pages:
-    """What is served: `problem` says in one line what is wrong, or None; who does not show `token` gets nothing."""
+    """Return the pages: `problem` returns the problem in one line, or None; a reader has to send `token`."""
     return Pages(lambda: generate_latest(metrics.registry), problem, well, CONTENT_TYPE_LATEST, token)
 
 
 async def serve_metrics(host: str, port: int, pages: Pages) -> asyncio.Server:
-    """Serve /metrics and /health until the server is closed. ConfigurationError when the address cannot be had."""
+    """Serve /metrics and /health until the server is closed; raise ConfigurationError if it cannot listen."""
     try:
         return await serve_http(host, port, pages)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What about a configuration is worth a warning on this host: open doors, secrets that all may read, what is not there.
+"""Return warnings about a configuration on this host: open ports, secrets that all may read, missing files.
 
-Each is one sentence with its remedy. It looks at files' names and modes, never into them; no connection is opened.
+Each warning is one sentence with its remedy. Uses files' names and modes, never their content; opens no connection.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ LEFT_OUT_MAX = 10
 
 
 def security(config: GatewayConfig) -> list[str]:
-    """Return what lets somebody in, or read something, who should not."""
+    """Return the settings that give access, or a password, to an unauthorized client."""
     return [*_open_ports(config), *_open_files(config), *_open_authorities(config)]
 
 
 def missing(config: GatewayConfig) -> list[str]:
-    """Return which sources are not there; they are waited for."""
+    """Return the sources that do not exist; the gateway waits for them."""
     found = [told for file in config.files if (told := _missing_file(file)) is not None]
     if config.journal is not None:
         found += _missing_journal(config.journal)
@@ -46,7 +46,7 @@ def _missing_journal(config: JournalConfig) -> list[str]:
 
 
 def refused(config: GatewayConfig) -> Iterator[str]:
-    """Return why a path of [[files]] can never be followed, a sentence for each."""
+    """Return for each path of [[files]] that can never be followed the reason, as a sentence."""
     for file in config.files:
         if file.is_pattern and not _is_there(file.path):
             continue
@@ -86,7 +86,7 @@ def _kind_of(file: FileConfig) -> str:
 
 
 def unwatched(config: GatewayConfig) -> list[str]:
-    """Return which losses the configuration accepts not to hear of."""
+    """Return the losses that the configuration leaves without a watch."""
     mqtt, found = config.mqtt, []
     if mqtt is not None and not mqtt.watch_drops:
         found.append(
@@ -101,7 +101,7 @@ def unwatched(config: GatewayConfig) -> list[str]:
 
 
 def mosquitto(config: GatewayConfig) -> list[str]:
-    """What mosquitto will not find, or not be able to write, if it runs on this host by the [mosquitto] table."""
+    """Return the paths of [mosquitto] that a mosquitto on this host would not find, or could not write."""
     if not config.mosquitto_given:
         return []
     settings = config.mosquitto
@@ -113,7 +113,7 @@ def mosquitto(config: GatewayConfig) -> list[str]:
 
 
 def persistence_trouble(config: MosquittoConfig) -> str | None:
-    """Return why mosquitto will not be able to write its sessions and queues; None also where it cannot be seen."""
+    """Return why mosquitto cannot write its sessions and queues; None also if that cannot be checked."""
     directory, user = config.persistence_dir, config.user
     name = f"mosquitto.persistence_dir {directory}"
     loss = "mosquitto would lose sessions and queues when it stops"
@@ -157,19 +157,19 @@ def _open_ports(config: GatewayConfig) -> Iterator[str]:
 
 
 def _open_files(config: GatewayConfig) -> Iterator[str]:
-    """mosquitto's own files; those of the gateway are refused (`config`)."""
+    """Yield a warning for each secret of mosquitto that others may use; `config` refuses the gateway's own."""
     settings = config.mosquitto
     for key, path in (("password_file", settings.password_file), ("ssl_key_file", settings.ssl_key_file)):
         try:
             said = "" if path is None else exposure(path.stat(), path)
-        except OSError:  # it is not there, or in a directory that only mosquitto may enter
+        except OSError:  # it does not exist, or is in a directory that only mosquitto may enter
             continue
         if said:
             yield f"mosquitto.{key} is {path}, which {said}."
 
 
 def _open_authorities(config: GatewayConfig) -> Iterator[str]:
-    """Files of CAs that others may change; they are no reason to refuse a start, as running sites may have them."""
+    """Yield a warning for each CA file that others may change; no refusal, as running sites may have such files."""
     mqtt, mosquitto_s = config.mqtt, config.mosquitto.ssl_ca_file
     found = [config.kafka.security.ca_note("kafka.ssl_ca_file")]
     if mqtt is not None and mqtt.ssl_ca_file is not None:

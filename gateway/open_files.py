@@ -1,4 +1,4 @@
-"""SYNC: how many open files the gateway may need, and what to say where the limit is below that."""
+"""SYNC: compute how many open files the gateway may need; warn if the limit is lower."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.config import FileConfig
 from gateway.sources.files.family import FINISHED_HELD_MAX, HELD_MAX
 
 OTHERS_MAX = 256  # connections, clients of /metrics, the journal's files, Python's own
-EACH_MAX = HELD_MAX + FINISHED_HELD_MAX + 2  # of a path, with a copy that is compared and the state that is saved
+EACH_MAX = HELD_MAX + FINISHED_HELD_MAX + 2  # for each path, with a copy under comparison and the state file
 
 
 def open_files_max(files: Sequence[FileConfig]) -> int:
@@ -18,7 +18,7 @@ def open_files_max(files: Sequence[FileConfig]) -> int:
 
 
 def limit_notices(files: Sequence[FileConfig]) -> list[str]:
-    """Return a sentence where the hard limit is below what the files may need."""
+    """Return a sentence if the hard limit is below what the files may need."""
     needed, hard = open_files_max(files), hard_limit()
     if needed <= hard:
         return []

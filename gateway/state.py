@@ -1,6 +1,6 @@
-"""Small JSON files that survive a power cut: either the old content or the new, never a mixture.
+"""Small JSON files that survive a power loss: either the old content or the new, never a mixture.
 
-Write aside, fsync, rename, fsync the directory. Blocking: call it off the event loop.
+Write a temporary file, fsync, rename, fsync the directory. Blocking: do not call it on the event loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Any] | None:
-    """Return what `save` wrote, or None where there is no file; raises StateError for anything else."""
+    """Return what `save` wrote, or None if there is no file; raise StateError for any other content."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(STATE_BYTES_MAX))

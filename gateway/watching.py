@@ -1,6 +1,6 @@
-"""The watches of all sources: their states for /health and metrics, and a log line when one of them changes.
+"""Collect the watches of all sources: their states for /health and metrics, a log line for each change.
 
-What the states mean stands in drupelet/observe/watches.py; the signals are each source's own business.
+Does not contain: the meaning of the states (drupelet/observe/watches.py), and the signals of each source.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Watches:
         return [watch for found in self._found for watch in found()]
 
     def refresh(self) -> None:
-        """Set the metric, and log each watch that hears nothing from now on, or hears again."""
+        """Set the metric, and log each watch that loses its signal, or receives it again."""
         for watch in self.states():
             for state in WatchState:
                 self._gauge.labels(watch.name, state.value).set(watch.state is state)

@@ -1,1 +1,1 @@
-"""Checks that the ends answer, for `check --connect`."""
+"""Checks of the Kafka broker and of mosquitto, for `check --connect`."""

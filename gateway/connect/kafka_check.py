@@ -1,14 +1,14 @@
-"""Tries the Kafka broker and mosquitto, and says of each end in one sentence what is wrong; nothing is written there.
+"""Try the Kafka broker and mosquitto, and report the problem of each in one sentence; write nothing to either.
 
-| asked of the Kafka broker | how |
+| question about the Kafka broker | how |
 |---|---|
-| is it there, whom does it say to be, does it take us? | a connection, TLS and log-in, to each of bootstrap_servers |
+| is it reachable, its certificate valid, our authentication accepted? | a connection to each of bootstrap_servers |
 | does it speak Kafka, and do its brokers' own addresses lead to them? | Metadata |
-| may this client write to the topics? | Produce without records, which brokers refuse, after the rights |
-| may it create the topic of the boots' times, where it is not there? | CreateTopics with validate_only |
-| do the settings of the gateway's own topics lose records? | DescribeConfigs, where it may |
+| may this client write to the topics? | Produce without records, which brokers refuse after the check of permissions |
+| may it create the topic `boot_times`, if it does not exist? | CreateTopics with validate_only |
+| do the settings of the gateway's own topics lose records? | DescribeConfigs, if it is permitted |
 
-Of mosquitto: see mqtt_check.py. Blocking: an end that does not answer costs TIMEOUT_S.
+For mosquitto see mqtt_check.py. Blocking: a peer that does not answer takes TIMEOUT_S.
 Source: KIP-98 and Kafka's schema of Produce 8.
 """
 
@@ -71,12 +71,12 @@ def try_all(config: GatewayConfig) -> Iterator[End]:
 
 
 def try_kafka(config: KafkaConfig, topics: list[str]) -> Iterator[End]:
-    """Try each bootstrap server; of the first that answers also what it says of its brokers and the topics."""
+    """Try each bootstrap server; with the first that answers check the brokers' addresses and the topics, too."""
     yield from try_cluster("kafka", config.security, list(config.bootstrap_servers))
     for server in config.bootstrap_servers:
         try:
             connection = opened(config.security, *host_and_port(server))
-        except NotConnected:  # which is told already
+        except NotConnected:  # reported already
             continue
         with connection:
             try:
@@ -105,7 +105,7 @@ def _try_topics(connection: socket.socket, config: KafkaConfig, topics: list[str
 
 
 def _topic_trouble(topic: str, codes: set[int], *, is_known: bool) -> str | None:
-    """`is_known`: the broker knows who we are, so that rights may be ours; an address is all that others have."""
+    """Return the problem of a topic; `is_known`: the client is authenticated, so that ACLs may name it."""
     if not codes & {_DENIED, _CLUSTER_DENIED}:
         return None
     if topic != LEDGER_TOPIC:
@@ -119,7 +119,7 @@ def _topic_trouble(topic: str, codes: set[int], *, is_known: bool) -> str | None
 
 
 def _creation_trouble(connection: socket.socket, security: Security) -> str | None:
-    """Return what keeps this client from creating the topic of the boots' times, or None."""
+    """Return why this client cannot create the topic `boot_times`, or None."""
     configs = [CreatableTopicConfig(name=name, value=value) for name, value in BOOT_TIMES_CONFIG.items()]
     wanted = CreatableTopic(name=BOOT_TIMES_TOPIC, num_partitions=1, replication_factor=1, configs=configs)
     request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(TIMEOUT_S * 1000), validate_only=True)
@@ -134,7 +134,7 @@ def _creation_trouble(connection: socket.socket, security: Security) -> str | No
 
 
 def _settings(connection: socket.socket, security: Security, topic: str) -> dict[str, str | None] | None:
-    """Return the settings of a topic, none of one that does not exist; None where this client may not describe it."""
+    """Return the settings of a topic, empty if it does not exist; None if this client may not describe it."""
     resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic)
     request = DescribeConfigsRequest(resources=[resource])
     answer = _ask(connection, security, DESCRIBE_CONFIGS, request, DescribeConfigsResponse)

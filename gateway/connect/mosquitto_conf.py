@@ -1,7 +1,7 @@
 """PURE: the mosquitto.conf that goes with a gateway configuration. Source: mosquitto.conf(5), mosquitto 2.0.
 
-What matters for the promise: the queue survives a restart, is bounded by bytes and not by count, what does not fit is
-counted in `$SYS`, and a packet that is too large closes its connection instead of being acknowledged and dropped.
+The promise needs these settings: the queue survives a restart and is bounded by bytes, not by count. `$SYS` counts the
+messages that do not fit. A packet that is too large closes its connection instead of being acknowledged and dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def render(config: MosquittoConfig) -> str:
         f"user {config.user}",
         "",
         "# Sessions and queues are kept in a file, written every autosave_interval seconds and when mosquitto stops.",
-        "# What devices were told is safe since the last write is lost in a power cut: mosquitto answers from memory.",
+        "# mosquitto answers from memory: a power loss loses messages that it acknowledged since the last write.",
         "persistence true",
         f"persistence_location {_directory(config)}",
         f"autosave_interval {config.autosave_interval_s}",
@@ -32,14 +32,14 @@ def render(config: MosquittoConfig) -> str:
         "queue_qos0_messages false",
         f"sys_interval {config.sys_interval_s}",
         "",
-        "# A larger packet closes its connection: the device is not told that it was taken.",
+        "# A larger packet closes its connection: the device gets no acknowledgement.",
         f"max_packet_size {config.packet_bytes_max}",
         "",
         "log_dest stderr",
         "log_type error",
         "log_type warning",
         "log_type notice",
-        "# The gateway reads the notices: so it hears of a device whose packet was too large.",
+        "# The gateway reads the notices, so that it reports a device whose packet was too large.",
         "log_dest topic",
         "connection_messages true",
     ]
@@ -47,7 +47,7 @@ def render(config: MosquittoConfig) -> str:
 
 
 def _tls_listeners(config: MosquittoConfig) -> list[str]:
-    """Return the listeners that speak TLS; mosquitto takes its files per listener."""
+    """Return the TLS listeners; mosquitto has its certificate files per listener."""
     lines = []
     for host, port in config.tls_listeners:
         lines += [

@@ -1,7 +1,7 @@
-"""Tries mosquitto for `check --connect`: the log-in, then whether the watches of its losses hear anything.
+"""Try mosquitto for `check --connect`: authentication, then whether the watches of its losses receive a signal.
 
-Each session is of its own and ends with the check. The watch of oversized packets needs a client that connects, so a
-second one does. Nothing is published. Source: MQTT 5.0, section 3.2; what the watches need: sys_signals.py.
+Each check has sessions of its own, which end with it. The watch of oversized packets needs a client that connects, so
+the check opens a second connection. It publishes nothing. Source: MQTT 5.0, section 3.2; sys_signals.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.sources.mqtt.sys_signals import (
 
 
 def try_mosquitto(config: MqttConfig) -> Iterator[End]:
-    """Try to log in at mosquitto, and to hear there what the gateway's watches need."""
+    """Authenticate at mosquitto, and wait for the signals that the gateway's watches need."""
     name = f"mqtt {config.host}:{config.port}"
     try:
         client = _logged_in(config)
@@ -94,7 +94,7 @@ def _loop(client: paho.Client, done: Callable[[], bool], timeout_s: float) -> No
 
 
 def _logged_in(config: MqttConfig) -> paho.Client:
-    """Return a client that mosquitto has let in; raises NotConnected, ConfigurationError or OSError."""
+    """Return an authenticated client; raises NotConnected, ConfigurationError or OSError."""
     answers: list[str] = []
     client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5, reconnect_on_failure=False)
     client.connect_timeout = TIMEOUT_S

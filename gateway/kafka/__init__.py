@@ -1,1 +1,1 @@
-"""The producer, and the topics that it needs."""
+"""The Kafka producer, and the gateway's own topics."""

@@ -1,7 +1,7 @@
-"""The seam to aiokafka: its producer as the publisher wants it, its exceptions mapped once.
+"""Adapt aiokafka's producer to the publisher, and map its exceptions.
 
-Nothing else in the gateway imports aiokafka. Idempotent, acks=all; batches never expire on their own, so a
-producer keeps trying while the broker is away, and what fails for good fails by its future.
+No other module of the gateway imports aiokafka. The producer is idempotent with acks=all. Batches never expire, so it
+retries while the broker is unreachable; a final error arrives by the record's future.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from gateway.records.records import MARK_BYTES_MAX, Record
 _START_TIMEOUT_S = 30.0
 _DISCARD_TIMEOUT_S = 5.0
 _REASON_TIMEOUT_S = 1.0
-_LETTER_BYTES_MAX = 4 << 20  # the publisher holds records to record_bytes_max; a dead letter may be larger
+_LETTER_BYTES_MAX = 4 << 20  # the publisher bounds records by record_bytes_max; a dead letter may be larger
 _log = Log("gateway.kafka")
 
 
 class InvalidRecordError(kafka_errors.BrokerResponseError):  # type: ignore[misc] # aiokafka ships no types
-    """Error code 87, which aiokafka has no name for: the broker takes this record never."""
+    """Error code 87, which aiokafka does not define: the broker never accepts this record."""
 
     errno = 87
     message = "INVALID_RECORD"
@@ -72,10 +72,10 @@ class KafkaProducer:
 
     @classmethod
     async def start(cls, config: KafkaConfig, node: str) -> KafkaProducer:
-        """Connect and get a producer id; raises KafkaFailure when that takes too long or fails."""
+        """Connect and get a producer id; raise KafkaFailure if that fails or takes too long."""
         try:
             arguments = config.clients(node).producer_arguments(config.compression_type, config.batch_bytes_max)
-        except ConfigurationError as error:  # a file that is being replaced, as the start of the gateway has read it
+        except ConfigurationError as error:  # a file that is being replaced: the gateway read it at its start
             raise KafkaFailure(sentence(error)) from error
         client = AIOKafkaProducer(
             **arguments,
@@ -110,16 +110,16 @@ class KafkaProducer:
         return answer
 
     async def lost(self) -> str:
-        """Return why no broker is connected, in one line, where none was at the last call either; else empty.
+        """Return in one line why no broker is connected, if none was at the previous call either; else empty.
 
-        Each call without a connection asks for one, which a client with nothing to send would do after minutes.
+        Each call without a connection requests one; an idle client alone would do so only after minutes.
         """
         client = self._producer.client
         if any(connection.connected() for connection in client._conns.values()):
             self._unconnected, self._lost = False, ""
             return ""
         client.force_metadata_update()
-        if not self._unconnected:  # one that went for its idleness, or to a broker that starts anew, is back at once
+        if not self._unconnected:  # an idle connection, or one to a broker that restarts, returns at once
             self._unconnected = True
         elif not self._lost:
             self._lost = await self._reason()
@@ -140,11 +140,11 @@ class KafkaProducer:
             sender.cancel()
 
     async def discard(self) -> None:
-        """Close without flushing: cancel the sender, whose flush would wait for a broker that is away."""
+        """Close without flushing: cancel the sender, whose flush would wait for an unreachable broker."""
         client = self._producer
         client._closed = True  # aiokafka has no close without flush
         self.halt()
-        with contextlib.suppress(TimeoutError, kafka_errors.KafkaError, OSError):  # it is given up either way
+        with contextlib.suppress(TimeoutError, kafka_errors.KafkaError, OSError):  # discarded in any case
             async with asyncio.timeout(_DISCARD_TIMEOUT_S):
                 await client.client.close()
         if (sender := client._sender.sender_task) is not None:
@@ -152,7 +152,7 @@ class KafkaProducer:
 
 
 class OwnTopic:
-    """Creates a topic of the gateway's own, once, before anything is written to it; tries each of `settings`."""
+    """Creates a topic of the gateway's own once, before the first write; tries each of `settings`."""
 
     def __init__(self, config: KafkaConfig, node: str, name: str, settings: Sequence[dict[str, str]]) -> None:
         self._config = config
@@ -162,12 +162,12 @@ class OwnTopic:
         self._made = False
 
     async def make(self) -> None:
-        """Create the topic where it does not exist; a failure is logged and tried again with the next producer."""
+        """Create the topic if it does not exist; log a failure, and retry with the next producer."""
         if error := await self.create():
             _log.warning("dead_letter_topic_unfit", topic=self._name, error=error)
 
     async def create(self) -> str:
-        """Create the topic where it does not exist; return in one line why that failed, or why it loses records."""
+        """Create the topic if it does not exist; return in one line why that failed, or why it loses records."""
         if self._made:
             return ""
         try:
@@ -195,14 +195,14 @@ class OwnTopic:
                     break
             exists = kind is kafka_errors.TopicAlreadyExistsError
             if exists or (kind in _DENIED and self._name in await admin.list_topics()):
-                # a client that may only write is denied before the broker looks whether the topic exists
+                # the broker denies a client that may only write before it checks whether the topic exists
                 return await self._trouble_of_existing(admin)
             raise kind(answer[-1])
         finally:
             await admin.close()
 
     async def _trouble_of_existing(self, admin: AIOKafkaAdminClient) -> str:
-        """Return why an existing topic loses records; empty also where this client may not describe it."""
+        """Return why an existing topic loses records; empty also if this client may not describe it."""
         answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, self._name)])
         found = {entry[0]: entry[1] for answer in answers for resource in answer.resources for entry in resource[4]}
         return settings_trouble(self._name, self._config.dead_letter_topic, found) or ""
@@ -215,7 +215,7 @@ def dead_letter_topic(config: KafkaConfig, node: str) -> OwnTopic:
 
 
 def boot_times_topic(config: KafkaConfig, node: str) -> OwnTopic:
-    """Return the topic of the boots' times."""
+    """Return the topic `boot_times`."""
     return OwnTopic(config, node, BOOT_TIMES_TOPIC, (BOOT_TIMES_CONFIG,))
 
 

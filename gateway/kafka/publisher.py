@@ -1,19 +1,19 @@
-"""Hands records to the Kafka broker and says when each one is safe: after acks=all, never before.
+"""Publish records to the Kafka broker and report when each is safe: after acks=all, never before.
 
-Nothing is dropped while the broker is away: records wait, bounded by bytes and count (`full`), and sources stop
-reading. One lane per Kafka topic keeps a topic that cannot be written to from holding up its neighbours. The one
-aiokafka producer is idempotent; when it fails for good it is replaced, and everything unanswered is sent again in the
-order it came. First occurrences stay in order: the old producer sent A B in order, the new one sends A B C, so however
-the two interleave in the log, the first A stands before the first B.
+While the broker is unreachable nothing is dropped: records wait, bounded by bytes and count (`full`), and sources stop
+reading. Each Kafka topic has its own queue, so that a topic that refuses writes does not block the others. The one
+aiokafka producer is idempotent. After a fatal error a new producer sends all unacknowledged records again, in order.
+First occurrences stay in order: the old producer sent A B, the new one sends A B C, so in any interleaving the first A
+comes before the first B. Sources: KIP-98 (idempotence), aiokafka 0.12 and later. Does not contain: MQTT, files.
 
 | event on a record | before | after |
 |---|---|---|
 | `offer` | | waiting |
-| given to the producer | waiting | sent |
-| acknowledged by acks=all | sent | gone, `on_acked` called |
+| passed to the producer | waiting | sent |
+| acknowledged by acks=all | sent | removed, `on_acked` called |
 | producer failed | sent | waiting, at the front |
-| the topic is denied to us | sent | waiting, at the front; its lane alone pauses, the producer stays |
-| refused alone, too large or invalid | waiting, sent | gone, replaced by its dead letter, which inherits `on_acked` |
+| the topic is denied to the gateway | sent | waiting, at the front; only its queue pauses, the producer stays |
+| refused alone, too large or invalid | waiting, sent | replaced by its dead letter, which inherits `on_acked` |
 | refused alone as too large, with the mark of a clock that is not set | waiting, sent | waiting, without the mark |
 | refused for its timestamp | sent | waiting, with the time of receipt |
 
@@ -21,10 +21,8 @@ the two interleave in the log, the first A stands before the first B.
 |---|---|
 | acknowledged whole | `on_acked` called |
 | refused alone as too large | waiting, with less of its payload (`dead_letters.PAYLOAD_BYTES_STEPS`) |
-| acknowledged after it was cut | its ledger record is offered, which inherits `on_acked` |
-| refused without any payload | gone, replaced by its ledger record, which inherits `on_acked` |
-
-Sources: KIP-98 (idempotence), aiokafka 0.12 and later. MQTT and files must not come in here.
+| acknowledged after it was shortened | its ledger record is offered, which inherits `on_acked` |
+| refused without any payload | replaced by its ledger record, which inherits `on_acked` |
 """
 
 from __future__ import annotations
@@ -48,9 +46,9 @@ from gateway.records.records import CAUSE_TOO_LARGE, Loss, Record, new_loss_id
 from gateway.routing.route_status import RouteStatus
 
 STALLED_AFTER_S = 10.0
-LOOK_S = 1.0  # at the producer's connection
+LOOK_S = 1.0  # between two checks of the producer's connection
 LOGGED_CHARACTERS_MAX = 200
-REFUSAL_KEPT_S = 600.0  # then a record of that size is tried again: the topic's settings may have changed
+REFUSAL_KEPT_S = 600.0  # then the gateway sends a record of that size again: the topic's settings may have changed
 _log = Log("gateway.publisher")
 
 
@@ -58,32 +56,32 @@ class Producer(Protocol):
     """The part of a Kafka producer that lanes use; raises what the publisher's `ProducerErrors` name."""
 
     async def send(self, record: Record) -> asyncio.Future[Any]:
-        """Queue a record and return the future of its acknowledgement; not queued when it raises."""
+        """Queue a record and return the future of its acknowledgement; if it raises, nothing is queued."""
 
     async def lost(self) -> str:
-        """Return why no broker is connected for longer than a moment, and empty where one is; tries to connect."""
+        """Return why no broker is connected at two calls in a row, else empty; try to connect."""
 
     def halt(self) -> None:
-        """Send nothing more: a later batch must not come before one that has failed."""
+        """Send nothing more: a later batch must not overtake one that failed."""
 
     async def discard(self) -> None:
-        """Close at once, leaving unsent what is unsent."""
+        """Close at once without sending queued records."""
 
 
 class RefusedRecordError(Exception):
-    """The broker will never take this record, or a batch that holds it."""
+    """The broker never accepts this record, or a batch that contains it."""
 
 
 class RefusedTooLargeError(RefusedRecordError):
-    """The client or the broker will never take a record, or a batch, of this size."""
+    """The client or the broker never accepts a record, or a batch, of this size."""
 
 
 class RefusedTimestampError(Exception):
-    """The broker takes no record with this timestamp."""
+    """The broker accepts no record with this timestamp."""
 
 
 class KafkaFailure(Exception):
-    """The client or the broker could not take a record now."""
+    """The client or the broker could not accept a record now."""
 
 
 class DeniedTopicError(KafkaFailure):
@@ -96,8 +94,8 @@ class _Delivery:
     on_acked: Callable[[], None]
     offered_s: float
     reason: str = ""  # of a dead letter
-    loss: Loss | None = None  # what a dead letter lacks: written to the ledger behind it, before `on_acked`
-    alone: bool = False  # sent by itself after its batch was refused: what is refused again is the culprit
+    loss: Loss | None = None  # the missing part of a dead letter: its ledger record follows it, before `on_acked`
+    alone: bool = False  # sent alone after its batch was refused: if it is refused again, it is the cause
     restamped: bool = False
 
 
@@ -115,14 +113,14 @@ class _TopicQueue:
     refused_s: float = 0.0
 
     def take_back(self) -> None:
-        """Put what was sent and not answered back in front of what waits, in its order."""
+        """Move records without an answer back to the front of the queue, in order."""
         self.waiting.extendleft(reversed(self.sent))
         self.sent.clear()
         self.wake.set()
 
 
 class Publisher:
-    """Accepts records with `offer` and calls back when each is safe; `run` does the work until cancelled."""
+    """Accepts records by `offer` and calls back when each is safe; `run` works until cancelled."""
 
     def __init__(
         self,
@@ -132,7 +130,7 @@ class Publisher:
         start_producer: Callable[[], Awaitable[Producer]],
         mark: Callable[[Record], Record] = lambda record: record,
     ) -> None:
-        """`mark` adds to each record what its board's clock makes necessary."""
+        """Build the publisher; `mark` returns a record with the mark of a clock that is not set."""
         self._config = config
         self._metrics = metrics
         self._node = node
@@ -159,7 +157,7 @@ class Publisher:
 
     @property
     def full(self) -> bool:
-        """Whether sources must stop reading; the bound is soft by what a source has already in hand."""
+        """Whether sources must stop reading; the bound is soft: a source may add what it has already read."""
         return (
             self._pending_bytes >= self._config.pending_bytes_max
             or self._pending_records >= self._config.pending_records_max
@@ -167,11 +165,11 @@ class Publisher:
 
     @property
     def pending_records(self) -> int:
-        """Records taken in and not yet acknowledged."""
+        """Records accepted and not yet acknowledged."""
         return self._pending_records
 
     async def room(self) -> None:
-        """Wait until there is room for more."""
+        """Wait until the publisher is not full."""
         while self.full:
             self._room.clear()
             await self._room.wait()
@@ -181,16 +179,16 @@ class Publisher:
         await self._empty.wait()
 
     def offer(self, record: Record, on_acked: Callable[[], None]) -> None:
-        """Take a record in; `on_acked` is called once, on the loop, when it (or its ledger record) is on disk."""
+        """Accept a record; call `on_acked` once, on the loop, when it (or its ledger record) is on disk."""
         self._deliver(_Delivery(self._mark(record), on_acked, time.monotonic()))
 
     def dead_letter(
         self, record: Record, reason: str, detail: str, on_acked: Callable[[], None], loss: Loss | None = None
     ) -> None:
-        """Keep a record that cannot be used in the dead-letter topic; `on_acked` is called when it is on disk there.
+        """Write a record that cannot be used to the dead-letter topic; call `on_acked` when it is on disk.
 
-        `loss` says what the record lacks already; it is in the ledger before `on_acked` is called. What has to be cut
-        for the broker to take the dead letter is ledgered likewise.
+        `loss` is the part that the record lacks already; it is in the ledger before `on_acked` is called. So is the
+        part that is cut off to make the dead letter small enough for the broker.
         """
         self._note_refused(record, reason, detail)
         letter = dead_letters.dead_letter(self._mark(record), self._config.dead_letter_topic, reason, detail)
@@ -200,7 +198,7 @@ class Publisher:
 
     def _note_refused(self, record: Record, reason: str, detail: str) -> None:
         messages = self.routes.refused(record.route, reason, time.monotonic())
-        if messages is not None:  # a device that sends nothing else must not fill the log
+        if messages is not None:  # a device that sends only such messages must not fill the log
             _log.warning("dead_letter", reason=reason, detail=detail, origin=_short(record.origin), messages=messages)
 
     def _deliver(self, delivery: _Delivery) -> None:
@@ -216,7 +214,7 @@ class Publisher:
         lane.wake.set()
 
     def report(self, loss: Loss, on_acked: Callable[[], None], *, reason: str) -> None:
-        """Write a loss with its `reason` to the ledger, and to the log; `on_acked` is called when it is on disk."""
+        """Write a loss with its `reason` to the ledger, and to the log; call `on_acked` when it is on disk."""
         _log.warning("loss", reason=reason, cause=loss.cause, topic=_short(loss.topic), bytes=loss.bytes, id=loss.id)
         self.offer(loss.to_record(self._node, reason), partial(self._loss_written, loss, on_acked))
 
@@ -225,7 +223,7 @@ class Publisher:
         on_acked()
 
     def problem(self) -> str | None:
-        """Return in one line why records are not getting through, or None."""
+        """Return in one line why records are not published, or None."""
         waited_s = time.monotonic() - self._last_progress_s
         waits = [lane for lane in self._lanes.values() if lane.waiting or lane.sent]
         troubles = (self._trouble, self._lost, *(lane.trouble for lane in waits))
@@ -238,7 +236,7 @@ class Publisher:
         return None
 
     async def run(self) -> None:
-        """Keep a producer at work until cancelled; failures are retried for ever, with backoff."""
+        """Run a producer until cancelled; retry failures without end, with backoff."""
         while True:
             try:
                 self._producer = await self._connect()
@@ -273,12 +271,12 @@ class Publisher:
                 break
             await self._look(producer)
             if self._pending_records and time.monotonic() - self._last_progress_s > self._replace_after_s:
-                # it never asks the bootstrap servers again: a broker that came back elsewhere is found only afresh
+                # aiokafka never asks the bootstrap servers again: only a new producer finds a broker with a new address
                 self._break(KafkaFailure(f"no acknowledgement for {self._replace_after_s:.0f} s"))
         return self._broken.result()
 
     async def _look(self, producer: Producer) -> None:
-        """Tell once that the connection is lost, and once that there is one again."""
+        """Log once that the connection is lost, and once that it is restored."""
         lost, before = await producer.lost(), self._lost
         self._lost = f"the connection to the broker is lost ({lost})" if lost else ""
         if lost and not before:
@@ -290,7 +288,7 @@ class Publisher:
         _log.info("broker_connected", bootstrap_servers=",".join(self._config.bootstrap_servers))
 
     async def _let_go(self) -> None:
-        """Stop the lanes and the producer; what was not acknowledged waits again, in order."""
+        """Stop the topic queues and the producer; unacknowledged records wait again, in order."""
         producer, self._producer, self._broken = self._producer, None, None
         tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
         for task in tasks:
@@ -329,7 +327,7 @@ class Publisher:
             if delivery.alone and lane.sent:
                 await asyncio.wait(list(lane.sent.values()))
             if self._broken is not None and self._broken.done():
-                return  # what this producer still took the next one would send again
+                return  # the next producer would send again what this one still accepted
             try:
                 if lane.refused_bytes is not None and delivery.record.sent_bytes >= lane.refused_bytes:
                     _leave_out_mark(delivery)
@@ -339,7 +337,7 @@ class Publisher:
                 lane.waiting.popleft()
                 self._refuse(delivery, error)
                 continue
-            except KafkaFailure as error:  # not queued: the topic is unknown yet, or the broker is away
+            except KafkaFailure as error:  # not queued: the topic is not known yet, or the broker is unreachable
                 lane.trouble = f"topic {lane.topic} takes no records ({sentence(error)})"
                 _log.warning("send_retried", topic=lane.topic, error=sentence(error), waiting=len(lane.waiting))
                 await asyncio.sleep(lane.backoff.next_s())
@@ -351,7 +349,7 @@ class Publisher:
                 await asyncio.wait([answer])
 
     def _answered(self, lane: _TopicQueue, delivery: _Delivery, answer: asyncio.Future[Any]) -> None:
-        if delivery not in lane.sent:  # a late answer to a producer that was given up; the record is sent again
+        if delivery not in lane.sent:  # a late answer to a discarded producer; the record is sent again
             if not answer.cancelled():
                 answer.exception()
             return
@@ -367,10 +365,10 @@ class Publisher:
             lane.wake.set()
         else:
             self._note_refusal(lane, delivery, error)
-            self._break(error)  # the refused batch took sequence numbers with it: only a fresh producer can go on
+            self._break(error)  # the refused batch used sequence numbers: only a new producer can continue
 
     def _note_refusal(self, lane: _TopicQueue, delivery: _Delivery, error: BaseException) -> None:
-        """Decide what becomes of a record that was answered with an error: the same again, or otherwise."""
+        """Decide what follows the error answer to a record: the same record again, or a changed one."""
         if isinstance(error, RefusedRecordError) and lane.topic != LEDGER_TOPIC:
             if delivery.alone:
                 self._learn_bound(lane, delivery, error)
@@ -401,10 +399,10 @@ class Publisher:
             delivery.on_acked()
         else:
             self.report(delivery.loss, delivery.on_acked, reason=delivery.reason)
-        self._count(record, -1)  # last: what takes its place is pending before it is not, so nobody sees "drained"
+        self._count(record, -1)  # last: its replacement is pending first, so `drained` waits for that
 
     def _check_size(self, lane: _TopicQueue, delivery: _Delivery) -> None:
-        """Hold records to `record_bytes_max`; dead letters and ledger records are held to what the broker takes."""
+        """Bound records by `record_bytes_max`; bound dead letters and ledger records by what the broker accepts."""
         size = delivery.record.payload_bytes
         if size > self._config.record_bytes_max and not delivery.reason and lane.topic != LEDGER_TOPIC:
             raise RefusedTooLargeError(f"{size} bytes, above record_bytes_max")
@@ -414,9 +412,9 @@ class Publisher:
             raise RefusedTooLargeError(f"{size} bytes, and the broker has refused {lane.refused_bytes}")
 
     def _learn_bound(self, lane: _TopicQueue, delivery: _Delivery, error: RefusedRecordError) -> None:
-        """Remember what is too large for a topic: each refusal costs a producer, and every topic what was under way.
+        """Note what is too large for a topic: each refusal costs a producer, and every topic its records in flight.
 
-        Not of compressed records, whose size at the broker says nothing of the next one's.
+        Compressed records are not noted: their size at the broker does not predict that of the next one.
         """
         if isinstance(error, RefusedTooLargeError) and self._config.compression_type == "none":
             size = delivery.record.sent_bytes
@@ -424,7 +422,7 @@ class Publisher:
             lane.refused_s = time.monotonic()
 
     async def _pause(self, lane: _TopicQueue) -> None:
-        """Put back what a denied topic did not take, in order, and let its neighbours go on meanwhile."""
+        """Put back the records of a denied topic, in order; the other topics continue."""
         _log.warning("topic_denied", topic=lane.topic, error=lane.trouble, waiting=len(lane.waiting) + len(lane.sent))
         if lane.sent:
             await asyncio.wait(list(lane.sent.values()))
@@ -433,7 +431,7 @@ class Publisher:
         lane.denied = False
 
     def _refuse(self, delivery: _Delivery, error: RefusedRecordError) -> None:
-        """Replace a record by its dead letter, a dead letter by a shorter one or, at last, by its ledger record."""
+        """Replace a record by its dead letter, a dead letter by a shorter one or, finally, by its ledger record."""
         if delivery.reason:
             self._shorten(delivery, error)
         else:
@@ -467,16 +465,16 @@ class Publisher:
 
 
 def _leave_out_mark(delivery: _Delivery) -> bool:
-    """Leave out the mark of a clock that is not set: no record is refused for it. Return whether there was one."""
+    """Remove the mark of a clock that is not set, so that no record is refused for it. Return whether it had one."""
     record = delivery.record
     if record.boot is None:
         return False
     moment = {"boot_id": record.boot.boot_id, "boot_time_ms": record.boot.boot_time_ms}
     _log.warning("boot_mark_left_out", topic=record.topic, timestamp_ms=record.timestamp_ms, **moment)
-    delivery.record = replace(record, boot=None, moment=record.boot)  # its dead letter, if any, has it again
+    delivery.record = replace(record, boot=None, moment=record.boot)  # a dead letter of it has the mark again
     return True
 
 
 def _short(text: str) -> str:
-    """Return what a log line shows of a text; an MQTT topic may have 65,535 bytes."""
+    """Return a text shortened for a log line; an MQTT topic may have 65,535 bytes."""
     return text if len(text) <= LOGGED_CHARACTERS_MAX else f"{text[:LOGGED_CHARACTERS_MAX]}…"

@@ -1,12 +1,12 @@
-"""PURE: the settings that the gateway's own topics need, and why an existing topic with others loses records.
+"""PURE: check the settings of the gateway's own topics; report why an existing topic loses records.
 
 | topic | needs | else |
 |---|---|---|
-| `boot_times` | `cleanup.policy=compact` | the broker deletes the times of boots with age |
+| `boot_times` | `cleanup.policy=compact` | the broker deletes the times of boots by age |
 | dead letters | `cleanup.policy` without `compact` | a dead letter replaces those of the same key |
 | `__edge_ledger` | `cleanup.policy=delete`, no bound of time or size | the broker deletes the records of losses |
 
-The gateway creates the first two where they do not exist. It changes no settings of an existing topic.
+The gateway creates the first two if they do not exist. It changes no settings of an existing topic.
 Source: Kafka's topic configs.
 """
 

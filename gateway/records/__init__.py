@@ -1,1 +1,1 @@
-"""Values that the gateway hands to Kafka: records, dead letters, the times of boots."""
+"""Values that the gateway publishes: records, dead letters, the times of boots."""

@@ -1,4 +1,4 @@
-"""Marks the records of a board whose clock is not set, and publishes when its boot began once the clock is right.
+"""Mark the records of a board whose clock is not set; publish when its boot began once the clock is set.
 
 | this boot | a record gets | then |
 |---|---|---|
@@ -16,9 +16,9 @@
 | its time fits the epoch of its boot, or of this boot where its boot is not known | nothing |
 | it fits neither | a mark with the entry's boot and time |
 
-Once synchronised, a boot stays so, also while its time servers are away: a clock that runs freely drifts, and is set.
-A later step of the clock is a reason to doubt it, so the epoch of a boot never changes. A step by a time service is
-believed from then on; after a step that none keeps, records are marked: they go by the epoch.
+Once synchronised, a boot stays so, also while its time servers are away: a free-running clock drifts, but is set.
+A later step makes the clock doubtful, so the epoch of a boot never changes. A clock stepped by a time service is
+trusted again; after a step without a time service, records are marked: readers use the epoch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gateway.boot_state import Boot, Boots
 from gateway.records.records import Record
 
 CHECK_S = 1.0
-STEP_MS = 1_000  # a time that differs by more from its boot's epoch was noted by a clock that was not set
+STEP_MS = 1_000  # a time that differs by more from its boot's epoch is from a clock that was not set
 CREATE_WAIT_S_MAX = 60.0
 SET_BY_HAND_MS = 60_000  # less is no reason to doubt the clock
 WATCH = "clock"
@@ -49,7 +49,7 @@ _log = Log("gateway.clock")
 
 
 class BootTimes:
-    """Decides which records are marked, and what is published; `run` checks the clock until cancelled."""
+    """Decides which records are marked, and which boots are published; `run` checks the clock until cancelled."""
 
     def __init__(self, clock: BootClock, path: Path, host: str) -> None:
         """Read the state file; raises StateError."""
@@ -79,11 +79,11 @@ class BootTimes:
 
     @property
     def unsynchronised(self) -> bool:
-        """Whether every record is marked: as far as is known, the clock of this boot was never right."""
+        """Whether every record is marked: the clock of this boot was never set, as far as is known."""
         return self._known is False and self._boots.present.epoch_ms is None and bool(self._clock.boot_id)
 
     def check(self) -> None:
-        """Ask the kernel, and keep what changed."""
+        """Read the kernel's clock state, and save a change."""
         self._known, is_kept = self._clock.synchronised(), self._clock.is_kept()
         epoch_ms = self._clock.wall_ms() - self._clock.boot_time_ms()  # after the kernel was asked
         if self._known and self._boots.present.epoch_ms is None and self._clock.boot_id and epoch_ms >= 0:
@@ -96,7 +96,7 @@ class BootTimes:
         self._note_set_by_hand(is_kept is False and self._is_off(epoch_ms))
 
     def _is_off(self, epoch_ms: int) -> bool:
-        """Return whether the wall clock is no longer where a time service left it."""
+        """Return whether the wall clock is more than SET_BY_HAND_MS off the time that a time service left."""
         return self._kept_epoch_ms is not None and abs(epoch_ms - self._kept_epoch_ms) > SET_BY_HAND_MS
 
     def _note_set_by_hand(self, now: bool) -> None:
@@ -110,7 +110,7 @@ class BootTimes:
         self._unsaved |= self._boots.change(boot_id, **fields)
 
     def _save(self, content: dict[str, Any]) -> None:
-        """Write the state file; blocks for a sync."""
+        """Write the state file; block for a sync."""
         self._unsaved = False
         try:
             state.save(self._path, content)
@@ -122,7 +122,7 @@ class BootTimes:
             self._unsaved = True
 
     def mark(self, record: Record) -> Record:
-        """Return the record with the time since boot where its time is from a clock that is not set, else as it is."""
+        """Return the record, marked with the time since boot if its time is from a clock that is not set."""
         if record.boot is not None or record.foreign_clock or record.topic == BOOT_TIMES_TOPIC:
             return record
         if record.moment is not None:
@@ -130,13 +130,13 @@ class BootTimes:
         if not self.unsynchronised:
             is_off = self._is_off(self._clock.wall_ms() - self._clock.boot_time_ms())
             if is_off != self._set_by_hand:
-                self.check()  # a time service may have done it: the kernel is asked at once, not within a second
+                self.check()  # a time service may have set it: read the kernel's state at once, not within a second
             if not self._set_by_hand:
                 return record
         return replace(record, boot=BootMoment(self._clock.boot_id, self._clock.boot_time_ms()))
 
     def _mark_by(self, record: Record, moment: BootMoment) -> Record:
-        """Mark a record whose source knows when it was noted, and in which boot."""
+        """Mark a record whose source gives its moment and boot."""
         slept_ms = self._clock.slept_ms()
         if self._known is None and self._boots.present.epoch_ms is None:
             return record
@@ -149,7 +149,7 @@ class BootTimes:
         return replace(record, boot=moment)
 
     def _fits(self, epoch_ms: int, moment: BootMoment, slept_ms: int) -> bool:
-        """Return whether a time is right; the journal's time since boot leaves out how long the machine slept."""
+        """Return whether a time is correct; the journal's time since boot excludes suspend."""
         boot = self._boots.get(moment.boot_id)
         if boot is None and moment.boot_id != self._clock.boot_id:
             boot = self._boots.present  # a container has a boot id of its own
@@ -159,7 +159,7 @@ class BootTimes:
         return any(-STEP_MS <= epoch_ms - each <= slept_ms + STEP_MS for each in expected if each is not None)
 
     def note(self) -> str | None:
-        """Return in one line what a person should know of the clock, or None."""
+        """Return in one line a note for the operator about the clock, or None."""
         if self._save_error:
             return self._save_error
         if self.unsynchronised:
@@ -196,9 +196,9 @@ class BootTimes:
         return Record("clock", BOOT_TIMES_TOPIC, key, value, (), now_ms, now_ms, BOOT_TIMES_TOPIC)
 
     async def run(self, offer: Offer, create_topic: Callable[[], Awaitable[str]]) -> None:
-        """Check the clock every second, and hand what is due to `offer`, until cancelled.
+        """Check the clock every second, and pass due records to `offer`, until cancelled.
 
-        `create_topic` makes the topic compacted before it is written to, and returns what kept it from that.
+        `create_topic` creates the compacted topic before the first write, and returns why that failed.
         """
         backoff, wait_s = Backoff(first_s=CHECK_S, max_s=CREATE_WAIT_S_MAX), 0.0
         try:
@@ -215,7 +215,7 @@ class BootTimes:
                 self._save(self._boots.content())
 
     async def _save_in_thread(self) -> None:
-        """Save, to the end even when cancelled: two that write one file would write into one another."""
+        """Save to the end even if cancelled: two concurrent writers would corrupt the file."""
         saving = asyncio.ensure_future(asyncio.to_thread(self._save, self._boots.content()))
         try:
             await asyncio.shield(saving)
@@ -239,7 +239,7 @@ class BootTimes:
         return 0.0
 
     def _published(self, boot: Boot) -> None:
-        """Keep that the epoch of a boot is on the broker's disk."""
+        """Note that the epoch of a boot is on the broker's disk."""
         self._in_flight = False
         self._keep(boot.boot_id, published=True)
         _log.info("boot_time_published", boot_id=boot.boot_id, boot_epoch_ms=boot.epoch_ms)

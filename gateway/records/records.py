@@ -1,8 +1,8 @@
-"""The envelope in which an event travels from a source to the publisher, and the ledger record for an event lost.
+"""PURE: events between a source and the publisher (`Record`), and ledger records for lost events (`Loss`).
 
-Pure values: no client, no clock, no file. Of the ledger record's fields (drupelet/ledger.py) partition and offsets are
-null, as the gateway loses things before they have any; cause is one of the CAUSE_ names below, topic may be
-`mqtt:<topic>` for what never reached Kafka, and node is `gateway@<host>`.
+In the ledger record (drupelet/ledger.py) partition and offsets are null, as the gateway loses events before they have
+any. The cause is one of the CAUSE_ names below; the node is `gateway@<host>`. The topic may be `mqtt:<topic>` for
+events that never reached Kafka. Does not contain: clients, clocks, files.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ CAUSE_TOO_LARGE = "record_too_large"
 CAUSE_QUEUE_DROPPED = "mqtt_queue_dropped"
 CAUSE_SOURCE_GONE = "source_offset_out_of_range"
 
-TIME_UNIT_HEADER = "time_unit"  # of routes with a timestamp_field: what the timestamp was read from
-REASON_HEADER = "reason"  # of a ledger record, beside its JSON
-NO_TIME = "no time"  # `unread` of a reading that has nothing in the route's field
+TIME_UNIT_HEADER = "time_unit"  # of routes with a timestamp_field: the unit or form of the device's time
+REASON_HEADER = "reason"  # of a ledger record, in addition to its JSON
+NO_TIME = "no time"  # `unread` of a reading without a value in the route's field
 MARK_BYTES_MAX = 128  # of the headers of a boot moment
-RECORD_OVERHEAD_BYTES = 256  # what a pending record costs beside its key, value and headers; measured, rounded up
+RECORD_OVERHEAD_BYTES = 256  # memory of a pending record in addition to key, value and headers; measured, rounded up
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event on its way to a Kafka topic; `origin` is what a ledger record names should it never get there.
+    """One event for a Kafka topic; the ledger record names `origin` if the event is lost.
 
-    `route` says what brought it: the MQTT route's pattern, the file's path, or "board". `time_unit` says what the
-    timestamp was read from, see `timestamps`; `overlooked` names a field that looks like the device's time and
-    is not the route's. `unread` says why what the route's field holds is no time; NO_TIME where it holds nothing.
-    `moment` is when the timestamp was noted, where the source knows it better than the time of offering;
-    `foreign_clock`: by another machine. `boot` is the moment that the record carries as its mark, see `boot_times`.
+    `route` is the MQTT route's pattern, the file's path, or "board". `time_unit` is the unit or form of the device's
+    time, see `timestamps`; `overlooked` names a field that looks like the device's time and is not the route's.
+    `unread` is the reason why the value of the route's field is no time; NO_TIME if there is no value. `moment` is when
+    the timestamp was taken, if the source knows it better than the time of `offer`; `foreign_clock`: by another
+    machine. `boot` is the moment that the record has as its mark, see `boot_times`.
     """
 
     source: str
@@ -60,21 +60,21 @@ class Record:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of key, value and headers together; without the mark, which no bound of the user counts."""
+        """Bytes of key, value and headers; without the mark, which counts in no configured bound."""
         return len(self.key) + len(self.value) + _bytes(self.headers)
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of key, value, headers and mark together."""
+        """Bytes of key, value, headers and mark."""
         return self.payload_bytes + (0 if self.boot is None else _bytes(self.boot.headers()))
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory the record holds while it waits."""
+        """Approximate memory of the waiting record, in bytes."""
         return self.sent_bytes + RECORD_OVERHEAD_BYTES
 
     def at_receipt(self) -> Record:
-        """Return the record with the time of receipt, for a broker that refuses the device's."""
+        """Return the record with the time of receipt, for a broker that refuses the device's time."""
         unit = (TIME_UNIT_HEADER, RECEIVED.encode())
         headers = tuple(unit if header[0] == TIME_UNIT_HEADER else header for header in self.headers)
         return replace(self, timestamp_ms=self.received_ms, time_unit=RECEIVED, headers=headers)
@@ -82,7 +82,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Something that will never reach Kafka, as it is written to the ledger; `records` or `bytes` None is unknown."""
+    """A loss as the ledger has it; `records` or `bytes` None is unknown."""
 
     id: str
     cause: str
@@ -90,7 +90,7 @@ class Loss:
     records: int | None
     bytes: int | None
     time_ms: int
-    partition: None = None  # what the gateway loses never had a place
+    partition: None = None  # the gateway loses events before they have a partition
     first_offset: None = None
     end_offset: None = None
     machine_id: str | None = None  # of journal entries, and their sequence numbers
@@ -119,11 +119,11 @@ def _bytes(headers: tuple[tuple[str, bytes], ...]) -> int:
 
 
 def new_loss_id() -> str:
-    """Return an id for a loss that nothing else identifies; the caller keeps it for every retry."""
+    """Return a random id for a loss; the caller uses the same id for every retry."""
     return str(uuid.uuid4())
 
 
 def loss_id_for(*parts: object) -> str:
-    """Return the id that the same parts always give: a loss found again after a restart keeps its id."""
+    """Return an id derived from the parts, so that a loss found again after a restart keeps its id."""
     text = "|".join(map(str, parts)).encode("utf-8", "backslashreplace").decode()  # a file's name may be no UTF-8
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"drupelet:{text}"))

@@ -1,1 +1,1 @@
-"""Which message goes to which topic, and the state of each route."""
+"""Routes from MQTT topics to Kafka topics, and the state of each route."""

@@ -1,10 +1,10 @@
-"""PURE: what routes take, refuse and overlook, so that `/health` can name it. The time is an argument.
+"""PURE: count what routes accept, refuse and overlook, so that `/health` can name it. The time is an argument.
 
 | a route is | when |
 |---|---|
-| well | its last message was taken, or fewer than REFUSED_MIN were refused since |
-| well | another message was taken within QUIET_S: one bad device among good ones is for the metrics |
-| unwell | else, until a message is taken |
+| well | its last message was accepted, or fewer than REFUSED_MIN were refused since |
+| well | another message was accepted within QUIET_S: metrics show one bad device among good ones |
+| unwell | else, until a message is accepted |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOUND = -(1 << 62)  # a count that never reaches MISSING_MIN
 
 @dataclass(slots=True)
 class _Status:
-    refused: int = 0  # since the last that was taken
+    refused: int = 0  # since the last accepted one
     last_reason: str = ""
     accepted_s: float | None = None
     logged_s: dict[str, float] = field(default_factory=dict)  # by reason
@@ -33,19 +33,19 @@ class _Status:
 
 
 class RouteStatus:
-    """Counts per route; a route is an MQTT pattern, a file, or the board, so there are as many as are configured."""
+    """Counts per route; a route is an MQTT pattern, a file, or the board, so the configuration bounds them."""
 
     def __init__(self) -> None:
         self._routes: dict[str, _Status] = {}
 
     def accepted(self, route: str, now_s: float) -> None:
-        """Note that a record of the route is safe in its topic."""
+        """Note that a record of the route is on disk in its topic."""
         status = self._routes.setdefault(route, _Status())
         status.refused = 0
         status.accepted_s = now_s
 
     def refused(self, route: str, reason: str, now_s: float) -> int | None:
-        """Note a record that cannot be used; return how many a log line is due for, or None when none is due."""
+        """Note a record that cannot be used; return the count for a due log line, or None if none is due."""
         status = self._routes.setdefault(route, _Status())
         status.refused += 1
         status.last_reason = reason
@@ -56,7 +56,7 @@ class RouteStatus:
         return status.unlogged.pop(reason)
 
     def problem(self, now_s: float) -> str | None:
-        """Name a route that refuses everything, with the reason, or None."""
+        """Return a sentence about a route that refuses everything, with the reason, or None."""
         for route, status in self._routes.items():
             quiet = status.accepted_s is None or now_s - status.accepted_s >= QUIET_S
             if route and quiet and status.refused >= REFUSED_MIN:
@@ -65,21 +65,21 @@ class RouteStatus:
 
 
 class OverlookedTimes:
-    """Routes whose readings have a time that the route does not read: under another name, or in another form.
+    """Routes that do not read their readings' time: it has another name, or another form.
 
     | reading without a usable time | noted |
     |---|---|
     | has a time under another name | at once |
     | has something in the route's field that is no time | at once |
-    | has nothing there | once MISSING_MIN have, and none of the route's ever had one: the field may be misspelt |
+    | has no such field | after MISSING_MIN such readings, if none ever had the field: it may be misspelt |
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[str, float]] = {}
-        self._missing: dict[str, int] = {}  # routes whose readings never had the field
+        self._missing: dict[str, int] = {}  # readings without the field, of routes that never had it
 
     def seen(self, route: str, timestamp_field: str, name: str, now_s: float) -> str | None:
-        """Note such a reading; what to say of it in the log, the first time for each route, else None."""
+        """Note such a reading; return the text of a log line, the first time for each route, else None."""
         said = (
             f"{route}: readings have no {timestamp_field} but {quoted(_short(name))}, so the time of receipt counts: "
             "set timestamp_field to it, or have the devices rename it"
@@ -87,13 +87,13 @@ class OverlookedTimes:
         return self._note(route, "name", said, now_s)
 
     def unread(self, route: str, timestamp_field: str, why: str, now_s: float) -> str | None:
-        """Note a reading whose field is there, and no time; the same as `seen`."""
+        """Note a reading whose field has no time; return as `seen` does."""
         self._missing[route] = FOUND
         said = f"{route}: {timestamp_field} is there, but no time, so the time of receipt counts; it is {why}"
         return self._note(route, "unread", said, now_s)
 
     def missing(self, route: str, timestamp_field: str, now_s: float) -> str | None:
-        """Note a reading that has nothing in the route's field; the same as `seen`."""
+        """Note a reading without the route's field; return as `seen` does."""
         self._missing[route] = self._missing.get(route, 0) + 1
         if self._missing[route] < MISSING_MIN:
             return None

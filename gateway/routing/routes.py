@@ -1,9 +1,8 @@
-"""PURE: from an MQTT topic and payload to a Kafka record, or to the reason why not.
+"""PURE: turn an MQTT topic and payload into a Kafka record, or into the reason for a dead letter.
 
-No client, clock or file may come in here: the time of receipt is an argument. Topic filters follow MQTT 5, section
-4.7: `+` is one level, `#` the rest and last, and neither matches a first level that starts with `$`. A level written
-`{name}` matches as `+` does and gives its text a name, for use in the key and the headers:
-`sites/+/devices/{device}/readings`.
+Topic filters follow MQTT 5, section 4.7: `+` is one level, `#` the rest and last, and neither matches a first level
+that starts with `$`. A level `{name}` matches as `+` does and captures its text for the key and the headers:
+`sites/+/devices/{device}/readings`. Does not contain: clients, clocks (the time of receipt is an argument), files.
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ def covers(wide: Sequence[str], narrow: Sequence[str]) -> bool:
 
 
 def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether some topic matches both filters, given as levels."""
+    """Return whether a topic exists that matches both filters, given as levels."""
     for index in range(max(len(one), len(other))):
         first = one[index] if index < len(one) else None
         second = other[index] if index < len(other) else None
@@ -159,7 +158,7 @@ def overlaps(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def subscriptions(routes: Sequence[Route]) -> list[str]:
-    """Return the fewest filters that the routes need; raises RouteError where two would both deliver a message.
+    """Return the fewest filters that the routes need; raise RouteError if two would deliver the same message.
 
     A broker may deliver a message once per matching subscription, which would double it.
     """
@@ -175,7 +174,7 @@ def subscriptions(routes: Sequence[Route]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An MQTT message: `properties` are what it carried beside its payload, as Kafka headers."""
+    """An MQTT message; `properties` are its MQTT properties as Kafka headers."""
 
     topic: str
     payload: bytes
@@ -184,14 +183,14 @@ class Message:
 
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
-        """What every record from MQTT has."""
+        """The headers of every record from MQTT."""
         own = ("mqtt.topic", self.topic.encode()), ("source", b"mqtt"), ("received_ms", b"%d" % self.received_ms)
         return own + self.properties
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A message that cannot be used: what it would have been, why not by name, and why not in one phrase."""
+    """A message that cannot be used: its record, the name of the reason, and the reason as a phrase."""
 
     record: Record
     reason: str
@@ -199,7 +198,7 @@ class Rejection:
 
 
 def route_message(routes: Sequence[Route], message: Message) -> Record | Rejection:
-    """Turn one MQTT message into a record by the first route that matches, or say why not; raises nothing.
+    """Return the record of an MQTT message by the first route that matches, or a rejection; raise nothing.
 
     With `timestamp_field` the payload must be a JSON object, or a number; see `timestamps` for which time it then has.
     """
@@ -211,7 +210,7 @@ def route_message(routes: Sequence[Route], message: Message) -> Record | Rejecti
 
 
 def reject(message: Message, reason: str, detail: str, route: Route | None = None) -> Rejection:
-    """Return the rejection of a message, with the record that a dead letter is made of."""
+    """Return the rejection of a message, with the record for its dead letter."""
     key, payload, now_ms = message.topic.encode(), message.payload, message.received_ms
     pattern, topic = ("", "") if route is None else (route.pattern, route.topic)
     origin = f"mqtt:{message.topic}"
@@ -263,7 +262,7 @@ class _Unusable(Exception):
 
 
 def _reading(payload: bytes) -> object:
-    """Return what a route with `timestamp_field` takes, read; raises _Unusable.
+    """Return the parsed payload for a route with `timestamp_field`; raises _Unusable.
 
     | payload | becomes |
     |---|---|
@@ -279,7 +278,7 @@ def _reading(payload: bytes) -> object:
 
 
 def _time_field(route: Route, document: object) -> object:
-    """Return what the route's field holds, or ABSENT; of a name given twice the last."""
+    """Return the value of the route's field, or ABSENT; of a repeated name the last value."""
     return route.times.value(document) if route.times is not None and isinstance(document, dict) else ABSENT
 
 
@@ -289,9 +288,9 @@ def _time_of(route: Route, value: object, received_ms: int) -> tuple[int, str] |
 
 
 def _other_time(value: object, document: object) -> str:
-    """Return the field that is called and looks like a time in a reading without the route's; empty without one.
+    """Return the name of another field with a name and value of a time; empty without one.
 
-    A field of an object in the reading is called by both names, with a dot between, as timestamp_field wants it.
+    A nested field has both names with a dot between, as in timestamp_field.
     """
     if value is not ABSENT or not isinstance(document, dict):
         return ""

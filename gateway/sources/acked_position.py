@@ -1,7 +1,7 @@
-"""How far a source has been read for good: the place before which all is acknowledged, saved with fsync.
+"""Track the position of a source before which all is acknowledged, and save it with fsync.
 
-A source that can be read again tells of everything that it hands over, in order; the place moves as acknowledgements
-come in, in any order. Must never come in: reading, publishing, what a place means.
+A source that can be read again registers each event that it publishes, in order. Acknowledgements arrive in any order;
+the position moves over the acknowledged beginning. Does not contain: reading, publishing, the meaning of a position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PlaceT = TypeVar("PlaceT")
 
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[PlaceT]):
-    after: PlaceT | None  # None: it moves no place, as a loss that is reported
+    after: PlaceT | None  # None: it moves no position, such as the report of a loss
     acked: bool = False
 
 
@@ -59,38 +59,38 @@ class SafePlace(Generic[PlaceT]):
 
     @property
     def known(self) -> bool:
-        """Whether there is a place yet."""
+        """Whether a position exists."""
         return self._place is not None
 
     @property
     def all_acked(self) -> bool:
-        """Whether nothing that was handed over waits for its acknowledgement."""
+        """Whether every registered event is acknowledged."""
         return not self._waiting
 
     @property
     def place(self) -> PlaceT | None:
-        """The place before which all is acknowledged."""
+        """The position before which all is acknowledged."""
         return self._place
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file holds the present place."""
+        """Whether the file has the present position."""
         return self._place == self._saved
 
     async def begin(self, place: PlaceT | None) -> None:
-        """Take the place where it all begins, before anything is handed over, and save it."""
+        """Set the first position, before any event is registered, and save it."""
         self._place = place
         await self._save()
 
     def handed_over(self, after: PlaceT | None) -> Callable[[], None]:
-        """Return what to call when it is acknowledged; the place is then `after`, once all before it are, too."""
+        """Register an event; return its callback for the acknowledgement. The position moves to `after` in order."""
         waiting = _Waiting(after)
         self._waiting.append(waiting)
         return partial(self._acked, waiting)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Save the place every `save_interval_ms` if it has moved, and at the end."""
+        """Save the position every `save_interval_ms` if it has moved, and at the end."""
         saver = asyncio.ensure_future(self._save_regularly())
         try:
             yield
@@ -133,7 +133,7 @@ class SafePlace(Generic[PlaceT]):
 
 
 async def _whole(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for a thread to its end even when cancelled: two that write one file would write into one another."""
+    """Wait for a thread's end even if cancelled: two concurrent writers would corrupt the file."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

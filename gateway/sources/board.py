@@ -1,6 +1,6 @@
-"""The board's own health as records: one JSON object every interval.
+"""Publish the board's own health: one JSON object every interval.
 
-What is measured is hardware's business; here it is only asked, stamped and handed on.
+Does not contain: the measurements (hardware/).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def health_record(config: BoardConfig, health: Mapping[str, Any], now_ms: int) -
 
 
 class BoardSource:
-    """Reads the board's health into the publisher; `run` goes on until cancelled."""
+    """Publishes the board's health; `run` works until cancelled."""
 
     name = "board"
 
@@ -46,7 +46,7 @@ class BoardSource:
         self._publisher = publisher
         self._read_health = read_health or _read_health
         self._trouble: str | None = None
-        self._asked_s: float | None = None  # since when a reading is under way
+        self._asked_s: float | None = None  # start of the reading in progress
         self._has_read = False
         self._stopping = False
         self.ready = asyncio.Event()
@@ -56,11 +56,11 @@ class BoardSource:
         return self._trouble
 
     def note(self) -> str | None:
-        """Nothing but trouble is worth a word."""
+        """Return None: the source has no note."""
         return None
 
     def watches(self) -> list[Watch]:
-        """Return whether the board's health is heard: a reading that hangs is neither a problem nor health."""
+        """Return whether readings of the board's health arrive; a reading that hangs is unknown, no problem."""
         asked_s = self._asked_s
         if asked_s is not None and (hangs_s := time.monotonic() - asked_s) > READ_S_MAX:
             return [unknown(WATCH, f"a reading of the board's health does not end since {hangs_s:.0f} s")]
@@ -73,7 +73,7 @@ class BoardSource:
         self._stopping = True
 
     async def run(self) -> None:
-        """Read every interval; while there is no room no reading is taken, so none is lost."""
+        """Read every interval; while the publisher is full, take no reading, so that none is lost."""
         due_s = time.monotonic()
         self.ready.set()
         # One thread of its own: the CPU's load is measured since the same thread's last reading

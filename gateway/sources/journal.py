@@ -3,13 +3,13 @@
 | state | condition | next |
 |---|---|---|
 | new | no state file | `start = "end"`: save the ends of all chains, then read; `"beginning"`: read |
-| version 1 | the state file holds one cursor of journalctl | take it over once journal files exist |
-| reading | | read each chain on; save what is acknowledged |
-| idle | nothing is unread | look again after POLL_S |
-| empty | no journal file exists | `problem` says so, look again |
+| version 1 | the state file has one cursor of journalctl | convert it once journal files exist |
+| reading | | read each chain; save acknowledged positions |
+| idle | nothing is unread | poll after POLL_S |
+| empty | no journal file exists | `problem` reports it; poll again |
 
-The gateway reads the files itself, without a process. journalctl and libsystemd merge all files into one order, and
-pass over entries that they order before the last one shown: those of a machine whose clock is late.
+The gateway reads the files itself, without a process. journalctl and libsystemd merge all files into one order. They
+skip entries that sort before the last one shown: those of a machine whose clock is late.
 Source: systemd.journal-fields(7); gateway/systemd_journal reads the files.
 """
 
@@ -49,7 +49,7 @@ from gateway.systemd_journal.reader import JournalReader
 from gateway.systemd_journal.selection import Selection
 
 POLL_S = 0.25
-MOVED_SAVE_S = 60.0  # entries that are not chosen move a position, and a write for each would wear the storage device
+MOVED_SAVE_S = 60.0  # entries that are not selected move a position; a write for each would wear the storage device
 MACHINE_ID = Path("/etc/machine-id")
 _HEADERS = {"_HOSTNAME": "host", "_SYSTEMD_UNIT": "unit", "SYSLOG_IDENTIFIER": "identifier", "PRIORITY": "priority"}
 _log = Log("gateway.journal")
@@ -92,7 +92,7 @@ def _first(values: Sequence[Value]) -> bytes:
 
 
 def roots_of(config: JournalConfig) -> list[Root]:
-    """Return the directories that hold the configured journal: this machine's, or those of the one that is named."""
+    """Return the directories of the configured journal: those of this machine, or of the configured `directory`."""
     if config.directory is not None:
         return [Root(config.directory, "")]
     machine_id = _machine_id()
@@ -103,7 +103,7 @@ def roots_of(config: JournalConfig) -> list[Root]:
 
 
 def _machine_id() -> str | None:
-    """Return this machine's id, as machine-id(5) has it; None before systemd has given one."""
+    """Return this machine's id, see machine-id(5); None before systemd has set one."""
     try:
         text = MACHINE_ID.read_text(errors="replace").strip()
     except OSError:
@@ -112,7 +112,7 @@ def _machine_id() -> str | None:
 
 
 class JournalSource:
-    """Publishes the journal's entries; `run` goes on until cancelled."""
+    """Publishes the journal's entries; `run` works until cancelled."""
 
     name = "journal"
 
@@ -139,15 +139,15 @@ class JournalSource:
         return self._problem or self._safe.trouble
 
     def note(self) -> str | None:
-        """Return None: the source has nothing to say but problems."""
+        """Return None: the source has no note."""
         return None
 
     def stop_reading(self) -> None:
-        """Take no more entries."""
+        """Read no more entries."""
         self._stopping = True
 
     async def run(self) -> None:
-        """Publish entries until cancelled; what is acknowledged until then is saved."""
+        """Publish entries until cancelled; then save the acknowledged positions."""
         async with self._safe.kept():
             try:
                 await self._read()
@@ -173,7 +173,7 @@ class JournalSource:
             await asyncio.sleep(POLL_S)
 
     async def _find_start(self) -> None:
-        """Put the chains where a new state file, or the cursor of version 1, says."""
+        """Set the chains to their positions from a new state file, or from the cursor of version 1."""
         if self._saved is None:
             at_end = self._config.start == "end"
             await self._safe.begin(await _in_thread(partial(self._reader.start, at_end=at_end)))
@@ -225,7 +225,7 @@ class JournalSource:
         self._publisher.dead_letter(record, REASON_LINE_TOO_LONG, detail, on_acked, loss)
 
     def _report(self, lost: EntriesLost, on_acked: Callable[[], None]) -> None:
-        records = lost.count if self._selection.chooses_all else None  # how many of them are chosen is unknown
+        records = lost.count if self._selection.chooses_all else None  # the number of selected ones is unknown
         loss = Loss(
             loss_id_for("journal", *lost.id_parts),
             CAUSE_SOURCE_GONE,
@@ -253,7 +253,7 @@ class JournalSource:
 
 
 async def _in_thread(work: Callable[[], ResultT]) -> ResultT:
-    """Run blocking work to its end, also when cancelled: the reader's files are closed after it."""
+    """Run blocking work to its end, also when cancelled: the caller then closes the reader's files."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)

@@ -1,1 +1,1 @@
-"""Reads the files of systemd-journald: their format, their order, and what of them is unread or gone."""
+"""Reader of systemd-journald's files: format, order, positions, and missing entries."""

@@ -1,4 +1,4 @@
-"""One chain of journal files: how far it is read, and the file of it that is open."""
+"""One chain of journal files: its read position, and its open file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Chain:
     position: Position | None = None
     file: JournalFile | None = None
     seen: JournalFileInfo | None = None  # its last file in the last scan that found one
-    suspicion: tuple[object, float] | None = None  # what is suspected, and since when
-    is_dirty: bool = False  # the position has moved, and no event says so
+    suspicion: tuple[object, float] | None = None  # the suspected state, and since when
+    is_dirty: bool = False  # the position has moved without an event
     tail_moved: bool = False
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return what the chains of one kind in one directory have in common."""
+        """Return the key that chains of one kind in one directory share."""
         return self.label, self.kind
 
     @property
@@ -35,7 +35,7 @@ class Chain:
         return self.label.partition("/")[2]
 
     def later(self, files: list[JournalFileInfo]) -> list[JournalFileInfo]:
-        """Return the chain's files that come after the one that is read; all of them before the first."""
+        """Return the chain's files after the one that is read; all files before the first read."""
         position = self.position
         if position is None:
             return files
@@ -49,7 +49,7 @@ class Chain:
             self.file = None
 
     def confirmed(self, suspected: object, now_s: float, after_s: float) -> bool:
-        """Return whether the same has been suspected for `after_s`."""
+        """Return whether the same suspicion has lasted for `after_s`."""
         if self.suspicion is None or self.suspicion[0] != suspected:
             self.suspicion = (suspected, now_s)
         return now_s - self.suspicion[1] >= after_s

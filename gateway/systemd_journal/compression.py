@@ -1,4 +1,4 @@
-"""Unpack a data object's payload: the beginning that holds a field's name, and the value, within a bound of memory.
+"""Unpack a data object's payload in bounded memory: the beginning with a field's name, and the value.
 
 | codec | payload as stored |
 |---|---|
@@ -31,7 +31,7 @@ ReadPayload = Callable[[int], bytes]  # the first n bytes as stored
 
 
 class CorruptionError(Exception):
-    """A part of a journal file cannot be what it claims to be."""
+    """A part of a journal file is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from gateway.systemd_journal.positions import EntriesLost, Position
 
 
 class MissingEntries:
-    """What is missing before a chain's next file, as the last scan and all chains' positions show it."""
+    """The missing entries before a chain's next file, by the last scan and all chains' positions."""
 
     def __init__(self, chains: Mapping[str, Chain], *, is_first_start: bool, has_volatile: bool) -> None:
         """`chains` are the reader's, which it changes; at the first start nothing is missing."""

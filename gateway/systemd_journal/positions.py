@@ -1,4 +1,4 @@
-"""PURE: how far each chain of journal files has been read, as the state file holds it, and the events of a reader.
+"""PURE: the read position of each chain of journal files, its form in the state file, and a reader's events.
 
 A place in a file is a count of entries. A file grows at its end only, so the count stays true after a rename; no clock
 and no other machine's entries take part in it. Does not contain: files, publishing.
@@ -40,7 +40,7 @@ class Position:
 
     @property
     def identity(self) -> tuple[str, int, int, int]:
-        """Return what no second entry has."""
+        """Return the identity of the entry, which is unique."""
         return self.boot_id, self.monotonic_us, self.realtime_us, self.xor_hash
 
     def with_entry(self, entry: Entry, machine_id: str) -> Position:
@@ -60,7 +60,7 @@ class Position:
 
 
 def identity_of(entry: Entry) -> tuple[str, int, int, int]:
-    """Return what no second entry has."""
+    """Return the identity of the entry, which is unique."""
     return entry.boot_id, entry.monotonic_us, entry.realtime_us, entry.xor_hash
 
 

@@ -1,4 +1,4 @@
-"""Read chains of journal files, each from its own position, and find what is gone unread.
+"""Read chains of journal files, each from its own position, and find entries that were deleted unread.
 
 A chain is read file by file. journalctl merges files by time or sequence number, and never shows an entry that it
 orders before the last one shown: entries of a machine whose clock is late never appear. The order of arrival exists
@@ -181,7 +181,7 @@ class JournalReader:
     # --- reading on
 
     def next_events(self) -> list[Event]:
-        """Return what is found next; nothing where all is read."""
+        """Return the next events; empty if all is read."""
         now_s = self._clock()
         is_fresh = self._scanned_s is None or not 0 <= now_s - self._scanned_s < SCAN_S
         if is_fresh:
@@ -292,7 +292,7 @@ class JournalReader:
         return PositionMoved(chain.name, chain.position)
 
     def _corrupt(self, chain: Chain, file: JournalFile, position: Position, error: CorruptionError) -> Event:
-        """Pass over the corrupt entries from the position on."""
+        """Skip the corrupt entries from the position on."""
         end, count = position.count + 1, file.count
         while end < count and not isinstance(error, UnreachableError):
             try:
@@ -511,7 +511,7 @@ class JournalReader:
         return any(file.label == chain.label and file.kind == chain.kind for file in self._scan.unreadable)
 
     def _vanished(self, chain: Chain, position: Position | None, now_s: float) -> Event | None:
-        """Return what becomes of a chain without files."""
+        """Return the event for a chain without files."""
         if position is None:
             return self._vanished_unread(chain, now_s)
         if position.is_ended or position.is_flushed:
@@ -558,7 +558,7 @@ class JournalReader:
         return self._missing.lost(chain, after, parts, position.seqnum + 1, None, None)
 
     def _vanished_unread(self, chain: Chain, now_s: float) -> Event | None:
-        """Return what becomes of a chain of which files were seen and none was opened."""
+        """Return the event for a chain whose files were seen but never opened."""
         files = {info.header.file_id for files in self._scan.chains.values() for info in files}
         seen = chain.seen
         if seen is not None and seen.header.file_id in files:  # it has another sequence number id

@@ -1,4 +1,4 @@
-"""The keys of a route that say how its times are read, checked: timestamp_field, time_unit, time_zone, time_format."""
+"""Check a route's keys for times: timestamp_field, time_unit, time_zone, time_format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXAMPLE = 'such as "Europe/Berlin" or "+01:00"'
 
 
 class TimeSettings(NamedTuple):
-    """What a route says of times that are text."""
+    """A route's settings for times that are text."""
 
     zone: tzinfo = UTC
     formats: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""PURE: from the text of a time to a moment: ISO 8601, the forms in common use, and the formats of a route.
+"""PURE: parse the text of a time: ISO 8601, common forms, and the formats of a route.
 
-No clock comes in here. Every function takes text of bounded length and raises nothing but what it says.
+Texts have a bounded length; functions raise only the errors that they name. Does not contain: clocks.
 
 | form | example | zone |
 |---|---|---|
@@ -11,7 +11,7 @@ No clock comes in here. Every function takes text of bounded length and raises n
 | asctime(3), date(1) | `Thu Feb 15 01:00:50 2018`, `Thu Feb 15 01:00:50 UTC 2018` | none, or a name |
 | a `time_format` | `15/02/2018 01:00` by `%d/%m/%Y %H:%M` | `%z`, else the route's |
 
-A day before a month, as dd/mm/yyyy, is read by a `time_format` alone: nobody can tell it from mm/dd/yyyy.
+A day before a month, as dd/mm/yyyy, is read by a `time_format` alone: it cannot be told from mm/dd/yyyy.
 Sources: RFC 9110, section 5.6.7; RFC 5322, section 4.3; strptime of Python 3.11.
 """
 

@@ -1,7 +1,7 @@
-"""PURE: from the time that a device gives to epoch milliseconds, or to "none, take the time of receipt".
+"""PURE: convert a device's time to epoch milliseconds, or to `None`: then the time of receipt counts.
 
-No clock may come in here. `auto` tells the unit by magnitude: the ranges do not touch, as each is a factor of 10 wide
-and 1,000 away from the next. With a unit that is set, only that row is looked at.
+`auto` finds the unit by magnitude: each range is a factor of 10 wide and 1,000 away from the next, so none overlap.
+With a configured unit, only that row applies. Does not contain: clocks.
 
 | unit | is taken from | what it must be | from | to |
 |---|---|---|---|---|
@@ -30,7 +30,7 @@ from typing import Any
 from gateway.times.time_texts import EPOCH, of_common_form, of_format, of_iso
 
 TIME_UNITS = ("auto", "s", "ms", "us", "ns", "iso", "text")
-RECEIVED = "received"  # beside them the only value of the header `time_unit`
+RECEIVED = "received"  # the header `time_unit` has one of those units or this value
 TEXT_CHARACTERS_MAX = 64
 ABSENT = object()  # no value of JSON
 
@@ -49,7 +49,7 @@ class TimeRule:
     formats: tuple[str, ...] = ()
 
     def value(self, document: Mapping[str, Any]) -> object:
-        """Return what the field holds, ABSENT where it is not there.
+        """Return the value of the field, ABSENT without the field.
 
         A field of the whole name comes first; else each dot leads into an object, or by a number into a list.
         """

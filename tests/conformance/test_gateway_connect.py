@@ -126,7 +126,7 @@ def test_each_wrong_thing_is_a_sentence(site, authority, edge, tmp_path):
         (f"port = {site.tls_port}", f"port = {closed}", "refuses the connection: nothing listens there"),
         ('host = "localhost"', 'host = "no.such.invalid"', "has a name that is not found: mend it, or the host's DNS"),
         ('password_file = "password"', 'password_file = "wrong"', 'it refuses the user "gateway": is the password in'),
-        ('username = "gateway"\npassword_file = "password"\n', "", "it lets nobody in without a password"),
+        ('username = "gateway"\npassword_file = "password"\n', "", "it refuses clients without a password"),
         (f'ssl_ca_file = "{authority.certificate}"\n', 'ssl_ca_file = "wrong"\n', "PEM files are wanted"),
     ]
     for old, new, says in mistakes:

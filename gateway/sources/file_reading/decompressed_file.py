@@ -1,4 +1,4 @@
-"""SYNC: reads the content of a compressed file forwards in bounded memory; an earlier position starts at its beginning.
+"""SYNC: read a compressed file forwards in bounded memory; a seek backwards starts again at its beginning.
 
 | format | memory of a decoder | a file that needs more |
 |---|---|---|
@@ -7,8 +7,8 @@
 | zstd | `zstd_file.WINDOW_BYTES_MAX` | cannot be read |
 
 A small file may hold gigabytes: a step returns at most OUTPUT_BYTES, and a stop interrupts a seek between two steps.
-All paths together decompress READERS_MAX copies past OUTPUT_BYTES at a time, and compare CHECKS_MAX; others wait.
-Files of several streams are read, with NULs between and after them. Other bytes after a stream are damage: they may
+All paths together decompress READERS_MAX files past OUTPUT_BYTES at a time, and compare CHECKS_MAX; others wait.
+A file may have several streams, with NULs between and after them. Other bytes after a stream are corruption: they may
 have been another stream. Sources: RFC 1952; the .xz file format; bzip2(1).
 """
 
@@ -33,11 +33,11 @@ CHECKS_MAX = 1
 
 
 class DecodersBusyError(Exception):
-    """As many files as may be are decompressed now: nothing is known of this one. Read it later."""
+    """All decoder slots are in use: the content is unknown. Read the file later."""
 
 
 class DecoderSlots:
-    """The files that are decompressed now, at most `count`, in any thread."""
+    """Slots for at most `count` decoders, in any thread."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -45,14 +45,14 @@ class DecoderSlots:
         self._lock = threading.Lock()
 
     def take(self, file: DecompressedFile) -> None:
-        """Let the file be decompressed until it releases its slot, or is gone; raises DecodersBusyError."""
+        """Take a slot for the file until it releases it, or is garbage-collected; raise DecodersBusyError."""
         with self._lock:
             if file not in self._holders and len(self._holders) >= self._count:
                 raise DecodersBusyError
             self._holders.add(file)
 
     def release(self, file: DecompressedFile) -> None:
-        """Let another file be decompressed."""
+        """Release the file's slot."""
         with self._lock:
             self._holders.discard(file)
 
@@ -65,13 +65,13 @@ class DecompressedFile(ABC):
     """The decompressed content of a file."""
 
     def __init__(self, file: BinaryIO, slots: DecoderSlots | None = None) -> None:
-        """Read `file`, whose position is this reader's, from its beginning; `slots` None: at any time."""
+        """Read `file` from its beginning, and own its position; `slots` None: no bound."""
         self._file = file
         self._slots = slots
         self._rewind()
 
     def close(self) -> None:
-        """Forget the decoder, and let another file be decompressed."""
+        """Discard the decoder, and release the slot."""
         self._end_stream()
         if self._slots is not None:
             self._slots.release(self)
@@ -79,8 +79,8 @@ class DecompressedFile(ABC):
     def _rewind(self) -> None:
         self._file.seek(0)
         self._position = 0
-        self._ready = b""  # decompressed, from the position on
-        self._input = b""  # read, and not decompressed
+        self._ready = b""  # decompressed bytes after the position
+        self._input = b""  # bytes read and not yet decompressed
         self._stream_count = 0  # begun so far
         self._error: Exception | None = None
         self._end_stream()
@@ -90,7 +90,7 @@ class DecompressedFile(ABC):
         return self._position
 
     def seek(self, position: int) -> None:
-        """Go to a position, or to the end where the content is shorter.
+        """Go to a position, or to the end if the content is shorter.
 
         Raises OSError, EOFError, InterruptedRead, DecodersBusyError.
         """
@@ -101,9 +101,9 @@ class DecompressedFile(ABC):
             self._take(position - self._position)
 
     def read(self, count: int) -> bytes:
-        """Return `count` bytes, fewer only before the end or damage.
+        """Return `count` bytes, fewer only before the end or before corruption.
 
-        Raises OSError, EOFError where none are left, and DecodersBusyError; then the position is undefined.
+        Raises OSError, EOFError at the end, and DecodersBusyError; then the position is undefined.
         """
         pieces: list[bytes] = []
         left = count
@@ -113,7 +113,7 @@ class DecompressedFile(ABC):
         return b"".join(pieces)
 
     def _is_ready(self, *, is_first: bool = True) -> bool:
-        """Return whether content follows; damage is an error only for the first piece of a read."""
+        """Return whether content follows; corruption is an error only for the first step of a read."""
         try:
             while not self._ready and self._error is None:
                 if self._slots is not None and self._position >= OUTPUT_BYTES:
@@ -132,19 +132,19 @@ class DecompressedFile(ABC):
         return taken
 
     def _read_input(self, count: int) -> bytes:
-        """Return what is read and not decompressed, or up to `count` bytes more; empty at the file's end."""
+        """Return bytes that are not yet decompressed, or read up to `count` more; empty at the file's end."""
         found = self._input or self._file.read(count)
-        if not found and self._stream_count == 0:  # a power loss leaves such files, and no format has them
+        if not found and self._stream_count == 0:  # a power loss leaves empty files; no format allows one
             raise EOFError("the file is empty")
         return found
 
     @abstractmethod
     def _fill(self) -> bool:
-        """Decompress a step into `_ready`, perhaps nothing; return False at the end. Raises OSError, EOFError."""
+        """Decompress one step into `_ready`, perhaps no byte; return False at the end. Raises OSError, EOFError."""
 
     @abstractmethod
     def _end_stream(self) -> None:
-        """Forget the decoder of the present stream."""
+        """Discard the decoder of the present stream."""
 
 
 class Decoder(Protocol):
@@ -167,7 +167,7 @@ class Decoder(Protocol):
 
 
 class _GzipDecoder:
-    """A decoder of one gzip member, which checks its checksum; zlib's own does not say whether it needs input."""
+    """A decoder of one gzip member with its checksum; zlib's own has no `needs_input`."""
 
     def __init__(self) -> None:
         self._decoder = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)

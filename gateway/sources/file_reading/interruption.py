@@ -1,4 +1,4 @@
-"""SYNC: lets the event loop interrupt reading in a thread: a long step checks for it between two bounded pieces.
+"""SYNC: let the event loop interrupt reading in a thread: a long step checks an event between bounded slices.
 
 `asyncio.to_thread` runs work in a copy of the task's context, so that the task's event reaches each of its threads.
 """
@@ -12,11 +12,11 @@ _interruption: ContextVar[threading.Event | None] = ContextVar("interruption", d
 
 
 class InterruptedRead(Exception):
-    """The source stops: nothing was read, and nothing is known of the file."""
+    """The source stops: nothing was read, and the file's state is unknown."""
 
 
 def interrupt_by(event: threading.Event) -> None:
-    """Let the event interrupt long steps of the present task, and of the threads that it starts from now on."""
+    """Let the event interrupt long steps of the present task and of threads that it starts later."""
     _interruption.set(event)
 
 

@@ -1,7 +1,7 @@
-"""PURE: lines that belong together, such as a stack trace, as one record.
+"""PURE: join lines that belong together, such as a stack trace, into one record.
 
-A line that matches the continuation pattern belongs to the one before. Which line is the last is known only when the
-next one comes, so the one in hand is held, and handed out by `flush` once the file has been quiet. No clock, no file.
+A line that matches the continuation pattern belongs to the line before. Only the next line shows that a record is
+complete, so the last record is buffered; `flush` returns it once the file is quiet. Does not contain: clocks, files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.sources.file_reading.places import Item, Line
 
 
 class Joiner:
-    """Joins lines; without a pattern every line is a record. What is held is at most `bytes_max` long."""
+    """Joins lines; without a pattern every line is a record. Buffers at most `bytes_max` bytes."""
 
     def __init__(self, continuation: str | None, bytes_max: int) -> None:
         self._pattern = None if continuation is None else re.compile(continuation.encode())
@@ -23,15 +23,15 @@ class Joiner:
 
     @property
     def holds(self) -> bool:
-        """Whether a line waits for the next one."""
+        """Whether a line is buffered."""
         return self._held is not None
 
     def join(self, items: Iterable[Item]) -> list[Item]:
-        """Return what is complete, in order."""
+        """Return complete records, in order."""
         return [done for item in items for done in self._join(item)]
 
     def flush(self) -> list[Item]:
-        """Return what is held: nothing more is expected to belong to it."""
+        """Return the buffered record as complete."""
         held, self._held = self._held, None
         return [] if held is None else [held]
 

@@ -1,7 +1,7 @@
-"""PURE: lines out of the bytes of a file; lines that are too long are counted, and NULs that nobody wrote are skipped.
+"""PURE: split the bytes of a file into lines; count lines that are too long, and skip NULs that no program wrote.
 
-NULs at the beginning of a file stand where a program without O_APPEND wrote on after copytruncate; a block of them
-before a line stands where a power cut took the data and left the file's size. Both are skipped and counted.
+A file begins with NULs if a program without O_APPEND continues to write after copytruncate. A block of NULs before a
+line is the result of a power loss that kept the file's size and lost the data. Both are skipped and counted.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KEPT_BYTES_MAX = 65_536  # of a line that is too long
-NULS_MIN = 512  # within a file: a sector; fewer are the line's own
+NULS_MIN = 512  # within a file: a sector; a shorter run belongs to the line
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What takes `size` bytes of the file, its newline included: a line, or NULs, which have no `text`."""
+    """A part of the file of `size` bytes, with its newline: a line, or NULs, which have no `text`."""
 
     text: bytes | None
     length: int
@@ -27,41 +27,41 @@ class Piece:
 
     @property
     def content(self) -> bytes:
-        """The bytes of a whole line as the file has them."""
+        """The bytes of a whole line as in the file."""
         return (self.text or b"") + b"\n" * (self.size - self.length)
 
 
 class LineSplitter:
-    """Splits what `feed` brings; what it has not given out yet begins at the position that the caller knows."""
+    """Splits the bytes of `feed`; the caller knows the position of the first byte not yet returned."""
 
     def __init__(self, line_bytes_max: int) -> None:
         self._line_bytes_max = line_bytes_max
         self.start(0)
 
     def start(self, position: int) -> None:
-        """Forget what is held, and go on at this position of a file."""
+        """Discard buffered bytes, and continue at this position of a file."""
         self._at_beginning = position == 0
-        self._nuls = 0  # at the beginning of the line in hand, and nothing else of it yet
+        self._nuls = 0  # at the beginning of the buffered line, which has no other byte yet
         self._buffer = b""
-        self._skipped_bytes = 0  # in front of the buffer: the beginning of a line that is too long
-        self._skipped = b""  # of that beginning, what is kept
+        self._skipped_bytes = 0  # before the buffer: the beginning of a line that is too long
+        self._skipped = b""  # the kept part of that beginning
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that were fed and not given out."""
+        """Bytes that were fed and not yet returned."""
         return self._nuls + self._skipped_bytes + len(self._buffer)
 
     def skip_hole(self, size: int) -> None:
-        """Take a hole at the beginning of a line: it reads as that many NULs."""
+        """Accept a hole at the beginning of a line as that many NULs."""
         self._nuls += size
 
     @property
     def at_line_start(self) -> bool:
-        """Whether nothing of a line but NULs is held."""
+        """Whether only NULs of a line are buffered."""
         return not self._buffer and not self._skipped_bytes
 
     def feed(self, chunk: bytes) -> list[Piece]:
-        """Return what the bytes complete."""
+        """Return the lines that the bytes complete."""
         if self.at_line_start:
             chunk = self._take_nuls(chunk)
         lines = (self._buffer + chunk).split(b"\n")
@@ -80,7 +80,7 @@ class LineSplitter:
         return pieces
 
     def finish(self) -> list[Piece]:
-        """Return what is held: nothing follows it."""
+        """Return the buffered line as complete: no byte follows it."""
         if not self.held_bytes:
             return []
         if self.at_line_start:

@@ -1,6 +1,6 @@
 """SYNC: which symbolic links lead to a followed file, and the files that a pattern finds without following any other.
 
-Whoever may write to a watched directory could else have any file published that the gateway may read.
+Otherwise a user with write access to a watched directory could have the gateway publish any file that it may read.
 
 | a link | `follow_links = false`, the default | `true` |
 |---|---|---|
@@ -8,7 +8,7 @@ Whoever may write to a watched directory could else have any file published that
 | a directory after that | not entered | followed |
 | the file itself, also where the configuration names it | not opened | followed |
 
-Opening goes from directory to directory (openat), so that a name exchanged meanwhile changes nothing.
+Opening goes from directory to directory (openat), so that a name replaced concurrently has no effect.
 Source: open(2), O_NOFOLLOW; glob(7); symlink(7).
 """
 
@@ -42,14 +42,14 @@ _TO_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotRegularError(OSError):
-    """The path is no regular file, or is reached by a link alone; the message names it and the remedy."""
+    """The path is no regular file, or is reached only by a link; the message names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRule:
-    """Opens and shows files by the rule above; below `roots` no link is followed, unless `follows`.
+    """Opens and lists files by the rule above; below `roots` no link is followed, unless `follows`.
 
-    A path below no root is taken for one whose directory the configuration names.
+    A path below no root counts as one whose directory the configuration names.
     """
 
     roots: tuple[Path, ...] = ()
@@ -75,9 +75,9 @@ class LinkRule:
             os.close(directory)
 
     def status(self, path: Path) -> os.stat_result:
-        """Return the status of the file, of a link that is not followed its own.
+        """Return the status of the file; of a link that is not followed, the link's own.
 
-        Raises OSError, NotRegularError where a directory on the way is a link.
+        Raises OSError, NotRegularError if a directory of the path is a link.
         """
         if self.follows:
             return path.stat()
@@ -100,16 +100,16 @@ def rule_for(*patterns: Path | None, follows: bool) -> LinkRule:
 
 
 def fixed_part(pattern: Path) -> Path:
-    """Return the directory before the first part of a pattern that stands for several names."""
+    """Return the directory before the first part of a pattern with a wildcard."""
     parts = pattern.parent.parts
     at = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     return Path(*parts[:at])
 
 
 def matching(pattern: Path, links: LinkRule, left_out: dict[Path, str] | None = None) -> Iterator[Path]:
-    """Return what the pattern stands for now, links to files included; directories may be among it.
+    """Return the present matches of the pattern, links to files included; directories may be among them.
 
-    Directories that are links go into `left_out` with the reason. What cannot be listed is skipped, as by glob(7).
+    Directories that are links go into `left_out` with the reason. An unreadable directory is skipped, as by glob(7).
     """
     if links.follows:
         yield from map(Path, glob.iglob(str(pattern), recursive=True))
@@ -163,7 +163,7 @@ def _open_no_link(path: Path, flags: int, directory: int | None, whole: Path) ->
     try:
         return os.open(path, flags | os.O_NOFOLLOW, dir_fd=directory)
     except OSError as error:
-        if whole.is_symlink():  # ELOOP, or ENOTDIR where a directory is wanted
+        if whole.is_symlink():  # ELOOP, or ENOTDIR if a directory is required
             raise _is_link(whole) from None
         error.filename = str(whole)
         raise
@@ -174,12 +174,12 @@ def _is_link(path: Path) -> NotRegularError:
 
 
 def kind_of(mode: int) -> str:
-    """Return the kind of a file that is no regular one, for a sentence."""
+    """Return the kind of an irregular file, for a sentence."""
     return next((text for is_kind, text in _KINDS if is_kind(mode)), "a device")
 
 
 def irregular_kind(status: os.stat_result) -> str:
-    """Return what keeps a file from being followed, for a sentence; empty for a regular file on a disk."""
+    """Return why a file cannot be followed, for a sentence; empty for a regular file on a disk."""
     if not stat.S_ISREG(status.st_mode):
         return kind_of(status.st_mode)
     return "a file of the kernel's" if _is_kernel_s(status.st_dev) else ""
@@ -187,11 +187,11 @@ def irregular_kind(status: os.stat_result) -> str:
 
 @lru_cache(maxsize=256)
 def _is_kernel_s(device: int) -> bool:
-    """Whether a device is a file system that the kernel makes up, such as /proc: no size tells there what is new."""
+    """Return whether a device is a virtual file system such as /proc, whose files have no useful size."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             lines = [line.split() for line in file]
-    except FileNotFoundError:  # without /proc there is none of its files either
+    except FileNotFoundError:  # without /proc none of its files exists
         return False
     return any(words[2] == wanted and words[words.index("-") + 1] in KERNEL_FILE_SYSTEMS for words in lines)

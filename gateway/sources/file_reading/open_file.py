@@ -1,7 +1,7 @@
-"""SYNC: one open file whose content is read at any position, compressed by gzip, bzip2, xz or zstd, or not at all.
+"""SYNC: read one open file at any position, uncompressed or compressed by gzip, bzip2, xz or zstd.
 
-An open file keeps its content when its last name is removed. Positions are of the content, uncompressed. Only regular
-files are opened, by no link that the rule excludes (`links`), and opening never waits. Source: open(2).
+An open file keeps its content when its last name is removed. Positions are those of the uncompressed content. Only
+regular files are opened, through no link that the rule excludes (`links`), and opening never blocks. Source: open(2).
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _READERS: dict[str, Callable[[BinaryIO, DecoderSlots], DecompressedFile]] = {
 
 
 def can_read(path: Path) -> bool:
-    """Return whether the format that the name stands for is read."""
+    """Return whether the gateway reads the format of that file name."""
     return not is_compressed(path.name) or path.suffix in _READERS
 
 
 class UnreadableError(Exception):
-    """The content of a compressed file cannot be read: a format that is not read, or damage."""
+    """The content of a compressed file cannot be read: an unsupported format, or corruption."""
 
 
 class OpenFile:
     """A file opened for reading."""
 
     def __init__(self, path: Path, slots: DecoderSlots = READING, links: LinkRule = NO_LINKS) -> None:
-        """Open the file; raises OSError, NotRegularError for anything but a regular file, and for a link."""
+        """Open the file; raise OSError, or NotRegularError for an irregular file or a link."""
         descriptor = links.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         status = os.fstat(descriptor)
         if kind := irregular_kind(status):
@@ -96,14 +96,14 @@ class OpenFile:
         return size == 0 or bool(self.read(1, size - 1))
 
     def begins_with(self, head_bytes: int, head_crc32: int) -> bool:
-        """Whether the first `head_bytes` of the content have that checksum. Raises OSError and UnreadableError."""
+        """Return whether the checksum of the first `head_bytes` matches. Raises OSError and UnreadableError."""
         head = self.read(head_bytes, 0) if head_bytes else b""
         return len(head) == head_bytes and zlib.crc32(head) == head_crc32
 
     def holds_place(self, place: Place) -> bool:
-        """Return whether the content begins as the file of `place` did, and has all that was read of it.
+        """Return whether the content begins as the file of `place`, and has all bytes that were read.
 
-        NULs where the last bytes were are what a power cut leaves of them. Raises OSError and UnreadableError.
+        A power loss may leave NULs instead of the last bytes. Raises OSError and UnreadableError.
         """
         if not self.begins_with(place.head_bytes, place.head_crc32) or not self.holds(place.position):
             return False
@@ -111,16 +111,16 @@ class OpenFile:
         return zlib.crc32(last) == place.last_crc32 or not last.strip(b"\0")
 
     def data_start(self, position: int) -> int:
-        """Return where data begins from `position` on: past a hole that was never written. Raises OSError."""
+        """Return the position of the next data from `position` on, after a hole. Raises OSError."""
         if self.is_compressed:
             return position
         try:
             return os.lseek(self._file.fileno(), position, os.SEEK_DATA)
-        except OSError:  # ENXIO: no data from there on; or a file system without holes
+        except OSError:  # ENXIO: no data after that position; or a file system without holes
             return position
 
     def forget_decoder(self) -> None:
-        """Let another compressed file be read; the next read starts at the beginning of this one."""
+        """Release the decoder slot; the next read starts at the beginning of this file."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None

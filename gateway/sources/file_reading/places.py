@@ -1,8 +1,8 @@
-"""PURE: how far each file of a followed path has been read, and the JSON that this is saved as.
+"""PURE: the read position in each file of a followed path, and its JSON form.
 
-A rotated file and the files that it comes from are one family, in the order of writing. The state of a family is the
-place in the file that is read now, and the places in the others. Versions before `older` and `newer` saved the place
-alone; such a state is taken over, and versions of that time read the place of a new state.
+A file and its rotated files are one family, in the order of writing. The state of a family is the place in the file
+that is read now, and the places in the others. Versions before `older` and `newer` saved the place alone: this version
+reads such a state, and those versions read the place of a new state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 HEAD_BYTES_MAX = 256
 LAST_BYTES_MAX = 256
 GONE, UNSEEN = "gone", "unseen"  # parts of a loss's id
-OLDER_MAX = 50  # in a saved state; older files than these are told by their order
+OLDER_MAX = 50  # in a saved state; still older files are recognised by their order
 
 _PLACE = ("inode", "position", "head_bytes", "head_crc32", "modified_ns")
 _LAST = ("last_bytes", "last_crc32")
@@ -22,10 +22,10 @@ _LAST = ("last_bytes", "last_crc32")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where reading of a file stands: everything before `position` was taken; the checksums tell it from another file.
+    """The read position in a file: all before `position` was read; the checksums identify the file.
 
-    The head is as much of the file's first HEAD_BYTES_MAX bytes as was there, whether taken or not. The last bytes are
-    those before `position`, as far as they are known. `modified_ns` is the file's change time when the head was read.
+    The head is the file's first HEAD_BYTES_MAX bytes, or as many as exist, read or not. The last bytes are the known
+    ones before `position`. `modified_ns` is the file's modification time when the head was read.
     """
 
     inode: int
@@ -39,14 +39,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file that is not read now: where its reading stands, and how many bytes it held when last looked at."""
+    """A file that is not read now: its place, and its size at the last poll."""
 
     place: Place
     size: int
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes past the place, at least."""
+        """Bytes after the place, at least."""
         return max(0, self.size - self.place.position)
 
 
@@ -57,12 +57,12 @@ class FamilyState:
     place: Place
     older: tuple[FileState, ...] = ()
     newer: tuple[FileState, ...] = ()
-    size: int = 0  # of the file that is read now, when last looked at
+    size: int = 0  # of the file that is read now, at the last poll
     is_whole: bool = True  # False: saved by a version that kept the place alone
 
 
 def to_json(state: FamilyState) -> dict[str, Any]:
-    """Return what the state is saved as."""
+    """Return the JSON form of the state."""
     content: dict[str, Any] = {"place": _fields(state.place, _PLACE), "size": state.size}
     content |= _fields(state.place, _LAST)
     for name, seen in (("older", state.older[-OLDER_MAX:]), ("newer", state.newer)):
@@ -99,7 +99,7 @@ def _number(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line without its newline; `position` is its start, `after` the state to save once it is safe."""
+    """A line without its newline; `position` is its start, `after` the state to save once it is acknowledged."""
 
     text: bytes
     inode: int
@@ -109,7 +109,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line left out because of its length, `bytes`; `beginning` is what was kept of it."""
+    """A line that is too long, of `bytes` bytes; `beginning` is the kept part."""
 
     beginning: bytes
     bytes: int
@@ -120,9 +120,9 @@ class TooLong:
 
 @dataclass(frozen=True, slots=True)
 class UnreadRest:
-    """What was written past `place` is lost: `bytes` of it, None where that is unknown.
+    """A loss after `place`: `bytes` of it, None if unknown.
 
-    One place may have a loss of each kind: of the file, GONE, and of files that came and went after it, UNSEEN.
+    One place may have a loss of each kind: the rest of the file, GONE, and files that were never seen, UNSEEN.
     """
 
     place: Place

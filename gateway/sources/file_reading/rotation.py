@@ -1,6 +1,6 @@
-"""PURE: which names are rotated files, of which file, and in which order they were written.
+"""PURE: find which names are rotated files, their source file, and the order in which they were written.
 
-A name is a rotated one only if the file that it comes from exists. No clock and no file access.
+A name is a rotated one only if its source file exists. Does not contain: clocks, file access.
 
 | tool | a rotated `app.log` is named |
 |---|---|
@@ -24,7 +24,7 @@ from pathlib import PurePath
 from gateway.sources.file_reading.links import LinkRule
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".lzma", ".zip", ".Z")
-NUMBER_MAX = 99_999  # of a rotated file's counter; more digits are a date or a time
+NUMBER_MAX = 99_999  # of a rotated file's counter; a larger number is a date or a time
 DEPTH_MAX = 3  # `app-20261128.log.1` comes from `app-20261128.log`, which comes from `app.log`
 _MARK = re.compile(r"(?:\d[\dTZ.:_+-]*|old|bak)")
 _EXTENSION = re.compile(r"\.[A-Za-z]\w*$")
@@ -33,7 +33,7 @@ _SCRATCH = re.compile(r"(?:\.tmp|\.swp|~)$")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as a directory shows it; `path` is one of its names."""
+    """A file of a directory listing; `path` is one of its names."""
 
     path: str
     device: int
@@ -44,12 +44,12 @@ class Entry:
 
     @property
     def id(self) -> tuple[int, int]:
-        """What no two files have at one time; a file that is deleted leaves it to the next one."""
+        """Device and inode, unique at one time; a new file may reuse those of a deleted one."""
         return self.device, self.inode
 
 
 def is_compressed(name: str) -> bool:
-    """Return whether the name is one of a compressed file, which is never followed by its name."""
+    """Return whether the name is that of a compressed file, which is never followed by its name."""
     return name.endswith(COMPRESSED)
 
 
@@ -91,9 +91,9 @@ def _one_step(name: str) -> Iterable[str]:
 
 
 def in_order(entries: Iterable[Entry], path: str, *, counts_upwards: bool | None = None) -> list[Entry]:
-    """Return the files oldest first: by what their names count, else by their last change; `path` is the newest.
+    """Return the files oldest first: by the counters in their names, else by modification time; `path` is the newest.
 
-    `counts_upwards` says that the higher of two numbers is the newer file; None: the times of change tell.
+    `counts_upwards`: the file with the higher number is the newer one; None: modification times decide.
     """
     live = [entry for entry in entries if entry.path == path]
     rotated = [entry for entry in entries if entry.path != path]

@@ -1,11 +1,11 @@
-"""SYNC: reads the content of a zstd file in bounded memory.
+"""SYNC: read the content of a zstd file in bounded memory.
 
 | bound | why |
 |---|---|
-| INPUT_BYTES at a time | a block of 4 bytes may hold 128 KiB: at most 4 MiB come of one step |
-| WINDOW_BYTES_MAX | RFC 8878 asks decoders for it; `zstd` needs more with --ultra -20 and above, and with --long |
+| INPUT_BYTES at a time | a block of 4 bytes may hold 128 KiB: one step returns at most 4 MiB |
+| WINDOW_BYTES_MAX | RFC 8878 recommends it; `zstd` needs more with --ultra -20 and above, and with --long |
 
-A file of several frames, and skippable frames, are read. An incomplete frame is an EOFError, as of gzip.
+A file may have several frames and skippable frames. An incomplete frame raises EOFError, as for gzip.
 Source: RFC 8878, sections 3.1.1 and 3.1.2; zstd(1).
 """
 

@@ -1,1 +1,1 @@
-"""Log files: which ones, their rotations, what is read of each."""
+"""Log files: patterns, rotations, and reading."""

@@ -1,7 +1,7 @@
-"""SYNC: whether two files hold the same lines: a file under another name, a copy, a compressed copy.
+"""SYNC: check whether two files hold the same lines: a renamed file, a copy, a compressed copy.
 
-A file is told by its first bytes (`Place.head_*`) and by those before the place (`Place.last_*`); a copy that is still
-being made, by its beginning and its end. Copies are made by copytruncate, gzip and people; see logrotate(8).
+The first bytes (`Place.head_*`) and those before the place (`Place.last_*`) identify a file; the beginning and the end
+identify an unfinished copy. Sources of copies: copytruncate, gzip and people; see logrotate(8).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SAMPLE_BYTES = 256
 
 @contextmanager
 def opened(entry: Entry) -> Iterator[OpenFile | None]:
-    """Open the file that the entry stands for; None where it has gone.
+    """Open the file of the entry; None if it no longer exists.
 
-    Raises OSError for anything else, such as a lack of permission or of descriptors, which tells nothing of the file.
+    Raises OSError for any other error, such as EACCES or EMFILE: the file may exist.
     """
     try:
         file = OpenFile(Path(entry.path), CHECKING, entry.links)
@@ -37,7 +37,7 @@ def opened(entry: Entry) -> Iterator[OpenFile | None]:
 
 
 def holds_place(entry: Entry, place: Place) -> bool:
-    """Whether the file begins as the one of `place` did, and has all that was read of it; False where it has gone."""
+    """Return whether the file begins as that of `place`, with all bytes that were read; False if it is gone."""
     with opened(entry) as file:
         if file is None:
             return False
@@ -48,7 +48,7 @@ def holds_place(entry: Entry, place: Place) -> bool:
 
 
 def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
-    """Return whether `copy` holds what `file`, read up to `place`, holds or held, as far as the copy has been made."""
+    """Return whether `copy`, perhaps unfinished, has the present or former content of `file`, read up to `place`."""
     if place.head_bytes and holds_place(copy, place):
         return True
     if is_compressed(copy.path):
@@ -77,13 +77,13 @@ def has_size(entry: Entry, size: int) -> bool:
 
 
 def is_being_compressed(entry: Entry, others: Collection[Entry]) -> bool:
-    """Return whether the file that this is a compressed copy of exists still: it is read, and not the copy."""
+    """Return whether the original of this compressed copy still exists: then the original is read, not the copy."""
     plain = uncompressed(entry.path)
     return is_compressed(entry.path) and any(other.path == plain for other in others)
 
 
 def last_line_start(file: OpenFile, look_back_bytes: int = 65_536) -> int:
-    """Return where the last line begins, or would begin; looks back at most `look_back_bytes`."""
+    """Return where the last line begins, or would begin; search at most `look_back_bytes` backwards."""
     end = file.status().st_size
     start = max(0, end - look_back_bytes)
     newline = file.read(end - start, start).rfind(b"\n")

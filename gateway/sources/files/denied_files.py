@@ -1,12 +1,12 @@
-"""SYNC: files of a path that the gateway's user may not read: set aside until they can be compared with the known ones.
+"""SYNC: files of a path that the gateway's user may not read: set aside until they can be compared with known ones.
 
-| a new name that may not be opened | then |
+| a new name without read permission | then |
 |---|---|
-| may be opened later | it is a copy of a known file, or a new file, as if it had come then |
-| is compressed meanwhile | the compressed file stands for it |
-| is gone | lost, with the size that it had |
+| is readable later | it is a copy of a known file, or a new file, as if it appeared then |
+| is compressed meanwhile | the compressed file replaces it |
+| is gone | lost, with its last known size |
 
-Until then nothing is known of it, so that a known file that is gone may exist under that name. Source: open(2).
+Until then its content is unknown, so a known file that is missing may exist under that name. Source: open(2).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from gateway.sources.file_reading.rotation import Entry, is_compressed
 from gateway.sources.files.copies import opened
 
-MISSED_LOOKS_MIN = 2  # a name may be missed while it is renamed
+MISSED_LOOKS_MIN = 2  # a scan may miss a name during a rename
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class _DeniedFile:
 
 
 class DeniedFiles:
-    """The files that could not be opened at the last look."""
+    """The files that could not be opened at the last poll."""
 
     def __init__(self) -> None:
         self.error: OSError | None = None  # names one of them
@@ -37,7 +37,7 @@ class DeniedFiles:
         return bool(self._files)
 
     def set_aside(self, strangers: Collection[Entry]) -> list[Entry]:
-        """Return those of the new files that can be opened. Raises OSError for anything but a lack of permission."""
+        """Return the new files that can be opened. Raises OSError for any error but a lack of permission."""
         self.error, readable = None, []
         for entry in strangers:
             try:
@@ -51,7 +51,7 @@ class DeniedFiles:
         return readable
 
     def take_gone(self, entries: Collection[Entry]) -> list[Entry]:
-        """Return those that are gone, once; a compressed file with the same time of change stands for one of them."""
+        """Return once the files that are gone; a compressed file with the same modification time replaces one."""
         present = {entry.id for entry in entries}
         compressed = {entry.modified_ns for entry in entries if is_compressed(entry.path)}
         gone = []

@@ -1,4 +1,4 @@
-"""SYNC: regular files as a directory shows them. Source: stat(2)."""
+"""SYNC: list the regular files of a directory. Source: stat(2)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def entry_of(path: str, links: LinkRule) -> Entry | None:
 
 
 def refuse_irregular(path: Path, links: LinkRule) -> None:
-    """Raise NotRegularError for what exists and is no regular file."""
+    """Raise NotRegularError for an existing path that is no regular file."""
     try:
         OpenFile(path, links=links).close()
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def refuse_irregular(path: Path, links: LinkRule) -> None:
 
 
 def directory_time(directory: Path) -> int | None:
-    """Return when a name in the directory last changed, None where that cannot be known."""
+    """Return when a name in the directory last changed, None if that is unknown."""
     try:
         return directory.stat().st_mtime_ns
     except OSError:

@@ -1,21 +1,20 @@
-"""SYNC: the files of one followed path: which exist, in which order they were written, which are held open.
+"""SYNC: track the files of one followed path: which exist, their order of writing, which are open.
 
-A file is its device and inode, checked by its first bytes, whatever its name. Each look at the directory does this:
+Device and inode identify a file, checked by its first bytes, under any name. Each poll of the directory does this:
 
 | found | then |
 |---|---|
-| a known file, under any name | it keeps its place; one that grew after its end was read is read on |
-| an open file without what was read of it | it was truncated: it goes on in its copy, and the path is a new file |
-| a new file | opened at once if it holds something unread, as an open file outlives its last name |
-| a copy of a known file that exists | left alone: it is read once, whichever of the two is truncated or removed |
-| a copy of a known file that does not, compressed or not | takes that file's place over |
-| nothing of a file that is open | read to its end |
-| nothing of a file that is not | lost, once two looks have missed it and a newer file exists |
-| nothing of all known files, and new rotated ones | files between may have come and gone: a loss of unknown size |
+| a known file, under any name | it keeps its place; if it grew after its end was read, reading continues |
+| an open file without the bytes that were read | truncated: reading continues in its copy, and the path is a new file |
+| a new file | opened at once if it has unread bytes, as an open file outlives its last name |
+| a copy of a known file that exists | ignored: lines are read once, even if one of the two is truncated or removed |
+| a copy of a known file that is gone, compressed or not | inherits that file's place |
+| no name of an open file | read to its end |
+| no name of a closed file | lost, after two polls without it, once a newer file exists |
+| no known file, and new rotated ones | files between may have been deleted: a loss of unknown size |
 
-At most HELD_MAX files are held open to be read, and FINISHED_HELD_MAX that are read. Files that exist when a path is
-first seen count as read, but for the path itself.
-Reading is the business of `tail`. Sources: logrotate(8), inotify-free polling as in rename(2) and open(2).
+At most HELD_MAX unread files and FINISHED_HELD_MAX finished ones are open. Files that exist when a path is first seen
+count as read, except the path itself. Does not contain: reading (`tail`). Source: logrotate(8), rename(2), open(2).
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ from gateway.sources.files.family_file import (
 )
 
 HELD_MAX = 16
-FINISHED_HELD_MAX = 2  # of files that are read, and that a program may still write to
+FINISHED_HELD_MAX = 2  # of finished files, to which a program may still write
 ANY_TIME = -1
-SCANS_MAX = 5  # for a copy that is renamed or compressed meanwhile
-WHOLE_LOOK_S = 5.0  # a finished file that grows does not change its directory
-LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the change that follows
+SCANS_MAX = 5  # for a copy that is renamed or compressed between two scans
+WHOLE_LOOK_S = 5.0  # growth of a finished file does not change its directory
+LOOKS_AFTER_CHANGE = 2  # a directory's time may be too coarse for the next change
 
 
 @dataclass(frozen=True, slots=True)
 class LostFile:
-    """A file that is gone with `bytes` of it unread, None: unknown; or, UNSEEN, files that came after `place`."""
+    """A file that is gone with `bytes` unread, None if unknown; or, UNSEEN, files that followed `place`."""
 
     place: Place
     bytes: int | None
@@ -69,7 +68,7 @@ class LostFile:
 
 
 class Family:
-    """The files of `path`; `look` brings them up to date."""
+    """The files of `path`; `look` updates them."""
 
     def __init__(
         self,
@@ -82,29 +81,29 @@ class Family:
         start_at_end: bool = False,
         links: LinkRule = NO_LINKS,
     ) -> None:
-        """`rotated` is a pattern of further places and names, all of them this path's where it `is_alone`.
+        """Start from a saved state; `rotated` is a pattern of further files, all of this path if it `is_alone`.
 
-        `is_followed` says that another source reads a path.
+        `is_followed` returns whether another source reads a path.
         """
         self.path = path
         self.files: list[FamilyFile] = []
         self.lost: list[LostFile] = []
         self._unopened: OSError | None = None  # why a file with unread bytes cannot be opened
         self._denied = DeniedFiles()
-        self._by_inode_alone: set[str] = set()  # paths that are this one's only where a known file is found there
-        self._copies: set[tuple[int, int]] = set()  # new names that were copies of the path when last looked at
+        self._by_inode_alone: set[str] = set()  # paths that belong to this one only if a known file is found there
+        self._copies: set[tuple[int, int]] = set()  # new names that were copies of the path at the last poll
         self.changes = 0
         self._rotated = rotated
         self._is_alone = is_alone
         self._is_followed = is_followed
         self._start_at_end = start_at_end
         self._links = links
-        self.left_out: dict[Path, str] = {}  # what looks like one of its files and is not opened, each with the reason
+        self.left_out: dict[Path, str] = {}  # files with a matching name that are not opened, each with the reason
         self._signature: object = None
         self._whole_looks_due = 0
         self._whole_look_s = 0.0
         self._taken_over = state
-        self._read_last: FamilyFile | None = None  # of an earlier run; a copy may take its place over
+        self._read_last: FamilyFile | None = None  # of an earlier run; a copy may inherit its place
         if state is not None:
             older = [from_seen(seen, links, is_finished=not seen.unread_bytes) for seen in state.older]
             newer = [from_seen(seen, links) for seen in state.newer]
@@ -120,12 +119,12 @@ class Family:
 
     @property
     def trouble(self) -> OSError | None:
-        """Why a file is not read now."""
+        """The reason why a file is not read now."""
         return self._unopened or self._denied.error
 
     @property
     def newest(self) -> FamilyFile | None:
-        """The file that was written last."""
+        """The newest file by order of writing."""
         return self.files[-1] if self.files else None
 
     def has(self, file: FamilyFile) -> bool:
@@ -137,7 +136,7 @@ class Family:
         return len(self.files) - 1 - self.files.index(file)
 
     def next_to_read(self) -> FamilyFile | None:
-        """Return the oldest file whose end has not been read; None while a look is still to find it, or to miss it."""
+        """Return the oldest unfinished file; None until a poll has found it, or missed it."""
         for file in self.files:
             if file.opened is not None and not file.is_finished:
                 return file
@@ -155,7 +154,7 @@ class Family:
         return FamilyState(place, older, newer, size=current.size)
 
     def finish(self, file: FamilyFile) -> None:
-        """Note that the file's end has been read; the newest of such files stay open for what is written late."""
+        """Note that the file's end has been read; the newest finished files stay open for late lines."""
         file.is_finished = True
         held = [one for one in self.files if one.is_finished and one.opened is not None]
         for one in held:
@@ -164,9 +163,9 @@ class Family:
         self.changes += 1
 
     def restart(self, file: FamilyFile, read_bytes: int) -> None:
-        """Note that the open file, read up to `read_bytes`, was truncated: it goes on in the copy of its content.
+        """Note that the open file, read up to `read_bytes`, was truncated: reading continues in its copy.
 
-        The path is another file of the family from now on. Where there is no copy, `file` leaves the family as lost.
+        The path is another file of the family from now on. Without a copy, `file` leaves the family as lost.
         """
         self._move_to_copy(file, read_bytes)
 
@@ -178,7 +177,7 @@ class Family:
     # Looking
 
     def look(self) -> None:
-        """Bring sizes up to date, and all else if the directory has changed. Raises OSError."""
+        """Update sizes, and all else if the directory has changed. Raises OSError."""
         now_s = time.monotonic()
         signature = self._present_signature()
         if signature != self._signature:
@@ -198,7 +197,7 @@ class Family:
             if file.opened is not None and not file.opened.is_compressed:
                 file.size = file.opened.status().st_size
                 if file.size and not file.place.head_bytes:
-                    note_head(file)  # by it a copy is known
+                    note_head(file)  # it identifies copies
                 self._note_late_lines(file)
 
     def _note_late_lines(self, file: FamilyFile) -> None:
@@ -227,7 +226,7 @@ class Family:
             self._compare(entries)
 
     def _begin(self, entries: dict[tuple[int, int], Entry]) -> None:
-        """Take the path from where it is to be read; what was rotated before counts as read."""
+        """Start to read the path at its start position; files rotated before count as read."""
         if all(entry.path != str(self.path) for entry in entries.values()):
             return
         for entry in in_order(entries.values(), str(self.path)):
@@ -269,7 +268,7 @@ class Family:
         ordered = self._set_aside_denied(ordered, entries.values())
         for file in self.files:
             if file.opened is not None and not file.place.head_bytes:
-                note_head(file)  # by it a copy is known
+                note_head(file)  # it identifies copies
         copied = self._adopt_copies(ordered)
         self._copies &= strangers.keys()
         unknown = [entry for entry in ordered if not self._is_copy(entry)]
@@ -295,7 +294,7 @@ class Family:
         return self._denied.set_aside(ordered)
 
     def _entries(self) -> Iterator[Entry]:
-        """Return the files of the family, and those that a known file may have become. Raises OSError."""
+        """Return the files of the family, and possible new names of known files. Raises OSError."""
         known = {file.place.inode for file in self.files}
         own = self.path.name
         self._by_inode_alone.clear()
@@ -325,7 +324,7 @@ class Family:
         """Note why a file with a name of this family is not opened; a directory is none of its files."""
         try:
             status = self._links.status(path)
-        except OSError:  # it has gone, or lies behind a link that is named itself
+        except OSError:  # it is gone, or a link of its path is named itself
             return
         kind = irregular_kind(status)
         if kind and not stat.S_ISDIR(status.st_mode):
@@ -357,7 +356,7 @@ class Family:
                 return entry
         else:
             found = [entry for entry in entries.values() if entry.inode == file.place.inode]
-        if not file.place.head_bytes and file is not self.files[-1]:  # nothing tells it from the next with its inode
+        if not file.place.head_bytes and file is not self.files[-1]:  # a later file with its inode looks the same
             found = [entry for entry in found if entry.path != str(self.path)]
         return next((entry for entry in found if may_be_at(entry, file)), None)
 
@@ -377,7 +376,7 @@ class Family:
             self.changes += 1
 
     def _put_path_last(self) -> None:
-        """Let the file that has the path be the newest: a look may have missed it while other files came."""
+        """Make the file with the path the newest: a poll may have missed it while other files appeared."""
         at = next((at for at, file in enumerate(self.files[:-1]) if file.path == self.path), None)
         if at is not None:
             self.files.append(self.files.pop(at))
@@ -386,7 +385,7 @@ class Family:
     # Copies
 
     def _adopt_copies(self, strangers: list[Entry]) -> list[FamilyFile]:
-        """Let copies of files that exist no more take their places over; return these files."""
+        """Let copies inherit the places of files that no longer exist; return these files."""
         copied = []
         for file in self.files:
             if file.path is not None:
@@ -397,7 +396,7 @@ class Family:
             strangers.remove(copy)
             copied.append(file)
             if file.holds_unread:
-                continue  # the copy is looked at again once the open file has been read
+                continue  # the copy is checked again once the open file has been read
             file.close()
             is_read = file.is_finished and file.device is not None
             file.place = replace(file.place, inode=copy.inode)
@@ -412,13 +411,13 @@ class Family:
         return copied
 
     def _may_be(self, entry: Entry, file: FamilyFile) -> bool:
-        if not file.place.head_bytes:  # compressors keep the time of change
+        if not file.place.head_bytes:  # compressors keep the modification time
             is_same = is_compressed(entry.path) and entry.modified_ns == file.modified_ns
             return is_same and bool(file.size) and can_read(Path(entry.path))
         return entry.path != str(self.path) and holds_place(entry, file.place)
 
     def _is_copy(self, entry: Entry) -> bool:
-        """Return whether a new name holds what a file that exists holds, or nothing yet."""
+        """Return whether a new name is empty, or a copy of an existing file."""
         if entry.path == str(self.path):
             return False
         live = next((file for file in self.files if file.path == self.path), None)
@@ -459,10 +458,10 @@ class Family:
         self.changes += 1
 
     def _copy_of_truncated(self, file: FamilyFile, size: int) -> Entry | None:
-        """Return the newest new file that has all that was read or seen of the truncated one. Raises OSError.
+        """Return the newest new file with all known bytes of the truncated one. Raises OSError.
 
-        A copy is older than the truncation, so that a scan after it finds the copy; but a tool may compress or rename
-        the copy at any moment, so that a scan that finds none counts only if the next one finds the same files.
+        A copy is older than the truncation, so a later scan finds it. A tool may compress or rename the copy at any
+        moment, so a scan without a copy counts only if the next scan finds the same files.
         """
         entries: list[Entry] = []
         for _ in range(SCANS_MAX):
@@ -481,7 +480,7 @@ class Family:
         return next((entry for entry in copies if file.place.head_bytes and has_size(entry, size)), None)
 
     def _short_copy(self, file: FamilyFile) -> Entry | None:
-        """Return the copy that was made of the file, and lacks what the program wrote while it was made."""
+        """Return the copy of the file that lacks the lines written while it was made."""
         place = file.place
         for entry in reversed(in_order(list(self._entries()), str(self.path))):
             if entry.id in self._copies and place.head_bytes and not is_compressed(entry.path):
@@ -493,9 +492,9 @@ class Family:
     # New files, and gone ones
 
     def _counts_upwards(self, strangers: Collection[Entry], empty: Collection[FamilyFile]) -> bool | None:
-        """Return whether new files have higher numbers than the newest known one; None where no numbers tell.
+        """Return whether new files have higher numbers than the newest known one; None if no numbers show it.
 
-        A file that was last seen `empty` tells nothing: copies of it are older than what it holds now.
+        A file that was last seen `empty` shows nothing: its copies are older than its present content.
         """
         own = str(self.path)
         known = (file.path for file in self.files if file not in empty)
@@ -505,9 +504,9 @@ class Family:
         return None if anchor is None or not numbers else min(numbers) > anchor
 
     def _add(self, entry: Entry, ranks: dict[tuple[int, int], int], empty: Collection[FamilyFile]) -> None:
-        """Add a file that was not there before, so that it is newer than all known ones but a path that stays.
+        """Add a new file: it is newer than all known ones except a path that stays.
 
-        A known file that was last seen `empty` may hold what was written after a copy of it was made.
+        A known file that was last seen `empty` may have lines from after a copy of it.
         """
         file = from_entry(entry)
         file.may_grow = file.path == self.path
@@ -529,7 +528,7 @@ class Family:
         return has_numbers and file.path is not None and ranks[entry.id] < ranks[id_of(file)]
 
     def _place_by_rank(self, entry: Entry, ranks: dict[tuple[int, int], int], newest: int) -> int:
-        """Return where a file belongs that an earlier run may have read, though its state does not name it."""
+        """Return the rank of a file that an earlier run may have read, though the saved state does not name it."""
         state = self._taken_over
         assert state is not None
         if state.is_whole and len(state.older) < OLDER_MAX:
@@ -538,16 +537,16 @@ class Family:
         return min([*higher, newest])
 
     def _note_unreadable(self, strangers: list[Entry]) -> None:
-        """Note as lost each file that was never seen but in a compressed form that is not read."""
+        """Record as lost each file that was only seen in an unsupported compressed format."""
         gone = [file for file in self.files if file.path is None]
         vanished = [file.last_modified_ns if file.device is not None else ANY_TIME for file in gone]
         for entry in strangers:
             if can_read(Path(entry.path)):
                 continue
-            if entry.modified_ns in vanished:  # compressors keep the time of change
+            if entry.modified_ns in vanished:  # compressors keep the modification time
                 vanished.remove(entry.modified_ns)
                 continue
-            if ANY_TIME in vanished:  # written to while nothing was seen of it
+            if ANY_TIME in vanished:  # written to between two polls
                 vanished.remove(ANY_TIME)
                 continue
             if entry.path.endswith(".zip") and vanished:  # Java's do not
@@ -559,7 +558,7 @@ class Family:
             )
 
     def _was_read_before(self, entry: Entry, at: int) -> bool:
-        """Whether an earlier run, whose state does not name the file, has read it: it is older than those it names."""
+        """Return whether an earlier run has read a file that its state does not name: it is older than all named."""
         state = self._taken_over
         if state is None:
             return False
@@ -576,7 +575,7 @@ class Family:
                 continue
             file.close()
             if not file.is_finished and (self._denied or not self._is_succeeded(file)):
-                continue  # it may be between two names, and nothing else waits; or have one that may not be read
+                continue  # it may be in a rename, and no other file waits; or have an unreadable name
             holds_more = file.unread_bytes or file.may_grow or file.place.head_bytes
             if holds_more and not file.is_finished and not self._is_among_new(file):
                 unread = None if file.may_grow else file.unread_bytes or None
@@ -585,9 +584,9 @@ class Family:
             self.changes += 1
 
     def _is_among_new(self, file: FamilyFile) -> bool:
-        """Return whether a file of which nothing was read or noted exists under a name that does not tell it.
+        """Return whether a file without read or noted bytes exists under a name that does not identify it.
 
-        Tools delete the oldest files first: where an older one exists, so does this one.
+        Tools delete the oldest files first: if an older one exists, this one does, too.
         """
         older = self.files[: self.files.index(file)]
         is_unknown = not file.place.head_bytes and not file.place.position
@@ -617,7 +616,7 @@ class Family:
             self._unopened = error
             return
         if (found.device, found.inode) != (file.device, file.place.inode):
-            found.close()  # renamed since: the next look finds it
+            found.close()  # renamed since: the next poll finds it
             self._whole_looks_due += 1
             return
         file.opened = found

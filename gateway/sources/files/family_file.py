@@ -1,6 +1,6 @@
-"""SYNC: one file of a family: how far it is read, what tells it from another file, and the file itself while open.
+"""SYNC: one file of a family: its read position, the bytes that identify it, and its open descriptor.
 
-Does not contain: which files there are, and in which order (`family`).
+Does not contain: the list of files and their order (`family`).
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ from gateway.sources.files.copies import holds_place, opened
 
 @dataclass(slots=True, eq=False)
 class FamilyFile:
-    """One file: how far it is read, what was last seen of it, and the file itself while it is held open."""
+    """One file: its read position, its last known state, and the open file."""
 
     place: Place
     size: int
-    device: int | None = None  # None: of an earlier run, and not found yet
+    device: int | None = None  # None: from an earlier run, not found yet
     path: Path | None = None
     modified_ns: int = 0
     opened: OpenFile | None = None
     is_finished: bool = False
-    was_finished: bool = False  # it grew again: what comes late is waited for once only
+    was_finished: bool = False  # it grew again: late lines are waited for only once
     missed_looks: int = 0
     links: LinkRule = NO_LINKS  # by which it is opened
-    may_grow: bool = True  # when last seen it was the path, which is written to
+    may_grow: bool = True  # at the last poll it had the path, to which the program writes
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that were seen and not read."""
+        """Bytes that exist and are not read, as of the last poll."""
         return 0 if self.is_finished else max(0, self.size - self.place.position)
 
     @property
     def last_modified_ns(self) -> int:
-        """When the file was written to last, as far as that can be known."""
+        """The last known modification time."""
         return self.modified_ns if self.opened is None else self.opened.status().st_mtime_ns
 
     @property
     def holds_unread(self) -> bool:
-        """Whether the file is open, and not read to its present end."""
+        """Whether the file is open and has unread bytes."""
         if self.opened is None:
             return False
         return not self.is_finished or self.opened.status().st_size > self.place.position
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self.opened is not None:
             self.opened.close()
             self.opened = None
 
 
 def is_at(entry: Entry, file: FamilyFile) -> bool:
-    """Whether the file with the right inode is that file: a file that is removed leaves its inode to the next one."""
+    """Return whether the file with the same inode is this file: a new file may reuse the inode of a removed one."""
     if entry.modified_ns == file.modified_ns and (is_compressed(entry.path) or entry.size == file.size):
         return True
     if file.is_finished and not file.place.head_bytes:
-        return False  # nothing tells it from another file
+        return False  # it cannot be told from another file
     return holds_place(entry, file.place)
 
 
 def may_be_at(entry: Entry, file: FamilyFile) -> bool:
-    """Return whether the file with the right inode is that file, as far as this user may read it."""
+    """Return whether the file with the same inode may be this file; true if this user may not read it."""
     try:
         return is_at(entry, file)
     except PermissionError:
@@ -75,7 +75,7 @@ def may_be_at(entry: Entry, file: FamilyFile) -> bool:
 
 
 def is_intact(file: FamilyFile) -> bool:
-    """Return whether an open file still has what was read and seen of it, so that it was not truncated."""
+    """Return whether an open file still has all bytes that were read and seen, so was not truncated."""
     if file.opened is None or file.opened.is_compressed:
         return True
     return file.opened.status().st_size >= file.size and file.opened.holds_place(file.place)
@@ -87,12 +87,12 @@ def id_of(file: FamilyFile) -> tuple[int, int]:
 
 
 def from_seen(seen: FileState, links: LinkRule, *, is_finished: bool = False) -> FamilyFile:
-    """Return a file of an earlier run, which is yet to be found."""
+    """Return a file of an earlier run, not found yet."""
     return FamilyFile(seen.place, seen.size, modified_ns=seen.place.modified_ns, is_finished=is_finished, links=links)
 
 
 def from_entry(entry: Entry) -> FamilyFile:
-    """Return a file of which nothing is read."""
+    """Return a file without read bytes."""
     size = 0 if is_compressed(entry.path) else entry.size
     file = FamilyFile(Place(entry.inode, 0, 0, 0, entry.modified_ns), size, entry.device, Path(entry.path))
     file.modified_ns, file.links = entry.modified_ns, entry.links
@@ -109,13 +109,13 @@ def count_as_read(file: FamilyFile) -> None:
             note_head(file)
             note_last(file)
         except OSError:
-            pass  # its inode alone tells it then
+            pass  # then its inode alone identifies it
         finally:
             file.close()
 
 
 def note_head_of(file: FamilyFile) -> None:
-    """Note how a file begins that may not be held open: its inode may be given to another file."""
+    """Note the head of a file that may not stay open: another file may reuse its inode."""
     assert file.path is not None
     entry = Entry(str(file.path), *id_of(file), file.size, file.modified_ns, file.links)
     with suppress(OSError), opened(entry) as found:
@@ -126,7 +126,7 @@ def note_head_of(file: FamilyFile) -> None:
 
 
 def note_head(file: FamilyFile) -> None:
-    """Note how the open file begins."""
+    """Note the head of the open file."""
     assert file.opened is not None
     try:
         head = file.opened.read(HEAD_BYTES_MAX, 0)

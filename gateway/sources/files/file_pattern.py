@@ -1,13 +1,13 @@
-"""All files that match a pattern such as `/var/log/myapp/*.log`, each followed by a `FileSource` of its own.
+"""Follow all files that match a pattern such as `/var/log/myapp/*.log`, each by its own `FileSource`.
 
 | a path | is |
 |---|---|
 | matches (`matches.find_matches`) | followed, also when it appears later |
-| matches, and is left out | named in the log once |
+| matches, and is excluded | named in the log once |
 | is a new name of a file that is followed already | left to its source |
-| was followed by an earlier run, and matches | followed, so that what was unread is read or accounted for |
-| is read to its end, while others wait | followed no more until it changes; its state stays |
-| is gone for GONE_S, and all read | followed no more; its position is forgotten |
+| was followed by an earlier run, and matches | followed, so that its unread lines are read or recorded as lost |
+| is read to its end, while others wait | not followed until it changes; its state stays |
+| is gone for GONE_S, and all read | not followed; its position is removed |
 | is gone for GONE_S, and was not found again | a ledger record of unknown size, then the same |
 
 At most `files_max` are followed at a time, those that changed last first. Source: glob(7); logrotate(8).
@@ -50,7 +50,7 @@ class _FollowedFile:
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What of a file that is not followed now tells that it must be: it is another file, or has changed."""
+    """The state of an idle file; a different one means that it was replaced, or has changed."""
 
     inode: int
     size: int
@@ -59,14 +59,14 @@ class _Signature:
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A path that is not followed now: its file, and those that were rotated from it and need no second reading."""
+    """A path that is not followed now: its file and its rotated files, all read."""
 
     newest: _Signature
     older: frozenset[_Signature]
 
 
 class PatternSource:
-    """Follows what matches; `run` goes on until cancelled."""
+    """Follows the matching files; `run` works until cancelled."""
 
     def __init__(self, config: FileConfig, publisher: Publisher, state_dir: Path, metrics: Metrics) -> None:
         self.name = f"files {config.path}"
@@ -87,19 +87,19 @@ class PatternSource:
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
-        """Return in one line what is wrong with the pattern, or with a file that matches it, or None."""
+        """Return in one line the problem of the pattern, or of a file that matches it, or None."""
         problems = (followed.source.problem() for followed in self._followed.values())
         return self._trouble or self._bounded() or next((found for found in problems if found is not None), None)
 
     def note(self) -> str | None:
-        """Return that nothing matches, or which matches are links or no regular files, or None."""
+        """Return that no file matches, or which matches are links or irregular files, or None."""
         told = left_out_note(self._config.path, {**self._left_out_beside(), **self._refused})
         if self._followed or self._idle:
             return told
         return told or f"no file matches {self._config.path}, rotated ones aside"
 
     def _bounded(self) -> str | None:
-        """Return that not everything is read, or None."""
+        """Return that some files are not read, or None."""
         if self._beyond_bound:
             return f"{self._config.path} matches more than {CANDIDATES_MAX} files: the rest is not read; narrow it"
         if self._waiting:
@@ -108,13 +108,13 @@ class PatternSource:
         return None
 
     def stop_reading(self) -> None:
-        """Take no more lines."""
+        """Read no more lines."""
         self._stopping = True
         for followed in self._followed.values():
             followed.source.stop_reading()
 
     async def run(self) -> None:
-        """Look for files regularly and follow them until cancelled."""
+        """Find files at intervals and follow them until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._idle = await asyncio.to_thread(self._known_before)
             while True:
@@ -132,7 +132,7 @@ class PatternSource:
                 await asyncio.sleep(min(SCAN_S, WAITING_SCAN_S) if self._waiting else SCAN_S)
 
     def _look(self) -> dict[Path, float]:
-        """Return the paths that are followed or are to be, each with the time of its last change."""
+        """Return the paths to follow, each with its modification time."""
         known = {*self._followed, *self._idle}
         matches = find_matches(self._config.path, known, follow_links=self._config.follow_links)
         self._refused = matches.refused
@@ -174,7 +174,7 @@ class PatternSource:
         return path
 
     def _left_out_beside(self) -> dict[Path, str]:
-        """Return what has the name of a followed file's rotated one, and is not opened."""
+        """Return files with the name of a followed file's rotated one that are not opened."""
         sources = [followed.source for followed in list(self._followed.values())]
         return {path: why for source in sources for path, why in source.left_out.items()}
 
@@ -213,7 +213,7 @@ class PatternSource:
             _log.info("file_followed", path=path)
 
     async def _close_idle(self, count: int, found: dict[Path, float]) -> int:
-        """Close at most `count` files that are read to their ends, those unchanged for longest first."""
+        """Close at most `count` finished files, those unchanged for the longest time first."""
         idle = sorted(
             (path for path, followed in self._followed.items() if followed.source.is_idle),
             key=lambda path: found.get(path, 0.0),
@@ -260,7 +260,7 @@ class PatternSource:
                 _log.info("file_forgotten", path=path)
 
     def _tell(self) -> None:
-        """Log once what /health says now."""
+        """Log the present text of /health once."""
         told = self._trouble or self._bounded() or self.note() or ""
         if told and told != self._told:
             _log.warning("files_missing", pattern=self._config.path, reason=told)
@@ -272,7 +272,7 @@ def _signature(status: os.stat_result) -> _Signature:
 
 
 def _idle(family: FamilyState, newest: _Signature | None = None) -> _Idle:
-    """Return what tells later whether the files of that state have changed; `newest` is its newest file, if known."""
+    """Return the idle form of a state, to detect a later change; `newest` is its newest file, if known."""
     place, others = family.place, (*family.older, *family.newer)
     if newest is None:
         is_read = family.is_whole and not any(seen.unread_bytes for seen in others)

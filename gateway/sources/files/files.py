@@ -1,7 +1,7 @@
-"""Log files into the publisher: a position is saved, with fsync, only after the broker acknowledged all before it.
+"""Publish log files: a position is saved, with fsync, only after the broker acknowledged all before it.
 
-The following of the file is in `tail`; here is what needs the loop: room, order, saving. After a crash, lines between
-the saved position and the crash are sent again.
+After a crash, lines between the saved position and the crash are sent again. Contains: the steps on the event loop:
+backpressure, order, saving. Does not contain: reading the file (`tail`).
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from gateway.sources.file_reading.places import FamilyState, Item, Line, TooLong
 from gateway.sources.files.tail import Tail
 from gateway.state import StateError, load
 
-QUIET_S = 1.0  # then the last line in hand is taken to be whole
+QUIET_S = 1.0  # then the buffered line counts as complete
 HOST = platform.node().encode()
 _Result = TypeVar("_Result")
 _log = Log("gateway.files")
 
 
 def state_path(state_dir: Path, path: Path) -> Path:
-    """Return where the position of a followed file is kept."""
+    """Return the path of a followed file's state."""
     return state_dir / "files" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
 
 
 def load_family(path: Path) -> FamilyState | None:
-    """Return the saved state of a followed file, or None for one not seen before; raises StateError."""
+    """Return the saved state of a followed file, or None for a new one; raises StateError."""
     saved = load(path)
     if saved is None:
         return None
@@ -58,7 +58,7 @@ def load_family(path: Path) -> FamilyState | None:
 
 
 def saved_family(state_dir: Path, path: Path) -> FamilyState | None:
-    """Return the state of a file, also one that an older version saved by its relative path; raises StateError."""
+    """Return the state of a file, also one saved by an older version under its relative path; raises StateError."""
     family = load_family(state_path(state_dir, path))
     if family is not None:
         return family
@@ -70,7 +70,7 @@ def saved_family(state_dir: Path, path: Path) -> FamilyState | None:
 
 
 def left_out_note(pattern: Path, left_out: Mapping[Path, str]) -> str | None:
-    """Return in one line what is not read because it is a link or no regular file, or None."""
+    """Return in one line which links and irregular files are not read, or None."""
     if not left_out:
         return None
     first = min(left_out)
@@ -79,7 +79,7 @@ def left_out_note(pattern: Path, left_out: Mapping[Path, str]) -> str | None:
 
 
 def log_left_out(left_out: dict[Path, str], told: Mapping[Path, str]) -> dict[Path, str]:
-    """Log what is left out and was not `told` before; return what is told now."""
+    """Log the files left out that were not in `told`; return those logged by now."""
     for path, why in left_out.items():
         if told.get(path) != why:
             _log.info("file_left_out", path=path, reason=why)
@@ -94,7 +94,7 @@ def _reason(item: TooLong | UnreadRest) -> str:
 
 
 class FileSource:
-    """Follows one file into the publisher; `run` goes on until cancelled."""
+    """Publishes one file; `run` works until cancelled."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class FileSource:
         is_followed: Callable[[Path], bool] | None = None,
         pattern: Path | None = None,
     ) -> None:
-        """`is_followed` says of a path that another file's source reads it; None: there is none.
+        """Build the source; `is_followed` returns whether another source reads a path, None: there is no other.
 
         `pattern` has found the path; None: the configuration names it.
         """
@@ -133,7 +133,7 @@ class FileSource:
         self._joiner = Joiner(config.continuation, config.line_bytes_max)
         self._quiet_since_s = time.monotonic()
         self._stopping = False
-        self._interruption = threading.Event()  # of a long step of the tail
+        self._interruption = threading.Event()  # for long steps of the tail
         self._trouble: str | None = None
         self._absent: str | None = None
         self._is_alone = is_followed is None
@@ -145,21 +145,21 @@ class FileSource:
         return self._trouble or self._safe.trouble
 
     def note(self) -> str | None:
-        """Return that the file is not there yet, or that something with its name is not read, or None."""
+        """Return that the file does not exist yet, or that a file with its name is not read, or None."""
         return self._absent or left_out_note(self._config.path, self.left_out)
 
     @property
     def left_out(self) -> dict[Path, str]:
-        """What looks like one of the path's files and is not opened, each with the reason."""
+        """Files with a matching name that are not opened, each with the reason."""
         return self._tail.left_out
 
     def stop_reading(self) -> None:
-        """Take no more lines."""
+        """Read no more lines."""
         self._stopping = True
         self._interruption.set()
 
     async def run(self) -> None:
-        """Follow the file and save its position until cancelled; positions acknowledged until then are saved."""
+        """Follow the file and save its position until cancelled; at the end save the acknowledged position."""
         interrupt_by(self._interruption)
         try:
             async with self._safe.kept():
@@ -186,27 +186,27 @@ class FileSource:
 
     @property
     def saved(self) -> FamilyState:
-        """How far all files were read for good, once the source has ended; only of one that has found its file."""
+        """The saved positions of all files, once the source has ended; only for a source that has found its file."""
         assert self._safe.place is not None
         return self._safe.place
 
     @property
     def is_saved(self) -> bool:
-        """Whether all that was read is saved, once the source has ended."""
+        """Whether the positions of all lines read are saved, once the source has ended."""
         return self._safe.is_saved and self._tail.state is not None and self._tail.state.place == self.saved.place
 
     @property
     def newest_path(self) -> Path | None:
-        """The present name of the file that was written last."""
+        """The present name of the newest file."""
         return self._tail.newest_path
 
     def has_read(self, inode: int, size: int) -> bool:
-        """Return whether the file with that inode, and all that was rotated from it, have been read to their ends."""
+        """Return whether the file with that inode and its rotated files have been read to their ends."""
         return self._tail.has_read(inode, size)
 
     @property
     def inodes(self) -> set[int]:
-        """The inodes of the file and of what was rotated from it."""
+        """The inodes of the file and of its rotated files."""
         return self._tail.inodes
 
     def is_at(self, path: Path) -> bool:
@@ -214,14 +214,14 @@ class FileSource:
         return self._tail.is_at(path)
 
     async def _save_changes(self, items: list[Item]) -> None:
-        """Save which files there are, before lines of them are taken: after a crash "end" must not mean a later end."""
+        """Save the list of files before their lines are read: after a crash "end" must not mean a later end."""
         unsaved = self._tail.state is not None and self._tail.changes != self._saved_changes
         if unsaved and not items and self._safe.all_acked and not self._joiner.holds:
             self._saved_changes = self._tail.changes
             await self._safe.begin(self._tail.state)
 
     async def _room(self) -> None:
-        """Wait until there is room for more; meanwhile files that come are opened, so that they outlive their names."""
+        """Wait while the publisher is full; meanwhile open new files, so that they outlive their names."""
         while self._publisher.full and not self._stopping:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.poll_interval_ms / 1000):
@@ -229,7 +229,7 @@ class FileSource:
             await self._in_thread(self._look)
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
-        """Run blocking work to its end, also when cancelled: what it uses is closed afterwards."""
+        """Run blocking work to its end, also when cancelled: the caller closes its files afterwards."""
         task = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(task)
@@ -247,7 +247,7 @@ class FileSource:
             self._tell_unreadable(error)
 
     async def finished(self) -> bool:
-        """Return whether nothing of the file is left to do; one that was not found again is reported as lost first."""
+        """Return whether the file is complete; a file that was not found again is first reported as lost."""
         if not self._safe.all_acked or self._joiner.holds or self._tail.unread_open_bytes():
             return False
         if self._tail.has_unread_copy:
@@ -308,7 +308,7 @@ class FileSource:
         return f"{directory}, where {name} is looked for, is not there: make it, or mend the path"
 
     def _note_absent(self, absent: bool) -> None:
-        """A program may yet write its first line, so a file that is not there is told, and no trouble."""
+        """Log a file that does not exist; it is no problem, as a program may still write its first line."""
         if absent and self._absent is None:
             self._absent = f"{name_text(self._config.path)} is not there yet"
             _log.warning("file_missing", path=self._config.path)
@@ -342,7 +342,7 @@ class FileSource:
         now_ms = time.time_ns() // 1_000_000
         path, topic = self._config.path, self._config.topic
         if isinstance(item, TooLong):
-            beginning = zlib.crc32(item.beginning)  # a removed file's inode goes to the next one
+            beginning = zlib.crc32(item.beginning)  # a new file may reuse a removed file's inode
             loss_id = loss_id_for(path, item.inode, item.position, item.bytes, beginning)
             return Loss(loss_id, CAUSE_TOO_LARGE, topic, 1, item.bytes - len(item.beginning), now_ms)
         return Loss(loss_id_for(path, item.kind, item.place), CAUSE_SOURCE_GONE, topic, None, item.bytes, now_ms)

@@ -1,4 +1,4 @@
-"""Which files a path with `*`, `?`, `[…]` or `**` stands for, and which of them are left out, each with its reason.
+"""Find the files of a path with `*`, `?`, `[…]` or `**`, and those that are left out, each with its reason.
 
 | a match | is |
 |---|---|
@@ -34,16 +34,16 @@ CANDIDATES_MAX = 10_000
 
 @dataclass(slots=True)
 class Matches:
-    """The files of a pattern, sorted by name, with their status; `left_out` gives the reason for each other match."""
+    """The files of a pattern, sorted by name, with their status; `left_out` has the reason for each other match."""
 
     files: dict[Path, os.stat_result] = field(default_factory=dict)
     left_out: dict[Path, str] = field(default_factory=dict)
-    refused: dict[Path, str] = field(default_factory=dict)  # of `left_out`: what is no regular file, and links
-    beyond_bound: bool = False  # more than CANDIDATES_MAX match, and the rest was not looked at
+    refused: dict[Path, str] = field(default_factory=dict)  # the part of `left_out` that is links and irregular files
+    beyond_bound: bool = False  # more than CANDIDATES_MAX match, and the rest was not checked
 
 
 def find_matches(pattern: Path, followed: Collection[Path] = (), *, follow_links: bool = False) -> Matches:
-    """Return what matches now; the `followed` are sources of rotated files even while they do not exist.
+    """Return the present matches; the `followed` are sources of rotated files even while they do not exist.
 
     Blocking; raises OSError.
     """
@@ -54,7 +54,7 @@ def find_matches(pattern: Path, followed: Collection[Path] = (), *, follow_links
     for path in found[:CANDIDATES_MAX]:
         try:
             status = links.status(path)
-        except OSError:  # it has gone since, or points nowhere
+        except OSError:  # it is gone, or is a dangling link
             continue
         if not (kind := irregular_kind(status)):
             regular[path] = status
@@ -69,7 +69,7 @@ def find_matches(pattern: Path, followed: Collection[Path] = (), *, follow_links
 
 
 def is_match(path: PurePath, pattern: PurePath) -> bool:
-    """Return whether the pattern stands for the path, whether that exists or not."""
+    """Return whether the pattern matches the path, which need not exist."""
     return _parts_match(path.parts, pattern.parts)
 
 

@@ -1,17 +1,17 @@
-"""SYNC: reads the files of one followed path in the order of writing, line by line; knows no Kafka and no asyncio.
+"""SYNC: read the files of one followed path in the order of writing, line by line.
 
-Which files exist is `family`'s business. Blocking: call it in a thread, one at a time.
+Blocking: call it in one thread at a time. Does not contain: the list of files (`family`), Kafka, asyncio.
 
-| the file that is read | then |
+| state of the file that is read | next |
 |---|---|
-| holds more | its lines are taken |
-| ends, and is the newest | its last line without a newline is waited for |
-| ends, and two newer files exist | it is finished: the program has gone on |
-| ends, and one newer file exists | finished after `quiet_s` without growth: it may be written still |
-| does not begin or end with the bytes that were read | truncated: go on in its copy, or report what is lost |
+| has unread bytes | read its lines |
+| at its end, the newest | wait for the newline of its last line |
+| at its end, two newer files exist | finished: the program writes to another file |
+| at its end, one newer file exists | finished after `quiet_s` without growth: the program may still write to it |
+| does not begin or end with the bytes that were read | truncated: continue in its copy, or report the loss |
 
-A finished file's last line is complete as it stands. Lines longer than `line_bytes_max` become `TooLong`: counted, and
-only their beginning is held in memory. NULs that no program wrote are skipped and counted.
+A finished file's last line is complete without a newline. A line longer than `line_bytes_max` becomes `TooLong`: only
+its beginning is kept in memory. NULs that no program wrote are skipped and counted.
 Not seen: lines written after copytruncate's copy and before its truncation. Rotation by renaming has no such gap.
 Source: logrotate(8).
 """
@@ -79,10 +79,10 @@ class Tail:
         self._clock = clock
         self._splitter = LineSplitter(line_bytes_max)
         self._current: FamilyFile | None = None
-        self._opened: OpenFile | None = None  # what it was read from: its copy is another file
-        self._head = b""  # the current file's first bytes, as far as they have been read
-        self._last = b""  # the bytes before the place that reading has come to: checked against truncation
-        self._taken = b""  # the bytes before the file's place, as far as they are known
+        self._opened: OpenFile | None = None  # the file of the last read: a copy is another file
+        self._head = b""  # the first bytes of the current file that have been read
+        self._last = b""  # the bytes before the read position: they detect truncation
+        self._taken = b""  # the known bytes before the file's place
         self._quiet_since_s: float | None = None  # the first read that found the file's end
         self._older: tuple[FileState, ...] = ()
         self._newer: tuple[FileState, ...] = ()
@@ -90,7 +90,7 @@ class Tail:
         self.nul_bytes = 0  # skipped so far
 
     def close(self) -> None:
-        """Close the files; the states handed out stay valid."""
+        """Close the files; returned states stay valid."""
         self._family.close()
 
     def look(self) -> None:
@@ -98,9 +98,9 @@ class Tail:
         self._family.look()
 
     def read(self) -> list[Item]:
-        """Return what is new, at most about CHUNK_BYTES of it; empty when there is nothing.
+        """Return new lines and losses, of about CHUNK_BYTES at most; empty if there are none.
 
-        Raises OSError, InterruptedRead and DecodersBusyError, at the next call where losses are found before.
+        Raises OSError, InterruptedRead and DecodersBusyError; after losses, only at the next call.
         """
         items: list[Item] = []
         before = 0
@@ -124,30 +124,30 @@ class Tail:
             self._start(file)
         if self._current is not None and self._changes != self._family.changes:
             self._note_others()
-        if file is not None and not is_new:  # the caller may save the first place before the first line is taken
+        if file is not None and not is_new:  # the caller may save the first place before the first line is read
             self._read(file, items)
 
     @property
     def trouble(self) -> OSError | None:
-        """Why a file with unread bytes is not read now."""
+        """The reason why a file with unread bytes is not read now."""
         return self._family.trouble
 
     @property
     def left_out(self) -> dict[Path, str]:
-        """What looks like one of the path's files and is not opened, each with the reason."""
+        """Files with a matching name that are not opened, each with the reason."""
         return self._family.left_out
 
     def unread_bytes(self) -> int:
-        """Return how much of the known files is unread, a last line without its newline included."""
+        """Return the unread bytes of the known files, with a last line without its newline."""
         return sum(file.unread_bytes for file in self._family.files)
 
     def unread_open_bytes(self) -> int:
-        """Return the same for the files that are open."""
+        """Return the unread bytes of the open files."""
         return sum(file.unread_bytes for file in self._family.files if file.opened is not None)
 
     @property
     def has_unread_copy(self) -> bool:
-        """Whether a compressed file is not read to its end; how much it holds is unknown."""
+        """Whether a compressed file has unread content, of unknown size."""
         return any(
             file.path is not None and is_compressed(file.path.name) and not file.is_finished
             for file in self._family.files
@@ -159,7 +159,7 @@ class Tail:
         return any(file.path is not None or file.opened is not None for file in self._family.files)
 
     def has_read(self, inode: int, size: int) -> bool:
-        """Whether all files are read, and the newest is that one; a last line without its newline may be left."""
+        """Return whether all files are read and that one is the newest; a last line without newline may remain."""
         newest = self._family.newest
         if newest is None or newest.place.inode != inode or newest is not self._current:
             return False
@@ -168,12 +168,12 @@ class Tail:
 
     @property
     def newest_path(self) -> Path | None:
-        """The present name of the file that was written last."""
+        """The present name of the newest file."""
         return None if self._family.newest is None else self._family.newest.path
 
     @property
     def changes(self) -> int:
-        """Count of changes in which files there are."""
+        """The number of changes to the list of files."""
         return self._family.changes
 
     @property
@@ -187,7 +187,7 @@ class Tail:
 
     @property
     def missing(self) -> UnreadRest | None:
-        """What is lost if the file that is read next is never found again."""
+        """The loss if the file that is read next is never found again."""
         missing = [file for file in self._family.files if file.path is None and file.opened is None]
         return next(
             (UnreadRest(file.place, None, "the file was removed") for file in missing if not file.is_finished), None
@@ -195,18 +195,18 @@ class Tail:
 
     @property
     def state(self) -> FamilyState | None:
-        """How far all files are read now, or None before the path was first seen."""
+        """The read positions of all files, or None before the path was first seen."""
         return self._state
 
     @property
     def place(self) -> Place | None:
-        """Where reading stands in the file that is read now."""
+        """The place in the file that is read now."""
         return None if self._state is None else self._state.place
 
     def _start(self, file: FamilyFile) -> None:
         assert file.opened is not None
         if self._opened is not None:
-            self._opened.forget_decoder()  # copies of other paths may be read meanwhile
+            self._opened.forget_decoder()  # other paths may use the decoder slot
         self._current, self._opened = file, file.opened
         position = file.place.position
         self._splitter.start(position)
@@ -304,7 +304,7 @@ class Tail:
                 items.append(Line(piece.text, before.inode, before.position, after))
 
     def _is_finished(self, file: FamilyFile) -> bool:
-        """Return whether nothing more is expected of the file, whose end has been read."""
+        """Return whether the file, read to its end, is finished."""
         assert file.opened is not None
         newer = self._family.newer_than(file)
         if file.opened.is_compressed or newer > 1:

@@ -1,1 +1,1 @@
-"""MQTT: sessions, messages, what mosquitto says of its losses."""
+"""MQTT: sessions, messages, and mosquitto's own reports of losses."""

@@ -1,22 +1,20 @@
-"""What mosquitto lost before we could read it, from `$SYS` to the ledger.
+"""Record in the ledger the messages that mosquitto lost before the gateway read them, as `$SYS` shows them.
 
-`$SYS/broker/publish/messages/dropped` counts, since mosquitto's start, messages that fitted no queue. It counts for
-every client of that mosquitto, so with other subscribers the ledger may say too much, never too little. How much of it
-is in the ledger already is kept in a state file, written ahead: a crash between reporting and saving repeats the same
-record with the same id.
+`$SYS/broker/publish/messages/dropped` counts the messages since mosquitto's start that fitted in no queue. It counts
+for all clients of that mosquitto: with other subscribers the ledger may have too many, never too few. A state file has
+the count in the ledger, written ahead: a crash between reporting and saving repeats the same record with the same id.
 
-| what is seen | lost |
+| observation | lost |
 |---|---|
 | counter above the reported one, same run of mosquitto | the difference |
 | counter below the reported one, or a later start by the uptime | the whole counter |
-| a later start by the uptime, more than MISSED_MS after the counter was last heard | not known: a note and a log line |
-| our session is gone although we had one | unknown |
-| our session has another name than before | unknown: its queue stays in mosquitto |
+| a later start by the uptime, more than MISSED_MS after the last counter | not known: a note and a log line |
+| the gateway's session is gone | unknown |
+| the session has a new name | unknown: the old queue stays in mosquitto |
 
-A packet above `max_packet_size` was answered to nobody, so it is no loss; mosquitto closes its connection and says so
-in its log, which `edge-gateway mosquitto-conf` has it publish. It is counted, and the device named (`oversize`).
-Whether all of this can be heard at all is the business of `sys_signals`.
-
+A packet above `max_packet_size` gets no acknowledgement, so it is no loss. mosquitto closes its connection and logs it;
+by `edge-gateway mosquitto-conf` it publishes its log. The gateway counts the packet and names the device (`oversize`).
+Does not contain: the check whether these signals arrive (`sys_signals`).
 Source: mosquitto(8), broker status; mosquitto.conf(5), log_dest topic.
 """
 
@@ -42,7 +40,7 @@ from gateway.sources.mqtt.oversize import OversizeClients, oversize_packet
 from gateway.sources.mqtt.sys_signals import CONNECTIONS_TOPIC, DROPPED_TOPIC, LOG_TOPIC, UPTIME_TOPIC, SysSignals
 
 SYS_TOPICS = (UPTIME_TOPIC, DROPPED_TOPIC, LOG_TOPIC, CONNECTIONS_TOPIC)
-LINE_BYTES_MAX = 300  # of mosquitto's log, in ours
+LINE_BYTES_MAX = 300  # of mosquitto's log, in the gateway's
 RESTART_SLACK_MS = 30_000  # clocks drift and `$SYS` is late; a restart within it is still seen by a smaller counter
 MISSED_MS = 60_000  # a reboot of the board; in that time no queue fills
 MISSED_SHOWN_S = 3_600.0
@@ -56,12 +54,12 @@ def is_restart(saved_started_ms: int | None, uptime_s: int, now_ms: int) -> bool
 
 
 def dropped_since(reported: int, dropped: int) -> int:
-    """Return how many messages a counter says were lost that are not reported; a smaller counter has restarted."""
+    """Return how many lost messages of a counter are not yet reported; a smaller counter has restarted."""
     return dropped - reported if dropped >= reported else dropped
 
 
 def _read_saved(path: Path, saved: dict[str, Any]) -> tuple[bool, int | None, int, list[Loss]]:
-    """Return session, started_ms, dropped and pending of a state file, as far as it has them; raises StateError."""
+    """Return session, started_ms, dropped and pending of a state file, if it has them; raises StateError."""
     session, started_ms = saved.get("session", False), saved.get("started_ms")
     dropped, pending = saved.get("dropped", 0), saved.get("pending", [])
     try:
@@ -77,7 +75,7 @@ def _read_saved(path: Path, saved: dict[str, Any]) -> tuple[bool, int | None, in
     ):
         return session, started_ms, dropped, losses
     raise state.StateError(
-        f"{path} is damaged (not what the gateway writes): remove it, and what mosquitto dropped is counted anew"
+        f"{path} is damaged (not what the gateway writes): remove it, and mosquitto's drops are counted again"
     )
 
 
@@ -136,7 +134,7 @@ class MosquittoWatch:
         self._uptime_s: int | None = None  # None until the first one on this connection
         self._dropped: int | None = None  # likewise
         self._changed = asyncio.Event()
-        self.noted = asyncio.Event()  # once what was found at the start is on disk
+        self.noted = asyncio.Event()  # set once the losses found at the start are on disk
         self.trouble: str | None = None
         self._saved = state.load(state_path) or {}
         saved = _read_saved(state_path, self._saved)
@@ -153,14 +151,14 @@ class MosquittoWatch:
             self._leave(*left_behind)
 
     def connection_lost(self) -> None:
-        """Forget what `$SYS` said on the connection that has ended."""
+        """Discard the `$SYS` values of the connection that has ended."""
         if self._uptime_s is not None:
             self._heard_ms = self._now_ms()
         self._uptime_s = self._dropped = None
         self.signals.disconnected()
 
     def session_started(self, session_present: bool) -> None:
-        """Note a new connection; a session that should have been there and is not, is a loss of unknown size."""
+        """Note a new connection; a missing session is a loss of unknown size."""
         self._uptime_s = self._dropped = None
         if self._had_session and not session_present:
             self._lose(f"{SESSION_ORIGIN}{self._client_id}", None)
@@ -168,7 +166,7 @@ class MosquittoWatch:
         self._changed.set()
 
     def received(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
-        """Note a `$SYS` message; one that is not a number from 0 on is logged and left."""
+        """Note a `$SYS` message; log and ignore one that is no number from 0 on."""
         if topic == LOG_TOPIC:
             self.signals.notice()
             self._logged(payload)
@@ -221,7 +219,7 @@ class MosquittoWatch:
         _log.warning("packets_too_large_summed", left_out=count, seconds=seconds)
 
     def _leave(self, client_id: str, change: int) -> None:
-        """Note that the session of another name stays behind; `change` tells one such change from the next."""
+        """Record the loss of a session under its former name; `change` makes the id of each change unique."""
         self._had_session = False
         loss_id = loss_id_for("session left behind", self._path, change, client_id, self._client_id)
         if all(loss.id != loss_id for loss in self._pending):
@@ -252,7 +250,7 @@ class MosquittoWatch:
         self._heard_ms = now_ms
 
     def _miss(self, started_ms: int) -> None:
-        """Note that mosquitto was started again, and nobody heard its counter before that."""
+        """Note a restart of mosquitto whose last counter did not arrive."""
         heard_ms = self._heard_ms
         if not self.signals.wants_drops or (heard_ms is not None and started_ms - heard_ms <= MISSED_MS):
             return
@@ -281,7 +279,7 @@ class MosquittoWatch:
         self._changed.set()
 
     async def run(self) -> None:
-        """Report and save until cancelled; then save when mosquitto was heard last, which no write says before."""
+        """Report and save until cancelled; then save the time of mosquitto's last signal."""
         try:
             while True:
                 await self._save()
@@ -315,7 +313,7 @@ class MosquittoWatch:
             return
         try:
             await _whole(asyncio.to_thread(state.save, self._path, content))
-        except OSError as error:  # a full disk must not end the gateway; a crash now would repeat or forget a report
+        except OSError as error:  # a full disk must not end the gateway; a crash now would repeat or lose a report
             self.trouble = f"what mosquitto dropped cannot be noted in {self._path} ({reason(error)})"
             _log.error("state_unsaved", path=self._path, error=error)
         else:
@@ -325,7 +323,7 @@ class MosquittoWatch:
 
 
 async def _whole(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for a thread to its end even when cancelled: two that write one file would write into one another."""
+    """Wait for a thread's end even if cancelled: two concurrent writers would corrupt the file."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

@@ -1,13 +1,13 @@
-"""MQTT through mosquitto: a message is acknowledged to mosquitto after the Kafka broker's acks=all, never before.
+"""Read MQTT from mosquitto: acknowledge a message after the Kafka broker's acks=all, never before.
 
-| what | how |
+| topic | rule |
 |---|---|
-| session | MQTT 5, fixed client id, clean start off, never expires: mosquitto keeps what arrives while we are away |
+| session | MQTT 5, fixed client id, clean start off, never expires: mosquitto queues for an absent gateway |
 | QoS | subscribed at QoS 1: at QoS 2 mosquitto forgets a message at PUBREC, which paho sends before it is safe |
 | memory | at most `receive_maximum` unacknowledged messages; while the publisher is full, the socket is not read |
-| subscriptions | those that the configuration no longer names are ended, see `mqtt_session` |
-| reconnect | a fresh paho client each time: an answer that belongs to an old connection dies with its client |
-| redelivery | what is known inside is not taken in twice: it is acknowledged on the new connection, once safe |
+| subscriptions | the gateway ends those that the configuration no longer names, see `mqtt_session` |
+| reconnect | a new paho client each time: it never sees an answer of an old connection |
+| redelivery | a pending message is not accepted twice: it is acknowledged on the new connection, once on disk |
 
 paho runs on the asyncio loop (its external-loop interface), without its thread. Only connecting, which blocks, happens
 in a worker thread. Source: MQTT 5.0, sections 4.3 and 4.4.
@@ -58,7 +58,7 @@ SESSION_NEVER_EXPIRES = 0xFFFFFFFF
 PACKETS_PER_TURN = 20
 CONNECT_TIMEOUT_S = 10.0
 SYS_ANSWER_S = 10.0
-SYS_RETRY_S = 600.0  # until $SYS is subscribed to again where mosquitto hangs up on that
+SYS_RETRY_S = 600.0  # delay of the next subscription to $SYS if mosquitto closes the connection on it
 _log = Log("gateway.mqtt")
 
 
@@ -67,11 +67,11 @@ class _UnackedMessage:
     topic: str
     payload: bytes
     client: paho.Client
-    safe: bool = False  # on disk, but the connection to say so was gone
+    safe: bool = False  # on disk, but the connection for its PUBACK was gone
 
 
 class MqttSource:
-    """Reads mosquitto into the publisher; `run` reconnects for ever until cancelled."""
+    """Publishes messages from mosquitto; `run` reconnects until cancelled."""
 
     name = "mqtt"
 
@@ -97,7 +97,7 @@ class MqttSource:
         self._connection: _Connection | None = None
         self._trouble: str | None = "not connected yet"
         self._stopping = False
-        read_password(config)  # say now, not at the first connection, that it cannot be read
+        read_password(config)  # report an unreadable file now, not at the first connection
         self.ready = asyncio.Event()
 
     def problem(self) -> str | None:
@@ -108,14 +108,14 @@ class MqttSource:
         return f"mosquitto at {self._config.host}:{self._config.port}: {trouble}"
 
     async def run(self) -> None:
-        """Connect, read, and connect again when the connection ends; mosquitto's losses are reported beside it."""
+        """Connect, read, and connect again after the connection ends; report mosquitto's losses concurrently."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch.run())
             group.create_task(self._read())
 
     async def _read(self) -> None:
         backoff = Backoff()
-        await self._watch.noted.wait()  # a session left behind is noted before its name is forgotten
+        await self._watch.noted.wait()  # record the loss of the former session before its name is removed
         while True:
             self._subscribed_s = None
             try:
@@ -137,19 +137,19 @@ class MqttSource:
             await asyncio.sleep(backoff.next_s())
 
     def _note_end(self, reason: str, lasted_s: float, backoff: Backoff) -> None:
-        """Wait longer each time where two fight over the session: each turn costs both what was under way."""
+        """Wait longer each time if two clients compete for the session: a takeover loses both their work in flight."""
         now_s = time.monotonic()
         self._ends.ended(reason, lasted_s, now_s)
         if self._ends.problem(now_s) is None:
             backoff.reset()
 
     def note(self) -> str | None:
-        """Return in one line what a person should know although all is well, or None."""
+        """Return in one line a note for the operator although there is no problem, or None."""
         notes = (self._watch.note(), self._overlooked.note(time.monotonic()))
         return "; ".join(note for note in notes if note is not None) or None
 
     def watches(self) -> list[Watch]:
-        """Return whether mosquitto's count of drops and its notices can be heard."""
+        """Return whether mosquitto's count of drops and its notices arrive."""
         return self._watch.signals.watches(time.monotonic())
 
     def stop_reading(self) -> None:
@@ -184,7 +184,7 @@ class MqttSource:
             await connection.close()
 
     async def _watch_sys(self, connection: _Connection, *, hangs_up: bool) -> None:
-        """Note what of `$SYS` mosquitto refuses."""
+        """Note the topics of `$SYS` that mosquitto refuses."""
         if hangs_up:
             refused = dict.fromkeys(connection.watched, "it ends the connection for that")
         else:
@@ -207,7 +207,7 @@ class MqttSource:
     def _subscribed(self, session_present: bool) -> None:
         self._subscribed_s = time.monotonic()
         if not session_present:
-            self._unacked.clear()  # packet ids start anew: what waits inside will be acknowledged to nobody
+            self._unacked.clear()  # packet ids restart: pending messages get no PUBACK by their old ids
         self._watch.session_started(session_present)
         self._trouble = None
         self._metrics.mqtt_connected.set(1)
@@ -231,7 +231,7 @@ class MqttSource:
             connection.pause()
 
     def _is_waiting(self, client: paho.Client, message: paho.MQTTMessage, topic: str) -> bool:
-        """Whether this is a redelivery of what still waits for the broker; then it is acknowledged here when safe."""
+        """Return whether this redelivers a message that waits for the broker; it then gets its PUBACK when on disk."""
         if not message.dup:
             return False
         self._metrics.mqtt_redelivered.inc()
@@ -256,7 +256,7 @@ class MqttSource:
             self._publisher.dead_letter(routed.record, routed.reason, routed.detail, on_acked)
 
     def _note_time(self, record: Record) -> None:
-        """Note a reading whose time the route does not read, or that it does."""
+        """Note whether the route reads the time of a reading."""
         field = self._time_fields.get(record.route)
         if field is None:
             return
@@ -278,8 +278,8 @@ class MqttSource:
 
     def _acknowledge(self, mid: int, qos: int, unacked: _UnackedMessage) -> None:
         if self._unacked.get(mid) is not unacked:
-            return  # of a session that is no more
-        # Not in the order of receipt across Kafka topics: a topic that is stuck must not hold the others' PUBACKs
+            return  # of a session that has ended
+        # Across Kafka topics not in the order of receipt: a blocked topic must not delay the PUBACKs of the others
         unacked.safe = True
         if self._connection is not None and self._connection.client is unacked.client:
             del self._unacked[mid]
@@ -287,11 +287,11 @@ class MqttSource:
 
 
 def _nothing() -> None:
-    """QoS 0: nobody waits for an answer."""
+    """Do nothing: QoS 0 has no acknowledgement."""
 
 
 class MqttFailure(Exception):
-    """mosquitto refused the connection or a subscription; the message is its reason's name, or a sentence of ours."""
+    """mosquitto refused the connection or a subscription; the message is a reason's name, or a sentence."""
 
 
 _REASONS = {
@@ -307,16 +307,16 @@ _REFUSED_USER = ("Not authorized", "Bad user name or password")
 
 
 def said(reason: str, config: MqttConfig) -> str:
-    """Return what mosquitto means by a reason code, in words that name the remedy."""
+    """Return the meaning of a reason code with its remedy."""
     if reason in _REFUSED_USER and config.username is None:
-        return "it lets nobody in without a password: set mqtt.username and mqtt.password_file"
+        return "it refuses clients without a password: set mqtt.username and mqtt.password_file"
     if reason in _REFUSED_USER:
         return f'it refuses the user "{config.username}": is the password in {config.password_file} right?'
     return _REASONS.get(reason, reason)
 
 
 def hung_up(config: MqttConfig) -> str:
-    """Return what a connection that ended before any answer may mean, as a predicate."""
+    """Return the likely cause of a connection that ended before any answer, as a predicate."""
     if not config.tls:
         return "hung up without an answer: does it want TLS on that port, or is it another service?"
     if config.ssl_cert_file is None:
@@ -325,7 +325,7 @@ def hung_up(config: MqttConfig) -> str:
 
 
 def tls_context(config: MqttConfig) -> ssl.SSLContext:
-    """Return how mosquitto is believed and who we are; raises ConfigurationError for a file that cannot be used.
+    """Return the TLS context with our certificate; raise ConfigurationError for a file that cannot be used.
 
     The name in the certificate is always checked against `host`.
     """
@@ -389,7 +389,7 @@ class _Connection:
             self.client.username_pw_set(self._config.username, read_password(self._config))
         if self._config.tls:
             self.client.tls_set_context(tls_context(self._config))
-        untyped: Any = Properties  # paho leaves its constructor without types
+        untyped: Any = Properties  # paho's constructor has no types
         properties = untyped(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = SESSION_NEVER_EXPIRES
         properties.ReceiveMaximum = self._config.receive_maximum
@@ -415,21 +415,21 @@ class _Connection:
         self._misc = asyncio.ensure_future(self._run_misc())
 
     async def ended(self) -> str:
-        """Wait for the end of the connection and return why it ended; raises MqttFailure when it was refused."""
+        """Wait for the end of the connection and return its reason; raise MqttFailure if it was refused."""
         return await self._end
 
     async def close(self) -> None:
-        """Say goodbye where that is still possible, keeping the session, and let go of the socket."""
+        """Send DISCONNECT if that is still possible, keep the session, and close the socket."""
         for task in (self._misc, self._settling):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         if self._socket is not None and self.client.disconnect() == MQTTErrorCode.MQTT_ERR_SUCCESS:
-            with contextlib.suppress(TimeoutError):  # a peer that takes nothing gets no goodbye
+            with contextlib.suppress(TimeoutError):  # a peer that reads nothing gets no DISCONNECT
                 await asyncio.wait_for(asyncio.shield(self._end), 1.0)
         self._forget_socket()
         self.client.on_socket_close = None
-        self.client._sock_close()  # paho closes its socket only at the end of a clean goodbye
+        self.client._sock_close()  # paho closes its socket only after a clean DISCONNECT
         if self._end.done() and not self._end.cancelled():
             self._end.exception()
 
@@ -444,7 +444,7 @@ class _Connection:
         self.paused.clear()
         if self._socket is not None:
             self._loop.add_reader(self._socket, self._readable)
-            self._readable()  # at once, so that paho hears the peer before it next asks how long it was silent
+            self._readable()  # at once, so that paho reads from the peer before its next check of the silence
 
     def _remove_writer(self, sock: socket.socket) -> None:
         self._loop.remove_writer(sock)
@@ -462,15 +462,15 @@ class _Connection:
             self.client.loop_read()
             if not _has_more(self._socket):
                 return
-        if _is_decrypted(self._socket):  # which the kernel, and so the loop, knows nothing of
+        if _is_decrypted(self._socket):  # bytes that neither the kernel nor the loop reports
             self._loop.call_soon(self._readable)
 
     async def _run_misc(self) -> None:
         pinged_s = self._loop.time()
         while True:
             await asyncio.sleep(1)
-            # While paused no PINGRESP is read, and paho would take the silence for a dead connection. mosquitto must
-            # hear from us all the same, or it hangs up, and what waits inside would be delivered and sent twice
+            # While paused no PINGRESP is read, and paho would take the silence for a dead connection. mosquitto still
+            # needs packets from the gateway, or it closes the connection and delivers pending messages twice
             if not self.paused.is_set():
                 self.client.loop_misc()
             elif self._loop.time() - pinged_s >= self._config.keepalive_s / 2:
@@ -495,7 +495,7 @@ class _Connection:
         self._settling.add_done_callback(self._settled)
 
     async def _settle(self, session_present: bool) -> None:
-        """Give the session the subscriptions of the configuration, and no others."""
+        """Make the session's subscriptions those of the configuration."""
         wanted = subscriptions(self._config.routes)
         watched = self.watched
         await self._session.about_to_subscribe([*wanted, *watched])
@@ -517,7 +517,7 @@ class _Connection:
         await self._session.subscribed([*wanted, *watched])
 
     async def _subscribe_sys(self, watched: list[str]) -> dict[str, str]:
-        """Subscribe to `$SYS` and return the refusals; apart, as these must not keep readings out."""
+        """Subscribe to `$SYS` and return the refusals; separately, as a refusal must not stop readings."""
         if not watched or not self._asks_sys:
             return {}
         self.sys_asked.set()
@@ -526,7 +526,7 @@ class _Connection:
         return {topic: str(reason) for topic, reason in zip(watched, reasons, strict=False) if reason.is_failure}
 
     async def _ask(self, send: Callable[[], tuple[MQTTErrorCode, int | None]]) -> list[ReasonCode]:
-        """Send and return the answer; raises MqttFailure when the connection broke."""
+        """Send and return the answer; raise MqttFailure if the connection broke."""
         result, mid = send()
         if result != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None:
             raise MqttFailure("the connection broke")
@@ -565,14 +565,14 @@ def _refusals(reasons: list[ReasonCode]) -> list[str]:
 
 
 def _has_more(sock: socket.socket | None) -> bool:
-    if sock is None:  # closed by what was just read
+    if sock is None:  # closed by the bytes just read
         return False
     if hasattr(sock, "pending"):  # TLS cannot be peeked into
         return _is_decrypted(sock)
     try:
         return len(sock.recv(1, socket.MSG_PEEK)) > 0
     except OSError:
-        return False  # nothing there now, or broken, which the next read event tells paho
+        return False  # no byte now, or broken: the next read event tells paho
 
 
 def _is_decrypted(sock: socket.socket | None) -> bool:
@@ -586,6 +586,6 @@ def _is_decrypted(sock: socket.socket | None) -> bool:
 def read_password(config: MqttConfig) -> str | None:
     """Return the first line of the password file.
 
-    ConfigurationError when it cannot be read, is empty, or may be used by other users of this host.
+    Raises ConfigurationError if it cannot be read, is empty, or other users of this host may use it.
     """
     return None if config.password_file is None else first_line(config.password_file, "mqtt.password_file", AT_ONCE_S)

@@ -1,6 +1,6 @@
-"""A message as paho delivers it: its topic, and what it carries in addition to its payload, as Kafka headers.
+"""Read the topic of a paho message, and convert its MQTT properties to Kafka headers.
 
-README lists the headers. Importing this lets paho read texts that it would refuse, see `_read_text`.
+README lists the headers. The import lets paho read texts that it would refuse, see `_read_text`.
 Source: MQTT 5.0, sections 1.5.4 and 3.3.
 """
 
@@ -13,7 +13,7 @@ import paho.mqtt.properties as paho_properties
 
 
 def _read_text(buffer: bytes, bytes_max: int) -> tuple[str, int]:
-    """Read a text of a property and how long it was with its length; whatever mosquitto let through is taken."""
+    """Read a property's text and its length with the length field; accept any text that mosquitto accepted."""
     end = 2 + int.from_bytes(buffer[:2], "big")
     if len(buffer) < end or end > bytes_max:
         raise _paho_reads.MalformedPacket("a property's text is longer than its packet")
@@ -21,7 +21,7 @@ def _read_text(buffer: bytes, bytes_max: int) -> tuple[str, int]:
 
 
 # paho calls U+FEFF malformed, which MQTT 5, section 1.5.4, allows: mosquitto sends such a message again and again, and
-# nothing behind it would ever arrive
+# no later message would ever arrive
 _paho_reads: Any = paho_properties
 _paho_reads.readUTF = _read_text
 
@@ -40,7 +40,7 @@ def is_utf8(message: paho.MQTTMessage) -> bool:
 
 
 def headers_of(message: paho.MQTTMessage) -> tuple[tuple[str, bytes], ...]:
-    """Return what a message carries beside its payload, as Kafka headers; README has the table."""
+    """Return the properties of a message as Kafka headers; README has the table."""
     found = [("mqtt.qos", b"%d" % message.qos)]
     if message.retain:
         found.append(("mqtt.retain", b"1"))

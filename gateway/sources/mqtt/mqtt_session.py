@@ -1,16 +1,16 @@
-"""Whose session is read in mosquitto, what it is subscribed to, and whether another client fights over it.
+"""Save the session's name and subscriptions in mosquitto; detect another client with the same client id.
 
-mosquitto keeps a session and its subscriptions for ever, the configuration does not: what is remembered here is what
-must be ended there. Written before it is done, so that a kill at any moment leaves nothing behind that nobody knows.
+mosquitto keeps a session and its subscriptions without end. The state file has those that the gateway must end when the
+configuration drops them. It is written before each request, so that a kill at any moment leaves none unknown.
 
 | event | the file before | the file after |
 |---|---|---|
-| about to subscribe | what was subscribed | that and what is wanted |
-| subscribed, and unsubscribed the rest | both | what is wanted |
+| before SUBSCRIBE | the former subscriptions | these and the configured ones |
+| subscribed, and unsubscribed the rest | both | the configured subscriptions |
 | another `client_id` is configured | the old id, its subscriptions | the new id; the old is a ledger record first |
 
-A gateway whose session another client takes over is told so by reason code 0x8E, if at all: mosquitto 2.0.11 hangs up
-without a word, so that many short connections in a row have to do.
+If another client takes the session over, mosquitto sends reason code 0x8E. mosquitto 2.0.11 closes the connection
+without it, so the gateway uses several short connections in a row as the sign.
 
 Source: MQTT 5.0, section 4.1; reason code 0x8E, session taken over.
 """
@@ -28,7 +28,7 @@ from gateway.config import OLD_CLIENT_ID, default_client_id
 
 TAKEN_OVER = "Session taken over"
 FIGHT_REMEMBERED_S = 90.0
-QUICK_S = 15.0  # two that fight wait up to 10 s between their turns
+QUICK_S = 15.0  # two competing clients wait up to 10 s between takeovers
 QUICK_ENDS_MIN = 4
 ENDS_KEPT = 16
 
@@ -37,12 +37,12 @@ class MqttSession:
     """The session's name and subscriptions, in a file of `state_dir`."""
 
     def __init__(self, state_dir: Path, configured_id: str | None) -> None:
-        """Read what is remembered; raises StateError."""
+        """Read the state file; raise StateError."""
         self._path = state_dir / "mqtt-session.json"
         saved = state.load(self._path)
         if saved:
             remembered: str | None = _remembered(saved, self._path)
-        else:  # an older version noted no id: where the configuration gives one, that was it
+        else:  # an older version saved no id: a configured one was in use
             remembered = configured_id or _of_older_version(state_dir)
         self.client_id: str = configured_id or remembered or default_client_id()
         self.left_behind = remembered if remembered not in (None, self.client_id) else None
@@ -56,11 +56,11 @@ class MqttSession:
         return sorted(self._subscribed.difference(wanted))
 
     async def about_to_subscribe(self, wanted: Collection[str]) -> None:
-        """Note what is about to be subscribed, beside what was; raises OSError."""
+        """Save the new subscriptions in addition to the former ones, before SUBSCRIBE; raises OSError."""
         await self._save(self._subscribed.union(wanted))
 
     async def subscribed(self, wanted: Collection[str]) -> None:
-        """Note that the session has `wanted` and nothing else; raises OSError."""
+        """Save that the session has exactly the subscriptions `wanted`; raises OSError."""
         await self._save(frozenset(wanted))
 
     async def _save(self, subscribed: frozenset[str]) -> None:
@@ -71,7 +71,7 @@ class MqttSession:
 
 
 def forgotten_session(state_dir: Path) -> str | None:
-    """Return the client id of a session that was read once, for a configuration without MQTT; raises StateError."""
+    """Return the client id of a former session, for a configuration without MQTT; raises StateError."""
     path = state_dir / "mqtt-session.json"
     saved = state.load(path)
     return _remembered(saved, path) if saved else _of_older_version(state_dir)
@@ -86,14 +86,14 @@ def _remembered(saved: dict[str, Any], path: Path) -> str:
 
 
 def _of_older_version(state_dir: Path) -> str | None:
-    """The id of a version that remembered none, and gave all sites the same: its queue must not be left behind."""
+    """Return the id of an older version, which saved none and had one for all sites: its queue must be read."""
     saved = state.load(state_dir / "mosquitto.json")
     return OLD_CLIENT_ID if saved and saved.get("session") else None
 
 
 @dataclass(slots=True)
 class ConnectionEnds:
-    """PURE: how connections ended lately, to tell two clients on one id from a bad network. Times in seconds."""
+    """PURE: recent ends of connections, to tell two clients with one id from a bad network. Times in seconds."""
 
     client_id: str
     taken_over_s: list[float] = field(default_factory=list)
@@ -107,7 +107,7 @@ class ConnectionEnds:
             self.quick_s = [*self.quick_s, now_s][-ENDS_KEPT:]
 
     def problem(self, now_s: float) -> str | None:
-        """Return that another client has the session too, or may have; None while nothing says so."""
+        """Return that another client uses the session, or may use it; None without a sign of it."""
         remedy = "give each gateway its own mqtt.client_id"
         if taken := _recent(self.taken_over_s, now_s):
             times = "once" if taken == 1 else f"{taken} times"

@@ -1,6 +1,6 @@
-r"""PURE: mosquitto's notice that it closed a connection on a packet above `max_packet_size`, and whose it was.
+r"""PURE: parse mosquitto's notice of a packet above `max_packet_size`, and find its client.
 
-A client chooses its id, so a line names a client for sure only if the id cannot be a piece of another line.
+A client chooses its id, so a line proves a client only if the id cannot be a part of another line.
 
 | the whole line, after mosquitto's time | client |
 |---|---|
@@ -10,7 +10,7 @@ A client chooses its id, so a line names a client for sure only if the id cannot
 | the same with `<unknown>`: no CONNECT was read | none |
 | any other | no such notice |
 
-ADDRESS is that of an IP peer, or the path of a Unix socket; none of them has brackets, so it ends the id for sure.
+ADDRESS is that of an IP peer, or the path of a Unix socket; neither has brackets, so it ends the id for certain.
 
 Times are arguments, in seconds of one clock. Does not contain: metrics, the log.
 Source: mosquitto 2.0.11 and 2.1.2, src/loop.c, do_disconnect; 2.1.2, src/net.c, net__socket_get_address;
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from drupelet.printable import quoted
 
 CLIENT_ID_BYTES_MAX = 256
-CLIENTS_MAX = 8  # named at a time, so that made-up ids fill neither log nor page
+CLIENTS_MAX = 8  # named at a time, so that invented ids fill neither log nor page
 LOGGED_EVERY_S = 10.0
 SHOWN_S = 300.0
 AMBIGUOUS = "the client id in mosquitto's line has blanks or unprintable characters, so it may name another device"
@@ -48,7 +48,7 @@ class OversizePacket(NamedTuple):
 
 
 def oversize_packet(line: bytes) -> OversizePacket | None:
-    """Return what a line of mosquitto's log says of a packet that was too large; None: it is another line."""
+    """Return the oversized packet of a line of mosquitto's log; None for any other line."""
     found = _NOTICE.fullmatch(line)
     if found is None:
         return None
@@ -65,16 +65,16 @@ def oversize_packet(line: bytes) -> OversizePacket | None:
 
 
 class OversizeClients:
-    """The clients that sent too large packets lately: at most CLIENTS_MAX by name, the newest ones."""
+    """The clients with recent oversized packets: at most CLIENTS_MAX by name, the newest ones."""
 
     def __init__(self) -> None:
         self._seen_s: dict[str | None, float] = {}  # the oldest first; None: a client that no line proves
-        self._unnamed_s = -math.inf  # when a client was last left out for a newer one
+        self._unnamed_s = -math.inf  # when a newer client last replaced one
         self._logged: set[str | None] = set()
         self._logged_since_s = -math.inf
 
     def seen(self, client_id: str | None, now_s: float) -> bool:
-        """Note such a packet; return whether it is worth a line in the log: CLIENTS_MAX at most in LOGGED_EVERY_S."""
+        """Note such a packet; return whether to log it: at most CLIENTS_MAX lines in LOGGED_EVERY_S."""
         self._seen_s.pop(client_id, None)
         self._seen_s[client_id] = now_s
         if len(self._seen_s) > CLIENTS_MAX:
@@ -87,7 +87,7 @@ class OversizeClients:
         return True
 
     def note(self, now_s: float) -> str | None:
-        """Name in one line the clients of the last SHOWN_S, or return None."""
+        """Return in one line the clients of the last SHOWN_S, or None."""
         recent = [client for client, seen_s in self._seen_s.items() if now_s - seen_s <= SHOWN_S]
         if not recent:
             return None

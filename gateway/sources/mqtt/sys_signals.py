@@ -1,7 +1,7 @@
-"""PURE: whether the gateway can hear what mosquitto says of its losses in `$SYS`, or takes silence for well.
+"""PURE: check whether mosquitto's reports of losses in `$SYS` arrive, so that silence is no sign of health.
 
 mosquitto publishes `$SYS` as retained messages, so a subscriber receives each value at once, and the uptime again every
-`sys_interval`. So silence has a bound. No clock comes in here: times are arguments, in seconds of one clock.
+`sys_interval`: silence has a bound. Does not contain: clocks; times are arguments, in seconds of one clock.
 
 | watch `mqtt_drops` | state |
 |---|---|
@@ -49,10 +49,10 @@ def watched_topics(*, drops: bool, oversize: bool) -> list[str]:
 
 
 class SysSignals:
-    """What of `$SYS` has arrived on the present connection."""
+    """The `$SYS` messages that arrived on the present connection."""
 
     def __init__(self, peer: str, *, drops: bool = True, oversize: bool = True) -> None:
-        """`peer` names mosquitto, HOST:PORT; `drops` and `oversize` say which watches the configuration wants."""
+        """Start without a connection; `peer` is HOST:PORT of mosquitto, `drops` and `oversize` enable the watches."""
         self._peer = peer
         self._wanted = [name for name, wanted in ((DROPS, drops), (OVERSIZE, oversize)) if wanted]
         self._interval_s = SYS_INTERVAL_S
@@ -67,21 +67,21 @@ class SysSignals:
 
     @property
     def wants_drops(self) -> bool:
-        """Whether the configuration wants the watch of drops."""
+        """Whether the configuration enables the watch of drops."""
         return DROPS in self._wanted
 
     def disconnected(self) -> None:
-        """Forget what the ended connection has brought."""
+        """Discard the messages of the ended connection."""
         self._subscribed_s, self._refused, self._heard = None, {}, set()
         self._uptime_s, self._load, self._notices, self._is_deaf = None, None, 0, False
 
     def subscribed(self, now_s: float, refused: Mapping[str, str]) -> None:
-        """Note the answer to SUBSCRIBE; `refused` has the reason of each topic that mosquitto refuses."""
+        """Note the SUBACK; `refused` has the reason for each topic that mosquitto refuses."""
         self._subscribed_s, self._refused = now_s, refused
         self._last_s = max(self._last_s, now_s)
 
     def resumed(self, now_s: float) -> None:
-        """Note that the socket is read again: silence until now was the gateway's own."""
+        """Note that the gateway reads the socket again: it caused the silence until now."""
         self._last_s = max(self._last_s, now_s)
 
     def notice(self) -> None:
@@ -90,7 +90,7 @@ class SysSignals:
         self._is_deaf = False
 
     def expect_notice(self) -> None:
-        """Note that a client connects now, which a notice must say."""
+        """Note that a client connects now; a notice of it must arrive."""
         self._is_deaf = True
 
     def uptime(self, uptime_s: int, now_s: float) -> None:
@@ -105,7 +105,7 @@ class SysSignals:
         self._heard.add(DROPPED_TOPIC)
 
     def connections(self, per_minute: float, *, retained: bool) -> None:
-        """Note how many clients connect; those of before the first unretained figure are not ours to hear."""
+        """Note how many clients connect; notices from before the first unretained value are not expected."""
         self._heard.add(CONNECTIONS_TOPIC)
         if retained or self._uptime_s is None:
             return
@@ -118,7 +118,7 @@ class SysSignals:
             self._is_deaf = notices == 0
 
     def watches(self, now_s: float) -> list[Watch]:
-        """Return the state of each watch that the configuration wants."""
+        """Return the state of each enabled watch."""
         return [self._watch(name, now_s) for name in self._wanted]
 
     def _watch(self, name: str, now_s: float) -> Watch:

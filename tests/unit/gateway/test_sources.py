@@ -297,7 +297,9 @@ LOSS = {"id": "1", "cause": "mqtt_queue_dropped", "topic": "mqtt:x", "records": 
 )
 def test_a_state_file_of_another_kind_is_named_with_the_remedy(damaged: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "mosquitto.json").write_text(json.dumps({"session": True, "pending": [LOSS]} | damaged))
-    with pytest.raises(state.StateError, match=r"mosquitto\.json is damaged .*: remove it, and what mosquitto dropped"):
+    with pytest.raises(
+        state.StateError, match=r"mosquitto\.json is damaged .*: remove it, and mosquitto's drops are counted"
+    ):
         Mosquitto(tmp_path)
 
 
