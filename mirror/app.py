@@ -23,13 +23,13 @@ from drupelet.observe.http import Pages
 from drupelet.observe.log_tree import Log
 from drupelet.tls.certificate_expiry import CertificateEnds
 from kafka_wire.connection.route_watch import RouteWatch
+from mirror.client.clients import clients_of
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target
 from mirror.config import Config
 from mirror.errors import SameClusterError, SourceError, TargetError
 from mirror.partition.state_records import topic_name
 from mirror.plan_command import Planned, from_target, planned
-from mirror.replication.clients import clients_of
 from mirror.replication.replicator import Replicator
 from mirror.session.transactional_ids import spare_ids
 from mirror.status import metrics

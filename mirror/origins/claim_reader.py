@@ -18,7 +18,7 @@ marker of a commit may come in their log first.
 | without a transaction, or in one that is open or committed | yes |
 | in a transaction that was aborted | no: the head before it does; none of its records can be read |
 
-Does not contain: what a claim means (partition/provenance.py), when to refresh (replication/replicator.py).
+Does not contain: what a claim means (partition/provenance.py), when to refresh (replication/partition_registry.py).
 """
 
 from __future__ import annotations

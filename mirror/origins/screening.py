@@ -57,8 +57,13 @@ REJUDGED_S = 60.0  # after which topics that are held are judged by claims that 
 class Ends(Protocol):
     """The two clusters."""
 
-    source: Source
-    target: TargetEnd
+    @property
+    def source(self) -> Source:
+        """The cluster that is read."""
+
+    @property
+    def target(self) -> TargetEnd:
+        """The cluster that is written to."""
 
 
 class _Held(NamedTuple):

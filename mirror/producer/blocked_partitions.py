@@ -8,7 +8,7 @@ reached where other brokers can. It is tried until something of it is safe at th
 | blocked | no | its share of KEPT_SHARE, or nothing: what is let go is read again |
 | tried, and holds something | no | that |
 | tried, and holds nothing | one at a time, the longest waiting first, within TRIED_SHARE | one fetch |
-| any other | where there is room | up to the others' limits (replication/replicator.py) |
+| any other | where there is room | up to the others' limits (replication/source_reader.py) |
 
 Repeated attempts of all of them together take at most one fifth of the link. Does not contain: clocks, sockets.
 """

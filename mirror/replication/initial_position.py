@@ -1,14 +1,14 @@
-"""Where a lane begins that has a position in the source's group, and no state at the target.
+"""Finds the source's offset at which a stream starts that has no state at the target.
 
-So it is for a mirror of a version before there was a state topic (up to 56f8dfa), and where the state topic was lost.
-What was sent behind the committed position lies at the target behind the end that the commit tells, in the source's
-order, perhaps several times: both are read, and what is there counts as mirrored.
+With a position in the group but no state topic (lost, or of a version up to 56f8dfa), both ends are read. The records
+sent after the committed position lie at the target after the end that the commit names, in the source's order, perhaps
+several times. Those that are found there count as mirrored.
 
     source   40 41 42 43 44 45 46     committed: offset 40, the target's end 90, sent twice
     target   90: 40  91: 41  92: 40  93: 41  94: 42  95: somebody else's      so 43 is next
 
-Of records that are the same in all, where more than one life has sent, nobody can tell how many arrived: they are sent
-again. Must never come in: what else is done with a position (position_check.py).
+If several sessions sent records that are equal in all, their number at the target is unknown: they are sent again.
+Does not contain: checks of a position before it is read (position_check.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,49 @@ from kafka_wire.partitions import TopicPartition
 from mirror.client.log_queries import Asking, Content
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target
+from mirror.partition.resume_rules import Resumed
 from mirror.partition.source_offsets import Commit
 from mirror.partition.stream import PartitionStream
+from mirror.replication.loss_writer import LossWriter
 
 _log = Log("mirror")
 
 WINDOW, WINDOW_MAX = 20_000, 200_000  # records that are read of either end: a former version promised 10,000 at a time
+
+
+class InitialPosition:
+    """Of the streams of one mirror."""
+
+    def __init__(self, source: Source, target: Target, losses: LossWriter) -> None:
+        self._source, self._target, self._losses = source, target, losses
+
+    async def find(self, stream: PartitionStream, resumed: Resumed, target_end: int) -> int:
+        """Return the source's offset at which a stream without state starts: the group's position, or the log's start.
+
+        `resumed` is the verdict on its state, `target_end` the target's end offset. Raises SourceError, TargetError.
+        """
+        if stream.state is None and stream.set_by_hand is not None:
+            return stream.set_by_hand
+        if resumed.verdict == "source_anew" and not stream.starts_anew:
+            _log.warning("topic_made_anew", **stream.fields(), acked=stream.offsets.acked, topic_id=stream.topic_id)
+            if stream.offsets.topic_id is not None and stream.offsets.topic_id == stream.topic_id:
+                return stream.offsets.acked  # of this very log: its start of now may be higher, which is a gap then
+            commit = (await self._source.commits([stream.partition])).get(stream.partition)
+            if commit is not None and commit.topic_id is not None and commit.topic_id == stream.topic_id:
+                return commit.offset  # another mirror has started it meanwhile
+        if resumed.verdict != "position":
+            return await self._log_start(stream, resumed)
+        if stream.commit is None:
+            return stream.offsets.acked
+        return await mirrored_up_to(self._source, self._target, stream, stream.commit, target_end)
+
+    async def _log_start(self, stream: PartitionStream, resumed: Resumed) -> int:
+        starts, _ = await self._source.bounds([stream.partition])
+        is_known = stream.state is not None or stream.commit is not None
+        start, mirrored = starts[stream.partition], stream.offsets.acked if is_known else resumed.source_offset
+        if resumed.verdict == "target_anew" and mirrored < start:
+            await self._losses.write_loss(stream, "source_offset_out_of_range", mirrored, start)
+        return start
 
 
 async def mirrored_up_to(source: Source, target: Target, lane: PartitionStream, commit: Commit, target_end: int) -> int:

@@ -261,7 +261,7 @@ class Schedule:
         except TimeoutError:
             self.failure = f"it does not get on: {life.replicator.trouble()}"
             return
-        lanes = dict(life.replicator._lanes)
+        lanes = dict(life.replicator.registry.streams)
         await self.stop(life)
         while any(one.state in PREPARED for one in world.coordinators):  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(0.1)
@@ -283,7 +283,7 @@ class Schedule:
     def is_through(self, life: Life) -> bool:
         """Whether all of the source is safe, and committed."""
         for partition, log in self.world.logs.items():
-            lane = life.replicator._lanes.get(partition)
+            lane = life.replicator.registry.streams.get(partition)
             commit = self.world.group.get(partition)
             if lane is None or lane.topic_id != log.topic_id or not lane.has_session or not lane.is_read:
                 return False

@@ -18,12 +18,12 @@ from kafka_wire.cluster import Leader, Partition, Topic
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions.fencing import BOUND_S
 from mirror.client.active_election import Member, Standby
+from mirror.client.clients import Clients
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target
 from mirror.errors import TargetError
 from mirror.partition.source_offsets import Commit
 from mirror.partition.state_records import Record
-from mirror.replication.clients import Clients
 from mirror.replication.replicator import Replicator
 from mirror.session.marker_partitions import KNOWN_S
 from mirror.status.metrics import Metrics

@@ -18,7 +18,7 @@ import pytest
 
 from kafka_wire.transactions.transactions import Described, Transactions
 from mirror.partition.state_records import StateError
-from mirror.replication import replicator
+from mirror.replication import active_period
 from mirror.session import producer_sessions
 from mirror.session.marker_partitions import InSync
 from mirror.session.producer_sessions import ProducerSessions
@@ -286,7 +286,7 @@ async def an_open_announcement_hides_what_another_commits(site: Site) -> None:
     announce, commit = TransactionalSessions._announce_spare, TransactionalSessions.commit
 
     def is_first(them: TransactionalSessions) -> bool:
-        return them.target is first.replicator.target
+        return them.target is first.replicator.clients.target
 
     async def announce_late(them: TransactionalSessions) -> None:
         if is_first(them):
@@ -393,9 +393,9 @@ class Released(TransactionalSessions):
 async def a_released_one_begins(site: Site) -> None:
     await site.fall_short()
     await asyncio.sleep(site.chance.choice([1.0, 4.0, 20.0]) * site.chance.random())
-    with patch.object(replicator, "TransactionalSessions", Released):
+    with patch.object(active_period, "TransactionalSessions", Released):
         life = site.another(transactions=True)
-        await site.until(lambda: bool(life.replicator._reign), "it begins")
+        await site.until(lambda: life.replicator.period.is_active, "it begins")
     await replicas_return(site)
     life.kill()
 

@@ -16,8 +16,8 @@ from gateway.app import Gateway
 from gateway.config import parse_config
 from mirror import app
 from mirror.cli import main as mirror_main
+from mirror.client.clients import clients_of
 from mirror.config import load
-from mirror.replication.clients import clients_of
 from mirror.replication.replicator import Replicator
 from mirror.status import metrics
 from tests.support.certificates import Authority

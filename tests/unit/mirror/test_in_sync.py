@@ -29,7 +29,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.client.target_client import Target
 from mirror.errors import ShortError, TargetError
 from mirror.producer import sender
-from mirror.replication import replicator
+from mirror.replication import backoffs
 from mirror.session.marker_partitions import InSync
 from tests.support.played_broker import PlayedBroker, listening
 from tests.unit.mirror.ends import FENCED, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
@@ -155,7 +155,7 @@ async def test_what_was_committed_a_moment_ago_is_not_looked_at_until_a_connecti
 
 
 async def test_no_marker_is_written_while_a_partition_is_short(monkeypatch):
-    monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
+    monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr(sender, "REMEMBERED_S", 10**10)
     target, seen = MemoryTarget(), SimpleNamespace(times=0)
     target.short = "t-0 has 1 in-sync replicas, and min.insync.replicas=2"
@@ -204,7 +204,7 @@ async def test_the_others_begin_though_one_marker_is_never_written(is_marked):
     run, told = Run(MemorySource([record(o) for o in range(30)]), target), set()
 
     def has_begun_or_is_named():
-        told.add(run.replicator._troubles.get("state topic", ""))
+        told.add(run.replicator.problems.get("state topic", ""))
         return run.acked == 30 if is_marked else any("CONCURRENT_TRANSACTIONS" in text for text in told)
 
     await run.until(has_begun_or_is_named)

@@ -15,14 +15,14 @@ from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, build_batch, records_of
 from kafka_wire.cluster import Leader
 from kafka_wire.connection.errors import ConnectionLost
+from mirror.client.clients import Clients, clients_of
 from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.partition.source_offsets import Commit, read_commit
 from mirror.producer import batch_isolation, batch_packer, sender
 from mirror.producer.batching import pack_all
 from mirror.producer.retry_window import YOUNG_S
-from mirror.replication import replicator
-from mirror.replication.clients import Clients, clients_of
+from mirror.replication import backoffs
 from mirror.replication.replicator import Replicator
 from mirror.status.metrics import Metrics
 from mirror.topics.overrides import rules_from
@@ -39,7 +39,7 @@ CONFIG = Config(
 def records_are_new(monkeypatch):
     """Though their timestamps are their offsets; and waits between attempts are short."""
     monkeypatch.setattr(sender, "RESEND_S", 0.002)
-    monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
+    monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr(sender, "REMEMBERED_S", 10**10)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_MAX", 0.01)
@@ -68,7 +68,7 @@ class Run:
 
     @property
     def acked(self):
-        lane = self.replicator._lanes.get(TP)
+        lane = self.replicator.registry.streams.get(TP)
         return lane.offsets.acked if lane else -1
 
     @property
@@ -96,7 +96,7 @@ async def test_while_the_ledger_is_away_nothing_behind_the_gap_is_sent():
     run = Run(MemorySource([record(o) for o in [*range(10), *range(15, 30)]]), MemoryTarget(), ledger)
 
     def ten_then_back():
-        if "ledger" in run.replicator._troubles and run.acked == 10:
+        if "ledger" in run.replicator.problems and run.acked == 10:
             assert run.offsets == list(range(10))
             away["is"] = False
         return run.acked == 30
@@ -196,8 +196,8 @@ async def test_what_has_nowhere_to_go_is_not_read():
     target = MemoryTarget()
     target.refused = TopicRefusedError("topic lab.readings cannot grow to 4 partitions: not authorized")
     run = Run(MemorySource([record(o) for o in range(10)]), target)
-    await run.until(lambda: "readings-0" in run.replicator._troubles and run.source.topics_asked > 3)
-    assert run.replicator._memory.bytes == 0
+    await run.until(lambda: "readings-0" in run.replicator.problems and run.source.topics_asked > 3)
+    assert run.replicator.memory.bytes == 0
     target.refused = None
     run = Run(run.source, target)
     await run.until_safe(10)
@@ -285,7 +285,7 @@ async def test_a_refused_record_stops_its_partition_unless_it_is_said_otherwise_
     run = Run(MemorySource([record(o) for o in range(50)]), target)
 
     def refused_and_then_taken():
-        if "readings-0" in run.replicator._troubles and run.acked == 20:
+        if "readings-0" in run.replicator.problems and run.acked == 20:
             said.append(run.replicator.trouble())
             target.unwanted = ()
         return run.acked == 50
@@ -296,8 +296,8 @@ async def test_a_refused_record_stops_its_partition_unless_it_is_said_otherwise_
     assert 'INVALID_RECORD; it waits: have the target take it, or set on_refused = "dead_letter"' in said[0]
     assert run.offsets == list(range(50))
     assert run.ledger.written == run.ledger.put_aside == []
-    assert run.replicator._sender.target is target
-    assert run.replicator._lanes[TP].batch_bytes_max == CONFIG.batch_bytes_max
+    assert run.replicator.period.sender.target is target
+    assert run.replicator.registry.streams[TP].batch_bytes_max == CONFIG.batch_bytes_max
 
 
 @pytest.mark.parametrize(("metered", "level"), [(True, 19), (False, 9)])
@@ -538,7 +538,7 @@ class Killed(Run):
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         if not self.target.fences:
-            await self.replicator._sender.close()
+            await self.replicator.period.sender.close()
 
 
 @pytest.fixture
@@ -552,7 +552,7 @@ async def killed():
 
     yield one
     for run in runs:
-        await run.replicator._sender.close()
+        await run.replicator.period.sender.close()
 
 
 @pytest.mark.parametrize("fences", [True, False])
@@ -584,7 +584,7 @@ async def test_a_record_that_others_write_in_between_is_in_the_map():
     source.end = 60
     run = Run(source, target)
     await run.until_safe(60)
-    known = run.replicator._lanes[TP].state.map
+    known = run.replicator.registry.streams[TP].state.map
     assert [at for at, one in enumerate(target.log) if one is not None and one[0] == 45] == [known.to_target(45).offset]
 
 
@@ -739,10 +739,10 @@ async def test_a_gap_that_is_written_down_while_a_life_begins_elsewhere_moves_no
     run = Run(source, target, MemoryTarget(fail=ledger_is_away))
 
     def a_life_begins_elsewhere():
-        lane = run.replicator._lanes.get(TP)
+        lane = run.replicator.registry.streams.get(TP)
         if run.acked == 10 and away and not asked:
             asked.append(lane.offsets)
-            run.replicator._sender.begin_anew(lane)
+            run.replicator.period.sender.begin_anew(lane)
         elif asked and lane.offsets is not asked[0]:
             begun.append(True)
         return run.acked == 30
@@ -789,7 +789,8 @@ async def test_a_mirror_that_has_lost_its_state_goes_on_by_the_group_and_what_th
     target.state.clear()
     source.group[TP] = Commit(20, 20, 21, 1)
     run = Run(source, target)
-    await run.until(lambda: run.replicator._lanes[TP].has_session if TP in run.replicator._lanes else False)
+    streams = run.replicator.registry.streams
+    await run.until(lambda: TP in streams and streams[TP].has_session)
     assert run.offsets == list(range(40))
 
 
@@ -802,7 +803,7 @@ async def test_another_mirror_that_takes_over_is_let_write(caplog):
         if run.acked > 10 and not taken:
             target.epoch += 1
             target.marker()
-            taken.append(run.replicator._reign)
+            taken.append(run.replicator.period._tasks)
             source.log += [record(o) for o in range(200, 260)]
             source.end = 260
         return "overtaken" in caplog.text
@@ -1085,7 +1086,7 @@ async def test_a_topic_made_anew_whose_id_is_told_late_is_mirrored_from_its_star
     run = Run(source, target)
 
     def made_anew():
-        lane = run.replicator._lanes.get(TP)
+        lane = run.replicator.registry.streams.get(TP)
         if source.topic_id is None and lane is not None and lane.is_read:
             source.topic_id, source.log, source.end, source.epochs = "b", [other(o) for o in range(300)], 300, [(0, 5)]
         return set(range(300)) <= set(run.offsets[100:])
@@ -1166,7 +1167,7 @@ async def test_lost_records_that_were_read_and_not_sent_are_sent_before_it_goes_
     run = Run(source, target)
 
     def lost_its_end():
-        lane = run.replicator._lanes.get(TP)
+        lane = run.replicator.registry.streams.get(TP)
         if lane is not None and lane.read_offset == 100 and source.leader_epoch == 4:
             source.cut(60, [other(o) for o in range(60, 130)])
         if lane is not None and lane.go_back_to is not None:

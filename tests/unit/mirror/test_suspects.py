@@ -17,7 +17,7 @@ from mirror.producer.sender import Sender
 from mirror.producer.suspects import CUTS_CONDEMNED, QUICK_S, is_proof, note_acked, note_alone, note_cut
 from mirror.producer.target_connection import SendQueue, TargetConnection
 from mirror.producer.transactional_sender import TransactionalSender, chosen_together
-from mirror.replication import replicator
+from mirror.replication import backoffs
 from mirror.topics.overrides import rules_from
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Run
@@ -29,7 +29,7 @@ POISON = 12
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
     monkeypatch.setattr("mirror.producer.sender.RESEND_S", 0.002)
-    monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
+    monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr("mirror.producer.sender.REMEMBERED_S", 10**10)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_MAX", 0.004)
@@ -163,13 +163,13 @@ async def test_breaks_that_prove_nothing_hold_a_batch_and_name_it(cause):
 
     def cuts_at(data):
         if has_poison(data) and target.is_answering:
-            run.replicator._sender.isolation.connection_lost(SimpleNamespace(number=0, node=1))
+            run.replicator.period.sender.isolation.connection_lost(SimpleNamespace(number=0, node=1))
         return has_poison(data)
 
     target.cuts_at = cuts_at
 
     def held_long_enough():
-        one = run.replicator._lanes.get(TP)
+        one = run.replicator.registry.streams.get(TP)
         seen.add(run.replicator.trouble())
         if one is not None and one.suspicion is not None and one.suspicion.times > 3 * CUTS_CONDEMNED:
             target.cuts_at = lambda data: False

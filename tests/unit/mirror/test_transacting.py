@@ -18,7 +18,7 @@ from kafka_wire.connection.errors import ConnectionLost
 from kafka_wire.transactions.fencing import Overtaken
 from kafka_wire.transactions.transactions import Described
 from mirror.producer import batch_isolation, sender
-from mirror.replication import replicator
+from mirror.replication import backoffs
 from mirror.session import marker_partitions
 from tests.unit.mirror.ends import TP, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Run
@@ -31,7 +31,7 @@ AT_TARGET = ("lab.readings", 0)
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
     monkeypatch.setattr(sender, "RESEND_S", 0.002)
-    monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
+    monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_MAX", 0.01)
 

@@ -14,7 +14,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.errors import UntoldError
 from mirror.partition.source_offsets import Commit
 from mirror.producer import sender
-from mirror.replication import replicator
+from mirror.replication import backoffs
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Altered, Run
 
@@ -25,7 +25,7 @@ SECRETS = TopicPartition("secrets", 0)
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
     monkeypatch.setattr(sender, "RESEND_S", 0.002)
-    monkeypatch.setattr(replicator, "BACKOFF_FIRST_S", 0.002)
+    monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr(sender, "REMEMBERED_S", 10**10)
 
 
@@ -67,7 +67,7 @@ async def test_the_others_begin_where_the_source_does_not_tell_of_one_at_the_sta
     run = Run(source, MemoryTarget(), config=replace(CONFIG, topics="readings|secrets"))
 
     def all_and_named():
-        named.add(run.replicator._troubles.get(f"{other.topic}-{other.partition} source", ""))
+        named.add(run.replicator.problems.get(f"{other.topic}-{other.partition} source", ""))
         return run.acked == 30 and any(why in text for text in named)
 
     await run.until(all_and_named)

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 from kafka_wire.cluster import Leader
 from kafka_wire.partitions import TopicPartition
+from mirror.client.clients import clients_of
 from mirror.config import Config
 from mirror.partition.send_state import SENDING
 from mirror.partition.stream import PartitionStream
 from mirror.producer.blocked_partitions import Held
 from mirror.producer.target_connection import TargetConnection
-from mirror.replication.clients import clients_of
 from mirror.replication.replicator import Replicator
 from mirror.status.metrics import Metrics
 from mirror.topics.overrides import rules_from
@@ -106,14 +106,14 @@ def reading(config, *held):
     """A replicator whose lanes hold so many bytes, and the topics that it would read on."""
     replicator = Replicator(config, Metrics(), partial(clients_of, config))
     blocked = Held(config.buffer_bytes_max)
-    replicator._sender = SimpleNamespace(refusals=SimpleNamespace(held=blocked))  # type: ignore[assignment]
+    replicator.period.sender = SimpleNamespace(refusals=SimpleNamespace(held=blocked))  # type: ignore[assignment]
     for name, size in held:
-        one = replicator._new_lane(TopicPartition(name, 0), {"cleanup.policy": "delete"})
+        one = replicator.registry.new_stream(TopicPartition(name, 0), {"cleanup.policy": "delete"})
         assert one is not None
         one.leader, one.leader_epoch, one.send_state = Leader(1, 0), 0, SENDING
         one.hold(size)
-        replicator._lanes[one.partition] = one
-    return [partition.topic for partition in replicator._wanted()]
+        replicator.registry.streams[one.partition] = one
+    return [partition.topic for partition in replicator.reader.choose_places()]
 
 
 async def test_a_memory_full_of_backlog_holds_no_urgent_topic_up():

@@ -1,6 +1,6 @@
 """The clients of one mirror, as the commands make them and as tests and simulations replace them.
 
-Does not contain: requests (mirror/client), their order (replicator.py).
+Does not contain: requests, what is done with them (replication/replicator.py).
 """
 
 from __future__ import annotations
