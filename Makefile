@@ -56,9 +56,10 @@ demo: install-demo  ## the whole road on this machine, with a cut link and a kil
 cluster: install-cluster  ## three brokers and a ZooKeeper ensemble on this machine, to make trouble with, until Ctrl-C
 	$(PYTHON) -m tests.e2e.cluster $(ARGS)
 
-test: test-all  ## the same, until there is a shorter one
+test: install-test  ## what a contributor runs before sending a change: unit, property and golden tests, each client, each kind of fault
+	$(PYTHON) -m tests.suites --people $(ARGS)
 
-test-all: install-test  ## every suite that a change must pass, two at a time (tests/suites.py; ARGS='unit demo': those alone)
+test-all: install-test  ## every suite that CI runs, two at a time (tests/suites.py; ARGS='unit demo': those alone)
 	@$(SETUP) jars old-kafka-jars
 	$(PYTHON) -m tests.suites $(ARGS)
 

@@ -1,9 +1,10 @@
-"""`make test-all`: the suites that a change must pass, each in a process of its own, two at a time.
+"""`make test` and `make test-all`: suites of tests, each in a process of its own, two at a time.
 
-This is the only list of the suites: CI and `make test` run it. The longest suites come first, and whichever of the two
-workers is free takes the next one, so that both end at about the same time. Every suite holds on a busy machine
-(`make test-loaded`), so any two may run concurrently. Every suite runs, also after one that failed. `make night` has
-what takes longer, and other folders.
+This is the only list of the suites. CI runs all of `SUITES`. `make test` runs `PEOPLE`, which a contributor runs before
+sending a change: every unit, property and golden test, and the tests of `CORE`. The longest suites come first, and
+whichever of the two workers is free takes the next one, so that both end at about the same time. Every suite holds on
+a busy machine (`make test-loaded`), so any two may run concurrently. Every suite runs, also after one that failed.
+`make night` has what takes longer, and other folders.
 """
 
 from __future__ import annotations
@@ -63,6 +64,104 @@ SUITES = (
     Suite("crash", ("-m", "tests.simulation.crash", "--points", "20000", "--seconds", "330")),
     Suite("login-fuzz", ("-m", "tests.property.login_fuzz", "--seconds", "20")),
 )
+
+
+class Chosen(NamedTuple):
+    """A test outside unit, property and golden that `make test` runs, and what it alone shows there."""
+
+    test: str
+    """A path below tests/, and the test's name after `::`; without a name all of the file."""
+    shows: str
+
+
+# One test per client, per kind of fault, and a cluster that loses a broker. CI runs all others.
+CORE = (
+    Chosen(
+        "conformance/test_confluent_kafka.py::test_rebalance_of_two_members", "librdkafka: produces, commits, shares"
+    ),
+    Chosen("conformance/test_kcat.py::test_commit_and_resume", "librdkafka on a command line"),
+    Chosen("conformance/test_aiokafka.py::test_commit_and_resume", "aiokafka: produces, commits, resumes"),
+    Chosen("conformance/test_kafka_python.py::test_commit_and_resume", "kafka-python: produces, commits, resumes"),
+    Chosen("conformance/test_java.py::test_console_consumer_resumes_where_its_group_committed", "Kafka's Java client"),
+    Chosen("conformance/test_tools.py::test_topics", "edge-broker's own commands"),
+    Chosen("conformance/test_gateway.py::test_every_qos_arrives_with_key_headers_and_its_own_time", "MQTT clients"),
+    Chosen("conformance/test_spark.py::test_the_job_resumes_after_a_kill_and_never_skips", "Spark's connector, killed"),
+    Chosen("conformance/test_cluster.py::test_a_board_dies_and_its_clients_go_on", "a cluster that loses a broker"),
+    Chosen("fault/test_acks_1_cuts.py", "power losses, simulated: the ledger, offset by offset"),
+    Chosen("fault/test_clock.py::test_a_step_is_on_the_disk_within_seconds", "a wall clock that steps"),
+    Chosen("fault/test_cluster_rounds.py", "the order of faults in a cluster"),
+    Chosen("fault/test_compaction_space.py", "a compacted topic on a small disk"),
+    Chosen("fault/test_dead_link.py", "a link that drops everything"),
+    Chosen("fault/test_descriptors.py", "no free file descriptors"),
+    Chosen("fault/test_disk_full.py::test_a_broker_killed_on_a_full_disk_starts_on_it_and_goes_on", "a full disk"),
+    Chosen(
+        "fault/test_failing_disk.py::test_a_segment_that_cannot_be_read_costs_its_own_records_alone", "a read error"
+    ),
+    Chosen(
+        "fault/test_failing_disk.py::test_a_partition_whose_disk_failed_once_comes_back_with_all_that_was_acked",
+        "write and sync errors",
+    ),
+    Chosen("fault/test_flash_kill.py::test_a_finished_write_is_whole_whatever_happens_next", "a flashed card"),
+    Chosen(
+        "fault/test_fuse_disk.py::test_what_was_synced_outlives_a_cut_and_nothing_else_is_certain", "the disk itself"
+    ),
+    Chosen("fault/test_gateway.py::test_killed_in_the_middle", "a killed gateway"),
+    Chosen("fault/test_gateway.py::test_broker_away", "a gateway without its broker"),
+    Chosen("fault/test_kill_nine.py", "a killed broker under load"),
+    Chosen("fault/test_mirror.py::test_a_kill_repeats_nothing_though_no_position_was_committed", "a killed mirror"),
+    Chosen("fault/test_mirror.py::test_link_cut_and_source_killed_meanwhile", "a cut link and a killed source"),
+    Chosen("fault/test_mirror_cluster.py", "killed leaders of the mirror's target"),
+    Chosen(
+        "fault/test_mirror_loops.py::test_identity_both_ways_carries_each_record_once", "mirrors that face each other"
+    ),
+    Chosen(
+        "fault/test_mirror_share.py::test_partitions_that_the_target_refuses_leave_memory_to_the_others", "refusals"
+    ),
+    Chosen(
+        "fault/test_mirror_truncation.py::test_a_topic_made_anew_is_mirrored_from_its_start", "a recreated source topic"
+    ),
+    Chosen(
+        "fault/test_power_cut.py::test_what_cuts_take_of_acks_1_is_in_the_ledger_and_a_kill_writes_nothing_there",
+        "power losses of real processes",
+    ),
+    Chosen("fault/test_remount.py", "a data directory mounted again"),
+    Chosen("fault/test_watchdog.py::test_a_card_that_hangs_ends_no_broker", "a storage device that hangs"),
+)
+# Files of fault tests that `make test` leaves to CI, and why.
+CI_ALONE = {
+    "test_doctor.py": "no fault: edge-broker doctor concurrently with load; tests/unit/doctor has its findings",
+    "test_gateway_stranger.py": "five minutes of hostile payloads; tests/unit/gateway has each kind",
+    "test_mirror_held.py": "three brokers; test_mirror_cluster.py kills leaders of a target",
+    "test_mirror_in_sync.py": "three brokers of Apache Kafka; test_mirror_cluster.py kills leaders of a target",
+    "test_mirror_loops_unseen.py": "as test_mirror_loops.py, with fewer permissions",
+    "test_mirror_rounds.py": "rounds of the faults that test_mirror.py has one by one",
+    "test_mirror_suspects.py": "refusals by a target are in test_mirror_share.py",
+    "test_slow_card.py": "measures times on a slow storage device, for minutes",
+    "test_unwritten_markers.py": "three brokers of Apache Kafka for one transaction; tests/simulation has the same",
+}
+# The folders of tests/unit of one suite of `make test`; the other suite has all others.
+UNIT_OF_SITES = (
+    "access", "ansible", "benchmarks", "doctor", "drupelet", "e2e",
+    "gateway", "hardware", "mirror", "security", "spark", "tools",
+)  # fmt: skip
+
+
+def _unit_of_brokers() -> list[str]:
+    folders = sorted(path.parent.name for path in Path("tests/unit").glob("*/test_*.py"))
+    return [f"unit/{name}" for name in dict.fromkeys(folders) if name not in UNIT_OF_SITES]
+
+
+def _people() -> tuple[Suite, ...]:
+    paths = tuple(f"tests/{chosen.test}" for chosen in CORE)
+    words = ("-m", "pytest", *paths, "-m", "not night", "--durations=20", "--rounds", "10", "--seconds", "20")
+    return (
+        _pytest("unit-of-sites", *(f"unit/{name}" for name in UNIT_OF_SITES), "golden"),
+        _pytest("unit-of-brokers", *_unit_of_brokers(), "property"),
+        Suite("clients-and-faults", words, ("tests/conformance", "tests/fault")),
+    )
+
+
+PEOPLE = _people()
 
 
 def folders(suites: Sequence[Suite] = SUITES) -> list[str]:
@@ -194,18 +293,19 @@ def _terminated(*_: object) -> NoReturn:
     raise SystemExit(128 + signal.SIGTERM)
 
 
-def _chosen(names: Sequence[str]) -> list[Suite]:
-    known = [suite.name for suite in SUITES]
+def _chosen(names: Sequence[str], suites: Sequence[Suite]) -> list[Suite]:
+    known = [suite.name for suite in suites]
     for name in names:
         if name not in known:
             raise SystemExit(f"{name} is not a suite; choose from {', '.join(known)}")
-    return [suite for suite in SUITES if not names or suite.name in names]
+    return [suite for suite in suites if not names or suite.name in names]
 
 
 def main() -> int:
     """Run the suites, and print a line for each and the sum."""
     parser = argparse.ArgumentParser(prog="make test-all", description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="SUITE", help=", ".join(suite.name for suite in SUITES))
+    parser.add_argument("names", nargs="*", metavar="SUITE", help=", ".join(suite.name for suite in (*SUITES, *PEOPLE)))
+    parser.add_argument("--people", action="store_true", help="run `make test`: the selection for a contributor")
     parser.add_argument("--folders", action="store_true", help="print the folders with tests, and run nothing")
     parser.add_argument("--reports", type=Path, metavar="DIR", help="leave the reports in JUnit's format there")
     parser.add_argument("--seconds", type=float, help="end after so long; a suite that hangs ends earlier")
@@ -214,7 +314,7 @@ def main() -> int:
         print(*folders())
         return 0
     signal.signal(signal.SIGTERM, _terminated)
-    suites = _chosen(options.names)
+    suites = _chosen(options.names, PEOPLE if options.people else SUITES)
     reports = options.reports or Path(tempfile.mkdtemp(prefix="suites-"))
     runner = Runner(reports, options.seconds)
     begin = time.monotonic()
@@ -225,7 +325,7 @@ def main() -> int:
             shutil.rmtree(reports)
     for one in runner.outcomes:
         status = "passed" if one.status == 0 else "FAILED"
-        print(f"{one.name:>13}  {status}  {one.seconds:5.0f} s  {one.tests or '':>6}")
+        print(f"{one.name:>18}  {status}  {one.seconds:5.0f} s  {one.tests or '':>6}")
     bad = [name for one in runner.outcomes for name in one.bad]
     for name in bad:
         print(f"FAILED {name}")

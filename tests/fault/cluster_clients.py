@@ -29,7 +29,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from edge_broker.protocol.record_batch import build_batch, read_header, records_of
 from tests.fault.workload import QUICK, Worker
-from tests.support.cluster_history import ALL, Acked, Committed, Found, History, Shown
+from tests.support.cluster_history import ALL, Acked, AckedCommit, FetchedCommit, History, Shown
 from tests.support.raw_client import RawClient, connected
 
 PARTITIONS = 4
@@ -266,7 +266,7 @@ class Member(ClusterWorker):
             if place.error is None and place.offset != OFFSET_INVALID:
                 self.count += 1
                 where = self.topic, place.partition
-                self.noted.history.committed.append(Committed(begun_at, at, self.group, where, place.offset))
+                self.noted.history.committed.append(AckedCommit(begun_at, at, self.group, where, place.offset))
 
 
 class Watcher(ClusterWorker):
@@ -295,7 +295,7 @@ class Watcher(ClusterWorker):
             if place.error is None:
                 self.count += 1
                 where = self.topic, place.partition
-                self.noted.history.found.append(Found(asked_at, self.group, where, max(0, place.offset)))
+                self.noted.history.found.append(FetchedCommit(asked_at, self.group, where, max(0, place.offset)))
 
 
 def clients_of(brokers: Sequence[str], noted: Noted, chance: Random) -> list[ClusterWorker]:

@@ -39,7 +39,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.fault.cluster_clients import PARTITIONS, ClusterWorker, Noted, clients_of
 from tests.fault.disk import FuseDisk
-from tests.support.cluster_history import Entry, History, Sent, Stored, violations
+from tests.support.cluster_history import History, LedgeredLoss, Sent, Stored, violations
 from tests.support.processes import EdgeBroker
 from tests.support.routed_hosts import RoutedHosts
 from tests.support.runtimes import console_script
@@ -155,14 +155,14 @@ class Board:
                 raise AssertionError(f"broker {self.number}: {row}")
         return found
 
-    def ledger(self) -> list[Entry]:
+    def ledger(self) -> list[LedgeredLoss]:
         """What its disk says that boards lost: its journal, and its replica of the cluster's ledger."""
         command = [console_script("edge-broker"), "ledger", "--data-dir", self.broker.data_dir, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CALL_S)
         assert done.returncode in (0, 1), done.stdout + done.stderr  # 1: others have some of it
         rows = [row for row in map(json.loads, done.stdout.splitlines()) if "id" in row]
         return [
-            Entry(
+            LedgeredLoss(
                 int(row["node"]),
                 row["cause"],
                 (row["topic"], row["partition"]),

@@ -56,7 +56,7 @@ class Shown(NamedTuple):
     value: str
 
 
-class Committed(NamedTuple):
+class AckedCommit(NamedTuple):
     """A commit that was answered, and when it was begun."""
 
     begun_at: int
@@ -66,7 +66,7 @@ class Committed(NamedTuple):
     offset: int
 
 
-class Found(NamedTuple):
+class FetchedCommit(NamedTuple):
     """What a group was told as committed, and when that was asked."""
 
     asked_at: int
@@ -92,7 +92,7 @@ class Stored(NamedTuple):
     sent: Sent | None = None
 
 
-class Entry(NamedTuple):
+class LedgeredLoss(NamedTuple):
     """A loss in a board's ledger; `last_offset` None: whatever was behind the first."""
 
     board: int
@@ -124,12 +124,12 @@ class History:
 
     acked: list[Acked] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
-    committed: list[Committed] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
+    committed: list[AckedCommit] = field(default_factory=list)
+    found: list[FetchedCommit] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     logs: dict[Place, dict[int, Log]] = field(default_factory=dict)
     in_sync: dict[Place, set[int]] = field(default_factory=dict)
-    ledger: list[Entry] = field(default_factory=list)
+    ledger: list[LedgeredLoss] = field(default_factory=list)
     compacted: set[str] = field(default_factory=set)  # topics
     boards: frozenset[int] = frozenset({1, 2, 3})
 

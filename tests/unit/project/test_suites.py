@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.suites import AT_ONCE, HALF_OF_FAULT, SUITES, Runner, Suite, folders
+from tests.suites import AT_ONCE, CI_ALONE, CORE, HALF_OF_FAULT, PEOPLE, SUITES, Chosen, Runner, Suite, folders
 from tests.support.waiting import CALL_S, wait_until
 
 ROOT = Path(__file__).parents[3]
+CLIENTS = {"test_aiokafka", "test_confluent_kafka", "test_java", "test_kafka_python", "test_kcat", "test_tools"}
 MAKEFILE = (ROOT / "Makefile").read_text()
 CI = (ROOT / ".ci/run").read_text()
 PASSES, FAILS, SLEEPS = (
@@ -72,12 +73,41 @@ def test_no_folder_is_in_two_suites_but_for_the_halves_of_the_fault_tests() -> N
 
 
 def test_each_suite_has_a_name_of_its_own() -> None:
-    names = [suite.name for suite in SUITES]
+    names = [suite.name for suite in (*SUITES, *PEOPLE)]
     assert len(names) == len(set(names))
 
 
-def test_make_test_and_ci_run_the_list_and_no_suite_beside_it() -> None:
-    assert recipe("test").split("##")[0].split() == ["test-all"]
+def test_make_test_runs_every_unit_property_and_golden_test() -> None:
+    whole = sorted(f"tests/unit/{path.parent.name}" for path in (ROOT / "tests/unit").glob("*/test_*.py"))
+    named = [folder for suite in PEOPLE for folder in suite.folders]
+    assert len(named) == len(set(named))
+    assert {*whole, "tests/property", "tests/golden"} <= set(named)
+    assert "$(PYTHON) -m tests.suites --people $(ARGS)" in recipe("test")
+
+
+@pytest.mark.parametrize("chosen", CORE, ids=[chosen.test for chosen in CORE])
+def test_each_chosen_test_exists_and_ci_runs_it(chosen: Chosen) -> None:
+    name, _, test = chosen.test.partition("::")
+    text = (ROOT / "tests" / name).read_text()
+    assert not test or re.search(rf"^(async )?def {test}\(", text, re.MULTILINE)
+    assert f"tests/{name.partition('/')[0]}" in folders()
+    assert chosen.shows
+
+
+def test_each_file_of_fault_tests_is_chosen_or_has_a_reason_why_ci_alone_runs_it() -> None:
+    chosen = {Path(one.test.partition("::")[0]).name for one in CORE if one.test.startswith("fault/")}
+    files = {path.name for path in (ROOT / "tests/fault").glob("test_*.py")}
+    assert chosen | set(CI_ALONE) == files
+    assert chosen & set(CI_ALONE) == set()
+
+
+def test_make_test_has_each_client_and_a_cluster_that_loses_a_broker() -> None:
+    chosen = {Path(one.test.partition("::")[0]).stem for one in CORE}
+    assert chosen >= CLIENTS
+    assert {"test_gateway", "test_spark", "test_cluster", "test_mirror"} <= chosen
+
+
+def test_ci_runs_the_list_and_no_suite_beside_it() -> None:
     assert "$(PYTHON) -m tests.suites $(ARGS)" in recipe("test-all")
     called = re.findall(r"make ([a-z-]+)", "\n".join(line for line in CI.splitlines() if not line.startswith("#")))
     assert "test-all" in called
@@ -172,7 +202,7 @@ def test_a_run_that_is_ended_leaves_no_suite(tmp_path: Path, number: signal.Sign
 
 
 def run_ci(folder: Path, broken: str) -> tuple[int, list[str], list[str]]:
-    """Run CI's script with a `make` that fails where its words have `broken`: the status, its words, the last lines."""
+    """Run CI's script with a `make` that fails where its words have `broken`: the status, its words, all lines."""
     (folder / ".ci").mkdir()
     shutil.copy(ROOT / ".ci/run", folder / ".ci/run")
     (folder / "make").write_text(f'#!/bin/sh\necho "$@" >>{folder}/asked\ncase "$*" in *"{broken}"*) exit 2 ;; esac\n')
@@ -181,12 +211,12 @@ def run_ci(folder: Path, broken: str) -> tuple[int, list[str], list[str]]:
     command = [folder / ".ci/run"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=CALL_S)
     lines = done.stdout.splitlines()
-    return done.returncode, (folder / "asked").read_text().splitlines(), lines[-2:]
+    return done.returncode, (folder / "asked").read_text().splitlines(), lines
 
 
 def test_ci_passes_when_every_step_passes_and_measures_abuse_alone(tmp_path: Path) -> None:
-    status, asked, last = run_ci(tmp_path, "no step has this word")
-    assert (status, last[-1]) == (0, f"{len(asked) + 1} passed, 0 failed")
+    status, asked, lines = run_ci(tmp_path, "no step has this word")
+    assert (status, lines[-1]) == (0, f"{len(asked) + 1} passed, 0 failed")
     steps = [re.findall("[a-z-]+", re.sub("--[a-z=0-9-]+ ", "", words))[0] for words in asked]
     first, beside = (
         ["install-check", "check", "install-test", "abuse"],
@@ -199,7 +229,14 @@ def test_ci_passes_when_every_step_passes_and_measures_abuse_alone(tmp_path: Pat
 
 @pytest.mark.parametrize("broken", ["jobs=2", "test-all", "molecule", "cluster-rounds"])
 def test_ci_runs_every_step_also_after_one_that_failed_and_names_it(tmp_path: Path, broken: str) -> None:
-    status, asked, last = run_ci(tmp_path, broken)
-    assert (status, len(asked), last[1]) == (1, 7, "7 passed, 1 failed")
-    assert last[0].startswith("FAILED step ")
-    assert broken in last[0]
+    status, asked, lines = run_ci(tmp_path, broken)
+    assert (status, len(asked), lines[-1]) == (1, 7, "7 passed, 1 failed")
+    assert lines[-2].startswith("FAILED step ")
+    assert broken in lines[-2]
+
+
+def test_ci_prints_the_time_of_each_step_and_of_all(tmp_path: Path) -> None:
+    _, asked, lines = run_ci(tmp_path, "test-all")
+    times = [found[1] for line in lines if (found := re.fullmatch(r" +\d+ s  (.*)", line))]
+    assert times[-1] == "all of it"
+    assert sorted(times[:-1]) == sorted(f"make {re.sub(' ARGS=.*', '', words)}" for words in asked)

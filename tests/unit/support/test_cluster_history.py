@@ -5,10 +5,10 @@ import pytest
 from tests.support.cluster_history import (
     ALL,
     Acked,
-    Committed,
-    Entry,
-    Found,
+    AckedCommit,
+    FetchedCommit,
     History,
+    LedgeredLoss,
     Sent,
     Shown,
     Stored,
@@ -38,14 +38,14 @@ def sound():
             Acked(PLACE, 3, "b-2", 1, (3, 1 << 31)),
         ],
         shown=[Shown("r1", PLACE, 0, "a-1"), Shown("r2", PLACE, 0, "a-1"), Shown("r2", PLACE, 2, "a-2")],
-        committed=[Committed(1, 2, "g", PLACE, 1), Committed(4, 5, "g", PLACE, 3)],
-        found=[Found(3, "g", PLACE, 1), Found(4, "g", PLACE, 3), Found(6, "g", PLACE, 3)],
+        committed=[AckedCommit(1, 2, "g", PLACE, 1), AckedCommit(4, 5, "g", PLACE, 3)],
+        found=[FetchedCommit(3, "g", PLACE, 1), FetchedCommit(4, "g", PLACE, 3), FetchedCommit(6, "g", PLACE, 3)],
         logs={
             PLACE: {board: dict(LOG) for board in (1, 2, 3)},
             OFFSETS: {1: {5: GROUP}, 2: {4: GROUP, 5: GROUP}, 3: {}},
         },
         in_sync={PLACE: {1, 2, 3}, OFFSETS: {1, 2, 3}},
-        ledger=[Entry(1, "truncated", PLACE, 2, 2, 2)],
+        ledger=[LedgeredLoss(1, "truncated", PLACE, 2, 2, 2)],
         compacted={"__consumer_offsets"},
     )
 
@@ -145,15 +145,15 @@ def store_out_of_order(history):
 
 
 def tell_an_older_commit(history):
-    history.found.append(Found(6, "g", PLACE, 1))
+    history.found.append(FetchedCommit(6, "g", PLACE, 1))
 
 
 def tell_no_commit(history):
-    history.found.append(Found(3, "g", PLACE, 0))
+    history.found.append(FetchedCommit(3, "g", PLACE, 0))
 
 
 def commit_backwards(history):
-    history.committed.append(Committed(7, 8, "g", PLACE, 2))
+    history.committed.append(AckedCommit(7, 8, "g", PLACE, 2))
 
 
 def leave_the_in_sync_set(history):
