@@ -1,4 +1,4 @@
-"""Where `edge-spark` and `python -m spark` start; Ctrl-C ends them without a word while the rest is imported."""
+"""Entry point of `edge-spark` and `python -m spark`; Ctrl-C during the imports ends them without a traceback."""
 
 import sys
 

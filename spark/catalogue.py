@@ -1,6 +1,6 @@
-"""The jobs and their settings as a person reads them: `edge-spark list`.
+"""Describe the jobs and their settings in plain text: `edge-spark list`.
 
-Here: names, units, meanings, which job has which setting. Never here: Spark, so that a wrong word is answered at once.
+Contains: names, units, meanings, the settings of each job. Does not contain: Spark, so that errors appear at once.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ ALL, WINDOWS, ALARMS = frozenset(SUMMARIES), frozenset({"readings", "windows"}),
 
 
 class Meaning(NamedTuple):
-    """What a setting is; `unit` is empty for names."""
+    """The meaning of a setting; `unit` is empty for names."""
 
     jobs: frozenset[str]
     unit: str
@@ -26,10 +26,10 @@ class Meaning(NamedTuple):
 
 MEANINGS = {
     "security_protocol": Meaning(ALL, "", "of the broker: PLAINTEXT, SSL, SASL_SSL or SASL_PLAINTEXT"),
-    "ssl_ca_file": Meaning(ALL, "", "PEM file of the CAs that are believed; else Java's own"),
+    "ssl_ca_file": Meaning(ALL, "", "PEM file of the trusted CAs; default: Java's own"),
     "ssl_cert_file": Meaning(ALL, "", "PEM file of the job's own certificate"),
     "ssl_key_file": Meaning(ALL, "", "its key, PKCS #8 in PEM, for this user alone"),
-    "sasl_mechanism": Meaning(ALL, "", "SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN; the first where none is given"),
+    "sasl_mechanism": Meaning(ALL, "", "SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN; default: the first"),
     "sasl_username": Meaning(ALL, "", "the user who logs in"),
     "sasl_password_file": Meaning(ALL, "", "file with the password and no line end, for this user alone"),
     "topic": Meaning(ALL, "", "the topic that is read"),
@@ -38,12 +38,12 @@ MEANINGS = {
         ALL, "records", "most that a batch takes, of all partitions together; bounds its memory"
     ),
     "ahead_max_ms": Meaning(ALL, "ms", "a reading dated further past its receipt is malformed"),
-    "malformed_trigger_ms": Meaning(ALL, "ms", "how often records are looked at that are no readings"),
+    "malformed_trigger_ms": Meaning(ALL, "ms", "interval of the check for records that are no readings"),
     "output_partitions": Meaning(ALL, "partitions", "of a results topic that the job creates"),
     "windows_topic": Meaning(WINDOWS, "", "where windows are written; compacted"),
     "late_topic": Meaning(WINDOWS, "", "where readings are written that came too late for their window; compacted"),
     "window_ms": Meaning(WINDOWS, "ms", "length of a window of event time; needs a new --checkpoint when it changes"),
-    "lateness_max_ms": Meaning(WINDOWS, "ms", "how far behind the newest event time a window still changes"),
+    "lateness_max_ms": Meaning(WINDOWS, "ms", "how long after its end, in event time, a window still changes"),
     "alarms_topic": Meaning(ALARMS, "", "where alarms are written"),
     "recent_readings": Meaning(ALARMS, "readings", "of a device, with which its next one is compared"),
     "recent_readings_min": Meaning(ALARMS, "readings", "a device with fewer has no alarms yet"),

@@ -1,6 +1,6 @@
-"""The command `edge-spark`: run a job, list the jobs, fetch the connector's jars, be Spark's master or worker.
+"""The command `edge-spark`: run a job, list the jobs, fetch the connector's jars, become Spark's master or worker.
 
-Here: arguments, signals, exit status. Spark is imported only by the commands that need it.
+Contains: arguments, signals, exit status. Only the commands that need Spark import it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from spark.logs import log
 from spark.streams.checkpoint import claim_checkpoint, opened_checkpoint
 
 CLOCK_POLL_S = 1.0
-CLOCK_TIMEOUT_S = 60  # systemd gives a job that still waits so much more time to start
+CLOCK_TIMEOUT_S = 60  # systemd gives a waiting job so much more time to start
 MASTER_EXAMPLE = "example: edge-spark master --host 192.168.1.20"
 WORKER_EXAMPLE = "example: edge-spark worker --cores 2 --memory 1g --work-dir /var/tmp/work spark://192.168.1.20:7077"
 CHECK_EXAMPLE = "example: edge-spark check --connect --bootstrap pi-1.local:9093 --set security_protocol=SSL"
@@ -33,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def work(arguments: Sequence[str] | None) -> int:
-    """Run the command that the arguments name; stopped before its job runs is stopped, too."""
+    """Run the command that the arguments name; a stop before its job runs ends it, too."""
     parsed = parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until a job waits for it: ends a fetch and its Ivy
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until a job handles it: ends a fetch and its Ivy
     try:
         status: int = parsed.command(parsed)
         return status
@@ -107,7 +107,7 @@ def add_daemons(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def run_job(arguments: argparse.Namespace) -> int:
-    """Run a job until it is told to stop."""
+    """Run a job until a signal stops it."""
     from spark.jvm.standalone import spark_home  # noqa: PLC0415
     from spark.preflight import check_memory, checked_addresses, say_unreachable  # noqa: PLC0415
     from spark.security import security_of  # noqa: PLC0415
@@ -128,7 +128,7 @@ def run_job(arguments: argparse.Namespace) -> int:
 def wait_for_clock(
     settings: Settings, clock: Callable[[], float] = time.time, pause: Callable[[float], None] = time.sleep
 ) -> None:
-    """Wait until the clock has been set, where a job has TLS: Java would refuse every certificate as not yet valid."""
+    """Wait until the clock is set, if a job has TLS: Java would refuse every certificate as not yet valid."""
     from spark import notify  # noqa: PLC0415
     from spark.security import waits_for_clock  # noqa: PLC0415
     from spark.wait_log import Wait  # noqa: PLC0415
@@ -144,7 +144,7 @@ def wait_for_clock(
 
 
 def check_settings(arguments: argparse.Namespace) -> int:
-    """Check settings without a JVM, and with --connect the brokers; 1 where one of them does not let us in."""
+    """Check settings without a JVM, and with --connect the brokers; return 1 if a broker refuses the job."""
     from drupelet.kafka.connection import try_cluster  # noqa: PLC0415
     from spark.preflight import check_memory, checked_addresses  # noqa: PLC0415
     from spark.security import client_options, security_of, waits_for_clock  # noqa: PLC0415
@@ -209,7 +209,7 @@ def run_opened(name: str, settings: Settings) -> int:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Take the settings that have flags of their own."""
+    """Return the settings that have options of their own."""
     checkpoint = arguments.checkpoint or default_checkpoint(arguments.job)
     return replace(Settings(), bootstrap=arguments.bootstrap, master=arguments.master, checkpoint=checkpoint)
 
@@ -221,7 +221,7 @@ def list_jobs(arguments: argparse.Namespace) -> int:
 
 
 def print_jars(_: argparse.Namespace) -> int:
-    """Fetch the connector's jars where they are missing, and print where they are."""
+    """Fetch missing jars of the connector, and print the paths of all."""
     from spark.jvm.jars import connector_jars  # noqa: PLC0415
 
     sys.stdout.writelines(f"{jar}\n" for jar in connector_jars())

@@ -1,4 +1,4 @@
-"""The settings of a job: their names, units, defaults and bounds, and how `--set key=value` changes them.
+"""The settings of a job: names, units, defaults and bounds; `--set key=value` changes them.
 
 Contains: values and their checks; `client.keys` has the keys of Kafka's clients. Does not contain: Spark, Kafka, any
 file but that and the default places.
@@ -32,7 +32,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What a job reads, where it writes, and its bounds; times in milliseconds, paths local or any that Spark knows."""
+    """A job's input, outputs and bounds; times in milliseconds; paths local or of any file system that Spark knows."""
 
     bootstrap: str = "127.0.0.1:9092"
     master: str = "local[2]"
@@ -59,19 +59,19 @@ class Settings:
     recent_readings_min: int = 10  # a device with fewer has no alarms yet
     alarm_score_min: float = 4.0  # distance from the recent mean, in standard deviations
     deviation_min: float = 0.1  # in the reading's unit: a steady device does not alarm on its last digit
-    kafka: dict[str, str] = field(default_factory=dict)  # `kafka.` options, handed to every Kafka client
-    spark: dict[str, str] = field(default_factory=dict)  # `spark.` options, handed to the session
+    kafka: dict[str, str] = field(default_factory=dict)  # `kafka.` options for every Kafka client
+    spark: dict[str, str] = field(default_factory=dict)  # `spark.` options for the session
 
     def place(self, name: str) -> str:
         """Name a directory below the checkpoint."""
         return f"{self.checkpoint.rstrip('/')}/{name}"
 
 
-FIXED = {"bootstrap", "master", "checkpoint", "kafka", "spark"}  # set by flags of their own, or by a prefix
+FIXED = {"bootstrap", "master", "checkpoint", "kafka", "spark"}  # set by their own options, or by a prefix
 CLIENT_KEYS = Path(__file__).with_name("client.keys")
 KAFKA_PREFIX = "kafka."
 PROVIDER_PREFIX = "config.providers."  # then a provider's name, and `class` or a parameter of that class
-CLASS_KEYS = {  # the client hands all its keys to such a class, also keys that it does not know itself
+CLASS_KEYS = {  # the client passes all its keys to such a class, also keys that it does not know itself
     "interceptor.classes",
     "metric.reporters",
     "partitioner.class",
@@ -150,7 +150,7 @@ def check_kafka_keys(given: Iterable[str]) -> None:
 
 
 def check_topics(topics: Mapping[str, str]) -> None:
-    """Refuse what is no topic's name, and two settings with one topic: a job would read what it writes."""
+    """Refuse an invalid topic name, and two settings with one topic: a job would read its own output."""
     taken: dict[str, str] = {}
     for setting, topic in topics.items():
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
@@ -161,6 +161,6 @@ def check_topics(topics: Mapping[str, str]) -> None:
 
 
 def default_checkpoint(job: str) -> str:
-    """Name the directory where a job keeps its place: $XDG_STATE_HOME/drupelet/spark/<job>."""
+    """Return the default checkpoint of a job: $XDG_STATE_HOME/drupelet/spark/<job>."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
     return str(Path(base) / "drupelet/spark" / job)

@@ -1,6 +1,6 @@
-"""Whether a cluster gives a job any executor, without which its batches wait for ever and Spark says little.
+"""Report a cluster without an executor: batches would wait without end, and Spark logs little about it.
 
-Here: how many there are, when it is said. Never here: what a batch does.
+Contains: the count of executors, the times of the reports. Does not contain: batches.
 """
 
 import time
@@ -13,11 +13,11 @@ from spark.logs import log
 from spark.session import OPTIONS, is_local
 from spark.wait_log import Wait
 
-PATIENCE_S = 5.0  # a worker starts its executor's JVM meanwhile
+PATIENCE_S = 5.0  # a worker starts its executor's JVM in this time
 
 
 class Executors:
-    """Says that there is no executor once that has lasted 5 s, again every 15 s, and once when there is one."""
+    """Logs that no executor exists after 5 s, again every 15 s, and once when one registers."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -25,7 +25,7 @@ class Executors:
         self._wait: Wait | None = None
 
     def look(self, session: SparkSession) -> None:
-        """Say what is to be said; call it about once a second. Raises JVM_GONE."""
+        """Log a report that is due; call it about once a second. Raises JVM_GONE."""
         if is_local(self._settings.master):
             return
         count, now_s = registered(session), time.monotonic()
@@ -53,6 +53,6 @@ class Executors:
 
 
 def registered(session: SparkSession) -> int:
-    """Count the executors beside the driver, which Spark lists with them."""
+    """Count the executors without the driver, which Spark lists with them."""
     status = session.sparkContext._jsc.sc().getExecutorMemoryStatus()
     return max(0, int(status.size()) - 1)

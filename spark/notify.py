@@ -1,4 +1,4 @@
-"""What a job tells systemd. What the state is must not come in here, nor how it is sent (drupelet/host/systemd.py)."""
+"""Notify systemd of a job. Does not contain: the job's state, the socket protocol (drupelet/host/systemd.py)."""
 
 import os
 from functools import partial

@@ -1,6 +1,6 @@
-"""What is looked at before a JVM starts, as it takes a second here and many there: addresses, ports, memory values.
+"""Check addresses, ports and memory values before the JVM starts, which would take many seconds to report them.
 
-Here: sentences about the command line. Never here: Spark, a Kafka client, or the checkpoint (streams/checkpoint.py).
+Contains: errors of the command line. Does not contain: Spark, a Kafka client, the checkpoint (streams/checkpoint.py).
 """
 
 import errno
@@ -25,7 +25,7 @@ MASTERS = "give local[CORES] or spark://HOST:PORT"
 
 
 def checked_addresses(settings: Settings) -> tuple[list[Address], list[Address]]:
-    """Read the brokers' addresses and the masters', none for a local one; raises ConfigurationError if one is none."""
+    """Return the addresses of brokers and remote masters; raises ConfigurationError for an invalid one."""
     brokers = [address_in("--bootstrap", each) for each in settings.bootstrap.split(",")]
     if not settings.master.startswith("local"):
         return brokers, master_addresses(settings.master)
@@ -42,14 +42,14 @@ def master_addresses(url: str) -> list[Address]:
 
 
 def say_unreachable(event: str, addresses: Sequence[Address], security: Security = PLAINTEXT, **fields: object) -> None:
-    """Say at once that no broker, or no master, lets this job in, as it will be waited for."""
+    """Log at once that no broker, or no master, accepts this job: the job waits for them."""
     reasons = [refused(*each, security) for each in addresses]
     if reasons and None not in reasons:
         log("warning", event, **fields, reason=reasons[0], then="it is waited for")
 
 
 def address_in(name: str, text: str) -> Address:
-    """Read HOST:PORT; raises ConfigurationError that says where it stands."""
+    """Read HOST:PORT; raises ConfigurationError that names the option."""
     try:
         host, port = host_and_port(text.strip())
     except ValueError as error:
@@ -60,7 +60,7 @@ def address_in(name: str, text: str) -> Address:
 
 
 def refused(host: str, port: int, security: Security = PLAINTEXT) -> str | None:
-    """Return why nothing takes a connection there within a second for each step, or None."""
+    """Return why the address accepts no connection within a second for each step, or None."""
     try:
         connected(security, host, port, CONNECT_S).close()
     except NotConnected as error:
@@ -71,7 +71,7 @@ def refused(host: str, port: int, security: Security = PLAINTEXT) -> str | None:
 
 
 def check_free(name: str, host: str, port: int) -> None:
-    """Refuse an address that this machine does not have, or a port that is taken: Spark would take the next one."""
+    """Refuse an address that this machine lacks, or a port in use: Spark would use the next port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

@@ -1,12 +1,12 @@
-"""Runs a job: its topics, its queries, their restarts, its end.
+"""Run a job: its topics, its queries, their restarts, its end.
 
-A query that fails is started again from its checkpoint:
-| what failed | then |
+A query that fails restarts from its checkpoint:
+| failure | next |
 |---|---|
-| Kafka did not answer | again after 1 s, 2 s, … 30 s, for ever: readings wait at the broker |
-| offsets are gone from the topic | the job fails at once: only a person may decide to go on without them |
-| a file of the checkpoint cannot be read | the same: only a person may decide to begin anew |
-| anything else | again, at most 5 times without a finished batch in between; then the job fails |
+| Kafka did not answer | restart after 1 s, 2 s, … 30 s, without end: readings wait at the broker |
+| offsets are gone from the topic | the job fails at once: the operator decides whether to continue without them |
+| a file of the checkpoint cannot be read | the job fails at once: the operator decides whether to start again |
+| any other | restart, at most 5 times without a finished batch between; then the job fails |
 """
 
 import json
@@ -44,9 +44,9 @@ DAMAGE_MARKS = (
         "CANNOT_READ_FILE_FOOTER",
         "is not a Parquet file",
         "FAILED_READ_FILE",
-    ),  # what batches leave
+    ),  # files of batches
 )
-IDLE_MARK = "Waiting for"  # how Spark begins the message of a query that has nothing to do: data, or the next trigger
+IDLE_MARK = "Waiting for"  # beginning of Spark's message for an idle query: it waits for data, or for the next trigger
 KAFKA_MARKS = ("org.apache.kafka.common.errors", "org.apache.kafka.common.KafkaException")
 
 
@@ -72,7 +72,7 @@ def run(session: SparkSession, job: Job, settings: Settings, stop: Event) -> Non
 
 
 def quiet(session: SparkSession) -> None:
-    """Silence Spark before its queries are interrupted: it calls each cut batch an error, and each is done again."""
+    """Silence Spark before its queries are interrupted: it logs each cut batch as an error, and each runs again."""
     try:
         session.sparkContext.setLogLevel("OFF")
     except JVM_GONE as error:  # a signal to the whole group has already ended the JVM
@@ -96,13 +96,13 @@ def prepare_topics(session: SparkSession, job: Job, settings: Settings, stop: Ev
 
 
 def wait_for_broker(waiting: Wait, error: topics.BrokerUnavailableError) -> None:
-    """Say that the broker does not answer."""
+    """Log that the broker does not answer."""
     waiting.say(reason=error)
     notify.tell("WATCHDOG=1", f"STATUS=waiting for the broker: {error}")
 
 
 def wait_for_input(session: SparkSession, settings: Settings, stop: Event) -> bool:
-    """Wait until somebody has created the input topic."""
+    """Wait until the input topic exists."""
     topic = Wait("waiting_for_topic", topic=settings.topic)
     broker = Wait("waiting_for_broker", level="warning", bootstrap=settings.bootstrap)
     while not stop.is_set():
@@ -111,7 +111,7 @@ def wait_for_input(session: SparkSession, settings: Settings, stop: Event) -> bo
             if settings.topic in names:
                 return True
             near = nearest(settings.topic, names - job_topics(settings))
-            topic.say(**({"did_you_mean": near} if near else {}), then="it begins when somebody creates it")
+            topic.say(**({"did_you_mean": near} if near else {}), then="create the topic")
             notify.tell("WATCHDOG=1", f"STATUS=waiting for topic {settings.topic}")
         except topics.BrokerUnavailableError as error:
             wait_for_broker(broker, error)
@@ -126,7 +126,7 @@ def job_topics(settings: Settings) -> set[str]:
 
 @dataclass
 class SupervisedQuery:
-    """One query, its failures in a row, and how far its progress was told."""
+    """One query, its failures in a row, and the last batch in its progress lines."""
 
     name: str
     begin: StartQuery
@@ -136,10 +136,10 @@ class SupervisedQuery:
     told_batch_id: int = -1
     told_at_s: float = 0.0
     moved_batch_id: int = -1
-    told: dict[int, progress.Fields] = field(default_factory=dict)  # by batch id, until a line says it
+    told: dict[int, progress.Fields] = field(default_factory=dict)  # by batch id, until a line reports it
 
     def start(self, session: SparkSession, settings: Settings) -> None:
-        """Start the query from its checkpoint; what keeps it from starting is a failure as any other."""
+        """Start the query from its checkpoint; an error of the start counts as a failure."""
         self.told_at_s = time.monotonic()
         try:
             self.query = self.begin(session, settings, self.told.__setitem__)
@@ -149,14 +149,14 @@ class SupervisedQuery:
         log("info", "query_started", query=self.name, failures=self.failures)
 
     def reports(self) -> list[progress.Report]:
-        """Read what was not told yet."""
+        """Read the reports that are not yet logged."""
         assert self.query is not None
         return progress.new_reports(
             [json.loads(report.json) for report in self.query.recentProgress], self.told_batch_id
         )
 
     def tell(self) -> None:
-        """Write the progress line, if there was any; a finished batch ends a row of failures."""
+        """Write the progress line, if progress was made; a finished batch resets the count of failures."""
         now_s = time.monotonic()
         reports = self.reports()
         if reports:
@@ -167,14 +167,14 @@ class SupervisedQuery:
         self.told_at_s = now_s
 
     def check(self, session: SparkSession, settings: Settings) -> None:
-        """Start the query again if it failed and its pause is over; raises JobError if that is no use."""
+        """Restart a failed query after its pause; raises JobError if a restart cannot help."""
         if self.query is not None and not self.query.isActive:
             self.fail(settings, failure_text(self.query))
         if self.query is None and time.monotonic() >= self.retry_at_s:
             self.start(session, settings)
 
     def fail(self, settings: Settings, text: str) -> None:
-        """Take note of a failure: a pause, or the end of the job."""
+        """Handle a failure: set a pause, or end the job."""
         if self.query is not None:
             self.tell()
         self.query, self.failures = None, self.failures + 1
@@ -191,7 +191,7 @@ class SupervisedQuery:
         if any(mark in text for mark in DATA_LOSS_MARKS):
             raise JobError(
                 f"query {self.name}: offsets that {settings.checkpoint} needs are gone from topic {settings.topic} "
-                f"(retention passed them, or the topic was created anew); a new --checkpoint starts from what is left"
+                f"(retention passed them, or the topic was created again); a new --checkpoint starts from what is left"
             )
         if any(mark in text for mark in DAMAGE_MARKS):
             raise JobError(
@@ -202,7 +202,7 @@ class SupervisedQuery:
             raise JobError(f"query {self.name} failed {self.failures} times in a row: {failures.with_remedy(text)}")
 
     def moved(self) -> bool:
-        """Whether it waits for its next trigger, has finished a batch since it was last asked, or is in a pause."""
+        """Return whether it waits for its next trigger, has finished a batch since the last call, or is in a pause."""
         if self.query is None or self.query.status["message"].startswith(IDLE_MARK):
             return True
         last = self.query.lastProgress
@@ -210,13 +210,13 @@ class SupervisedQuery:
         return self.moved_batch_id != before
 
     def began(self) -> bool:
-        """Return whether it has nothing to do yet, or has finished a batch."""
+        """Return whether it is idle, or has finished a batch."""
         if self.query is None:
             return False
         return self.query.lastProgress is not None or self.query.status["message"].startswith(IDLE_MARK)
 
     def stop(self) -> None:
-        """End the query, and tell of its last batches; what a batch did not finish is done again by the next start."""
+        """End the query, and log its last batches; the next start runs an unfinished batch again."""
         try:
             if self.query is not None and self.query.isActive:
                 self.query.stop()
@@ -226,7 +226,7 @@ class SupervisedQuery:
 
 
 def watch(session: SparkSession, settings: Settings, queries: list[SupervisedQuery], stop: Event) -> None:
-    """Look after the queries until `stop` is set; systemd's watchdog hears of it each time that all have moved."""
+    """Watch the queries until `stop` is set; notify systemd's watchdog each time that all have moved."""
     tell_at_s = time.monotonic() + PROGRESS_S
     still = queries
     first: Wait | None = Wait("waiting_for_first_batches")

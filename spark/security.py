@@ -1,9 +1,8 @@
-"""How the Java client of a job is secured: our keys (drupelet/kafka/security.py) as its own options, and no secret.
+"""Translate the security keys (drupelet/kafka/security.py) to options of a job's Java client, without a secret.
 
-A key and a password stay in their files. The options name the files in the form of Kafka's own DirectoryConfigProvider
-(KIP-632), and the client reads them itself, wherever it runs: no option, log line, web page, event log, environment or
-argument ever holds one. What it asks of the files is checked here, before a JVM starts.
-Here: options and those checks. Never here: Spark, and what connects.
+A key and a password stay in their files. The options name the files in the form of Kafka's DirectoryConfigProvider
+(KIP-632), and each client reads them itself: no option, log line, web page, event log, environment or argument has one.
+Contains: options, and the checks of those files before a JVM starts. Does not contain: Spark, connections.
 """
 
 import os
@@ -22,7 +21,7 @@ SECRETS = ("sasl.jaas.config", "password", "ssl.keystore.key")  # how the names 
 
 
 def security_of(settings: Settings) -> Security:
-    """Check what a job's settings say of its security; raises ConfigurationError."""
+    """Return the checked security settings of a job; raises ConfigurationError."""
     for key in settings.kafka:
         if key.endswith(SECRETS):
             raise ConfigurationError(
@@ -42,7 +41,7 @@ def security_of(settings: Settings) -> Security:
 
 
 def check_password(security: Security) -> None:
-    """Refuse a password that Java's client would read otherwise than the others, as it takes the file as it is."""
+    """Refuse a password that Java's client would read differently from other clients: it uses the file unchanged."""
     path = security.password_name
     text = text_of(path)
     if text != text.strip("\r\n"):
@@ -68,7 +67,7 @@ def text_of(path: str) -> str:
 
 
 def client_options(settings: Settings) -> dict[str, str]:
-    """Name every option of a Java client of this job: its security, then what `--set kafka.…` gives."""
+    """Return all options of a Java client of this job: its security, then those of `--set kafka.…`."""
     security = security_of(settings)
     options = {} if security.protocol == "PLAINTEXT" else {"security.protocol": security.protocol}
     if security.ca_file is not None:
@@ -93,7 +92,7 @@ def client_options(settings: Settings) -> dict[str, str]:
 
 
 def content_of(path: str) -> str:
-    """Write a file's content as the Java client is told to look it up itself."""
+    """Return the reference by which the Java client reads a file's content itself."""
     folder, name = os.path.split(path)
     if any(mark in path for mark in ":}"):
         raise ConfigurationError(f"{path}: Java's client cannot be told a path with a colon or brace: rename it")
@@ -101,11 +100,11 @@ def content_of(path: str) -> str:
 
 
 def connector_options(settings: Settings) -> dict[str, str]:
-    """Name the same as Spark's connector takes them, with the brokers."""
+    """Return the same options for Spark's connector, with the brokers."""
     options = {f"kafka.{key}": value for key, value in client_options(settings).items()}
     return {**options, "kafka.bootstrap.servers": settings.bootstrap}
 
 
 def waits_for_clock(settings: Settings, now_s: float) -> bool:
-    """Whether TLS has to wait: Java judges certificates by the clock, and this one shows a time before this version."""
+    """Return whether TLS has to wait: Java checks certificates by the clock, which is before this version's date."""
     return security_of(settings).has_tls and now_s < built_s()

@@ -1,8 +1,8 @@
-"""One Spark session, sized for a board: its Java, its heap, its jars.
+"""Start and stop one Spark session, sized for a board: its Java, its heap, its jars.
 
-Here: everything that must be set before the JVM starts, and its end. Never here: what is computed.
-A driver heap below about 472 MB is refused by Spark. The serial collector and the C1 compiler alone keep the JVM's
-memory and its start small; `--set spark.…` overrides any of it.
+Contains: all settings from before the JVM starts, and its end. Does not contain: the computation.
+Spark refuses a driver heap below about 472 MB. The serial collector and the C1 compiler keep the JVM's memory and start
+time small; `--set spark.…` overrides each option.
 """
 
 import logging
@@ -36,11 +36,11 @@ LOOPBACK = "127.0.0.1"
 JVM_STOP_S = 10
 STOP_POLL_S = 0.2
 JVMS: list[subprocess.Popen[bytes]] = []  # that PySpark has started; one
-JVM_GONE = (Py4JError, OSError)  # what any call raises once the JVM has ended
+JVM_GONE = (Py4JError, OSError)  # errors of any call once the JVM has ended
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 LOGGED = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
 # Java 17 by itself begins with a 64th of the board's memory as heap, gives none back before 70 % of it are free, and
-# bounds neither classes nor buffers beside it. README.md has what each part came to.
+# bounds neither classes nor buffers outside it. README.md has the figures.
 JVM_OPTIONS = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -XX:MaxNewSize=64m"
     " -XX:MinHeapFreeRatio=30 -XX:MaxHeapFreeRatio=50 -XX:MaxMetaspaceSize=256m"
@@ -71,7 +71,7 @@ OPTIONS = {
 
 
 class StoppedError(Exception):
-    """Spark was to end before it had started."""
+    """A stop arrived before Spark had started."""
 
 
 def start_session(settings: Settings, name: str, stop: Event | None = None) -> SparkSession:
@@ -92,13 +92,13 @@ def start_session(settings: Settings, name: str, stop: Event | None = None) -> S
 
 
 def started(start: Callable[[], SparkSession], stop: Event) -> SparkSession:
-    """Start in a thread, where PySpark takes no signal to itself: its Ctrl-C breaks whatever is asked of the JVM."""
+    """Start in a thread, where PySpark handles no signal: its handler of Ctrl-C breaks any call to the JVM."""
     outcome: Future[SparkSession] = Future()
 
     def work() -> None:
         try:
             outcome.set_result(start())
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised by the caller that waits
             outcome.set_exception(error)
 
     Thread(target=work, name="start of Spark", daemon=True).start()
@@ -112,7 +112,7 @@ def started(start: Callable[[], SparkSession], stop: Event) -> SparkSession:
 
 
 def quiet_libraries() -> None:
-    """Let what PySpark says be lines like ours, without tracebacks: it logs what it raises as well."""
+    """Log PySpark's messages as lines without tracebacks: it also logs errors that it raises."""
     log_tree.set_up("spark", silent=["py4j"])
     for handler in logging.getLogger().handlers:
         handler.addFilter(without_traceback)
@@ -120,9 +120,9 @@ def quiet_libraries() -> None:
 
 
 def deaf_to_sigterm(command: list[str], *, preexec_fn: Callable[[], None], **more: Any) -> subprocess.Popen[bytes]:
-    """Start the JVM so that SIGTERM to the whole group leaves its end to us, as PySpark does with Ctrl-C.
+    """Start the JVM so that it ignores SIGTERM to the whole group, as PySpark does for Ctrl-C.
 
-    It would end under our hands, with a Java trace for each query.
+    Otherwise it would end before the job, with a Java trace for each query.
     """
 
     def ignore() -> None:
@@ -141,7 +141,7 @@ def without_traceback(record: logging.LogRecord) -> bool:
 
 
 def session_options(settings: Settings) -> dict[str, str]:
-    """Collect the session's options: ours, then the operator's.
+    """Return the session's options: the defaults, then the operator's.
 
     The jars are on the class paths, so all workers have them at one place; `spark.jars` would copy them at each
     start.
@@ -175,7 +175,7 @@ def default_options() -> dict[str, str]:
 
 
 def address_towards(host: str, port: int) -> str:
-    """Tell from which of its addresses this machine would speak to another; nothing is sent."""
+    """Return the address from which this machine would connect to another; send nothing."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -202,9 +202,9 @@ def prepare_environment(options: Mapping[str, str]) -> None:
 
 
 def mute_stderr(gateway: Any) -> None:
-    """Drop what the JVM writes past its log, which goes on: a trace for each answer that a pool refuses as Spark stops.
+    """Drop the JVM's output outside its log: a trace for each response that a pool refuses as Spark stops.
 
-    An executor that goes at that moment brings one (RejectedExecutionException), by Scala's default reporter.
+    An executor that leaves at that moment causes one (RejectedExecutionException), by Scala's default reporter.
     """
     java = gateway.jvm.java
     java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))

@@ -1,6 +1,6 @@
-"""Saying what is waited for, at once and again while it takes long, so that silence never has to be understood.
+"""Log what a job waits for, at once and again at intervals, so that silence needs no explanation.
 
-Here: when a line is due. Never here: what is waited for.
+Contains: the times of the lines. Does not contain: the events that a job waits for.
 """
 
 import time
@@ -14,9 +14,9 @@ REPEAT_S = 15.0
 
 
 class Wait:
-    """One thing that is waited for; says so when it begins, and every 15 s with the seconds that have passed.
+    """One wait; logs its beginning, and every 15 s the elapsed seconds.
 
-    As a context manager it says so by itself, from a thread; in a loop, call `say`.
+    As a context manager it logs from a thread; in a loop, call `say`.
     """
 
     def __init__(self, event: str, *, level: str = "info", **fields: object) -> None:

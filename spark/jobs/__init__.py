@@ -1,4 +1,4 @@
-"""The jobs, by name: what each reads, which topics it writes, and the streaming queries it is made of."""
+"""The jobs by name: the input, the results topics and the streaming queries of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ StartQuery = Callable[[SparkSession, Settings, Tell], StreamingQuery]
 
 @dataclass(frozen=True)
 class Job:
-    """One job: its queries by name, each startable again after a failure, and its results topics with their policy."""
+    """One job: its queries by name, each restartable after a failure, and its results topics with their policy."""
 
     queries: dict[str, StartQuery]
     topics: Callable[[Settings], dict[str, str]]
@@ -27,7 +27,7 @@ def windows_topics(settings: Settings) -> dict[str, str]:
 
 
 def alarms_topics(settings: Settings) -> dict[str, str]:
-    """Name the results topic of the alarms; not compacted, as each alarm is news."""
+    """Name the results topic of the alarms; not compacted, as each alarm is a new event."""
     return {settings.alarms_topic: "delete"}
 
 

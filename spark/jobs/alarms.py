@@ -1,9 +1,9 @@
 """Job `alarms`: readings far from their device's recent mean, to a topic.
 
-Method: each reading against the mean and standard deviation of up to `recent_readings` readings of its device that
-precede it in event time (`transforms.alarms`), all in JVM expressions. What earlier batches leave for the next one,
-the last readings per device, is one small Parquet file per batch beside the checkpoint. Batch n reads the file of batch
-n - 1 and replaces its own, so a batch that is run again after a crash finds what it found the first time.
+Method: compare each reading with the mean and standard deviation of the up to `recent_readings` readings of its device
+before it in event time (`transforms.alarms`), all in JVM expressions. Each batch writes the last readings per device to
+one small Parquet file below the checkpoint. Batch n reads the file of batch n - 1 and replaces its own, so a batch that
+runs again after a crash has the same input.
 """
 
 from functools import partial
@@ -17,12 +17,12 @@ from spark.jvm.failures import short_errors
 from spark.streams import schemas, sinks, sources, transforms
 from spark.streams.progress import Tell
 
-FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no recent mean any more
-BATCHES_TO_FORGET = 100  # so often silent devices are looked for
+FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long loses its recent mean
+BATCHES_TO_FORGET = 100  # interval of the search for silent devices
 
 
 def start(session: SparkSession, settings: Settings, _: Tell) -> StreamingQuery:
-    """Start judging readings."""
+    """Start to compare readings."""
     parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
     writer = (
         transforms.readings(parsed).writeStream.queryName("alarms").foreachBatch(short_errors(partial(judge, settings)))
@@ -51,6 +51,6 @@ def judge(settings: Settings, readings: DataFrame, batch_id: int) -> None:
 
 
 def without_silent_devices(kept: DataFrame) -> DataFrame:
-    """Forget readings a day older than the newest one, so that devices that are gone do not pile up."""
+    """Drop readings a day older than the newest one, so that removed devices do not accumulate."""
     newest_ms = kept.agg(F.max("time_ms")).collect()[0][0] or 0
     return kept.where(F.col("time_ms") > newest_ms - FORGOTTEN_AFTER_MS)

@@ -1,4 +1,4 @@
-"""Part of every job: the records that are no readings go to JSON files, counted and with their place in the topic."""
+"""Write the records that are no readings to JSON files, with their offsets; a part of every job."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from spark.streams.progress import Tell
 
 
 def start(session: SparkSession, settings: Settings, _: Tell) -> StreamingQuery:
-    """Start keeping the malformed records."""
+    """Start to write the malformed records."""
     parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
     writer = (
         transforms.malformed(parsed)
@@ -25,7 +25,7 @@ def start(session: SparkSession, settings: Settings, _: Tell) -> StreamingQuery:
 
 
 def keep(settings: Settings, found: DataFrame, batch_id: int) -> None:
-    """Write one batch's malformed records, if there are any, in place of an earlier try."""
+    """Write one batch's malformed records, if any exist; replace those of an earlier attempt."""
     found.persist()
     count = found.count()
     if count:

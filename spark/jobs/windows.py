@@ -1,9 +1,9 @@
 """Job `windows`: event-time windows per device, to a compacted topic as they change and to Parquet once they are final.
 
-Method: what is open after batch n, and each device's newest event time and count of late readings, are one small
-Parquet file each below the checkpoint. Batch n reads those of batch n - 1 and replaces its own, so a batch that runs
-again after a crash has the watermark that it had the first time, takes the same readings and finds the same late ones.
-A late reading is written to a topic before the batch counts as done, under its place in the input topic.
+Method: batch n writes two small Parquet files below the checkpoint: the open windows, and each device's newest event
+time and count of late readings. It reads those of batch n - 1 and replaces its own. So a batch that runs again after a
+crash has the same watermark, accepts the same readings and finds the same late ones. A late reading is written to a
+topic before the batch completes, keyed by its offset in the input topic.
 """
 
 from functools import partial
@@ -20,21 +20,21 @@ from spark.streams import schemas, sinks, sources, transforms
 from spark.streams.progress import Tell, listed, place_ranges, utc
 
 OPEN, DEVICES, FINISHED = "windows_open", "windows_devices", "finished_windows"
-FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long has no row of its own any more
-BATCHES_TO_FORGET = 100  # so often silent devices are looked for
+FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long loses its own row
+BATCHES_TO_FORGET = 100  # interval of the search for silent devices
 LISTED_DEVICES_MAX = 10  # in a log line; the topic has them all
 LISTED_OFFSETS_MAX = 100
 
 
 class Counts(NamedTuple):
-    """A time, such as the newest event time, or NO_WATERMARK_MS; and how many readings were late."""
+    """A time, such as the newest event time, or NO_WATERMARK_MS; and the number of late readings."""
 
     time_ms: int
     late: int
 
 
 def start(session: SparkSession, settings: Settings, tell: Tell) -> StreamingQuery:
-    """Start adding readings to windows."""
+    """Start to add readings to windows."""
     parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
     readings = transforms.readings(parsed)
     writer = readings.writeStream.queryName("windows").foreachBatch(short_errors(partial(advance, settings, tell)))
@@ -43,14 +43,14 @@ def start(session: SparkSession, settings: Settings, tell: Tell) -> StreamingQue
 
 
 def advance(settings: Settings, tell: Tell, readings: DataFrame, batch_id: int) -> None:
-    """Write the windows that a batch changes, its late readings, the windows that it ends, and what stays open."""
+    """Write a batch's changed windows, its late readings, its ended windows, and its open windows."""
     open_windows = sources.kept_rows(readings, settings.place(OPEN), batch_id, schemas.OPEN)
     devices = sources.kept_rows(readings, settings.place(DEVICES), batch_id, schemas.DEVICES)
     before = counts_of(devices.agg(F.max("watermark_ms"), F.sum("late")))
     watermark_ms = before.time_ms
     arrivals = transforms.arrived(readings, settings.window_ms).persist()
     new = counts_of(arrivals.agg(F.max("time_ms"), F.count_if(transforms.is_late(watermark_ms))))
-    next_watermark_ms = max(watermark_ms, new.time_ms - settings.lateness_max_ms)  # it never goes back
+    next_watermark_ms = max(watermark_ms, new.time_ms - settings.lateness_max_ms)  # it never decreases
     windows = transforms.windows_after(open_windows, arrivals, watermark_ms).persist()
     devices = transforms.devices_after(devices, arrivals, watermark_ms).persist()
     try:
@@ -68,13 +68,13 @@ def advance(settings: Settings, tell: Tell, readings: DataFrame, batch_id: int) 
 
 
 def counts_of(figures: DataFrame) -> Counts:
-    """Read the one row of a time and a count; both are null where there were no rows."""
+    """Read the one row of a time and a count; both are null without rows."""
     time_ms, late = figures.collect()[0]
     return Counts(transforms.NO_WATERMARK_MS if time_ms is None else time_ms, late or 0)
 
 
 def tell_late(settings: Settings, arrivals: DataFrame, watermark_ms: int, count: int) -> None:
-    """Write a batch's late readings to their topic, and name the first of them in a line."""
+    """Write a batch's late readings to their topic, and log the first ones."""
     sinks.write_to_kafka(transforms.late_records(arrivals, settings.topic, watermark_ms), settings, settings.late_topic)
     late = arrivals.where(transforms.is_late(watermark_ms))
     per_device = late.groupBy("device").count().orderBy(F.desc("count"), "device").limit(LISTED_DEVICES_MAX + 1)
@@ -94,7 +94,7 @@ def tell_late(settings: Settings, arrivals: DataFrame, watermark_ms: int, count:
 
 
 def write_finished(settings: Settings, windows: DataFrame, batch_id: int, watermarks_ms: tuple[int, int]) -> None:
-    """Write the windows that a batch ends, each once; nothing is looked at unless the watermark passes an end."""
+    """Write the windows that a batch ends, each once; read nothing unless the watermark passes an end."""
     before, after = (each // settings.window_ms for each in watermarks_ms)
     if before == after:
         return
@@ -104,7 +104,7 @@ def write_finished(settings: Settings, windows: DataFrame, batch_id: int, waterm
 
 
 def write_state(settings: Settings, windows: DataFrame, devices: DataFrame, batch_id: int, watermark_ms: int) -> None:
-    """Write what the next batch needs to know: the windows that are open, and the devices."""
+    """Write the state for the next batch: the open windows, and the devices."""
     still_open = windows.where(F.col("window_end_ms") > watermark_ms).select(*schemas.OPEN_COLUMNS)
     sinks.write_batch(still_open, settings.place(OPEN), batch_id, "parquet")
     if batch_id % BATCHES_TO_FORGET == 0:

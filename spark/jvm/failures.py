@@ -1,6 +1,6 @@
-"""What went wrong inside the JVM, as one short text: class and message of each cause, the root first.
+"""Describe an error of the JVM as one short text: class and message of each cause, the root first.
 
-Here: reading Java exceptions. Never here: what to do about them (`run`).
+Contains: reading Java exceptions. Does not contain: the reaction to them (`run`).
 """
 
 import re
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 CAUSES_MAX = 10
 MESSAGE_CHARACTERS_MAX = 600
-PROXY_MARK = "raised by the Python Proxy"  # of a foreachBatch function: a whole traceback, whose last line tells
+PROXY_MARK = "raised by the Python Proxy"  # of a foreachBatch function: a traceback, whose last line has the cause
 PYTHON_RAISED = re.compile(r"^[\w.]+(?:Error|Exception): .*", re.MULTILINE)
 
 
@@ -38,7 +38,7 @@ def root(text: str) -> str:
     return text.partition(" < ")[0]
 
 
-# What a person can mend, by what Java says of it; the first that is found counts.
+# Remedies by Java's text; the first match counts.
 REMEDIES = (
     (
         "All masters are unresponsive",
@@ -63,19 +63,19 @@ REMEDIES = (
 
 
 def sentence(error: Exception) -> str:
-    """Return in one sentence what a PySpark call raised, with the remedy where it is known."""
+    """Return in one sentence the error of a PySpark call, with the remedy if it is known."""
     return with_remedy(described(error))
 
 
 def with_remedy(text: str) -> str:
-    """Put what a person can do before the first cause of a chain."""
+    """Put the remedy before the first cause of a chain."""
     found = (remedy for mark, remedy in REMEDIES if mark in text)
     remedy = next(found, None)
     return root(text) if remedy is None else f"{remedy} ({root(text)})"
 
 
 def described(error: Exception) -> str:
-    """Describe what a PySpark call raised; by its name alone if the JVM that knows more has ended."""
+    """Describe the error of a PySpark call; only by its name if the JVM has ended."""
     java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     try:
         return f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS_MAX] if java is None else chain(java)
@@ -86,8 +86,8 @@ def described(error: Exception) -> str:
 def short_errors(each_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
     """Wrap a foreachBatch function so that its Spark errors leave as a BatchError.
 
-    With a long message (a Python traceback around a Java one) Spark 4.0 overflows its stack while it reads it, and the
-    query ends without saying why.
+    Spark 4.0 overflows its stack while it parses a long message, such as a Python traceback around a Java one. Then the
+    query ends without a reason.
     """
 
     def run(batch: DataFrame, batch_id: int) -> None:

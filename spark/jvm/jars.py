@@ -1,8 +1,8 @@
-"""Pinned jars in the cache: Spark's Kafka connector, and any other set that names its jars by coordinates.
+"""Fetch and check pinned jars: Spark's Kafka connector, and any other set that names its jars by coordinates.
 
-Here: the connector's pins (in `connector.jars`), the cache, the check. Never here: Spark, or how a repository is read:
-Apache Ivy does that, which pyspark brings and which knows Maven Central. The rest of what the connector needs is in
-pyspark's own jars. A jar counts as present only under its final name, which it gets after its SHA-256 was checked.
+Contains: the connector's pins (in `connector.jars`), the cache, the check. Does not contain: Spark, the protocol of a
+repository: pyspark's Apache Ivy reads it, by default Maven Central. pyspark's own jars have the other dependencies.
+A jar counts as present only under its final name, which it gets after its SHA-256 was checked.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ READ_TIMEOUT_MS = 60_000
 FETCH_TIMEOUT_S = 900  # a whole set, over a slow link
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # a short run
 
-# what to quote from Ivy's output, the most telling first
+# lines of Ivy's output to quote, the most specific first
 REASONS = (
     r"Exception in thread .*",
     r"(?<=:::: ERRORS\n)\s*\w.*",
@@ -50,7 +50,7 @@ CONNECTOR_JARS = pins_in(Path(__file__).parent.with_name("connector.jars"))
 def connector_jars() -> list[Path]:
     """Return the paths of the connector's jars: the ones in DRUPELET_SPARK_JARS, if it is set, else the cache's.
 
-    What the cache lacks is fetched, never what that folder lacks; raises ConfigurationError for what cannot be had.
+    Fetches jars that the cache lacks, none that the folder lacks; raises ConfigurationError for an unavailable jar.
     """
     shipped = os.environ.get(SHIPPED_VARIABLE)
     if shipped:
@@ -59,7 +59,7 @@ def connector_jars() -> list[Path]:
 
 
 def shipped_jars(folder: Path) -> list[Path]:
-    """Return the paths of the connector's jars in a folder that somebody else has filled and checked."""
+    """Return the paths of the connector's jars in a folder that the operator has filled and checked."""
     jars = [folder / file_name(pin) for pin in CONNECTOR_JARS]
     for jar in jars:
         if not jar.exists():
@@ -70,8 +70,8 @@ def shipped_jars(folder: Path) -> list[Path]:
 def cached_jars(name: str, pins: Mapping[str, str], command: str) -> list[Path]:
     """Return the paths of a set's jars in its cache folder, fetching what is missing.
 
-    `pins` has the SHA-256 of each `group:artifact:version`; `command` is what a person should run when connected.
-    Raises ConfigurationError if a jar cannot be had, and keeps the others; or if one is not the pinned one.
+    `pins` has the SHA-256 of each `group:artifact:version`; `command` is the command to run with a network.
+    Raises ConfigurationError if a jar is unavailable, and keeps the others; or if one is not the pinned one.
     """
     folder = jars_directory(name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,12 +94,12 @@ def file_name(pin: str) -> str:
 
 
 def fetch(missing: Mapping[str, str], folder: Path, command: str) -> None:
-    """Bring jars into their folder, each whole and checked or not at all; several processes may do so at once."""
+    """Fetch jars into their folder, each whole and checked or not at all; processes may do so concurrently."""
     url = os.environ.get(MAVEN_URL_VARIABLE)
     repository = url or "Maven Central"
     started = time.monotonic()
     waiting = Wait("jars_fetching", set=folder.name, jars=len(missing), repository=repository)
-    # beside the folder, so that a rename is enough
+    # on the folder's file system, so that a rename suffices
     with waiting, TemporaryDirectory(dir=folder.parent, prefix=".") as place:
         said = run_ivy(missing, url, Path(place))
         came = [pin for pin in missing if (Path(place) / file_name(pin)).exists()]
@@ -127,7 +127,7 @@ def keep(jar: Path, folder: Path, pin: str, digest: str) -> None:
 
 
 def run_ivy(pins: Mapping[str, str], url: str | None, place: Path) -> str:
-    """Let Ivy put what it can get of these jars into a folder, and return what it printed."""
+    """Let Ivy fetch these jars into a folder, as far as it can; return its output."""
     settings, modules = place / "ivysettings.xml", place / "ivy.xml"
     ElementTree(ivy_settings(url, place)).write(settings)
     ElementTree(ivy_modules(pins)).write(modules)
@@ -138,7 +138,7 @@ def run_ivy(pins: Mapping[str, str], url: str | None, place: Path) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=FETCH_TIMEOUT_S,
-            check=False,  # what did not come is seen, and the rest is kept
+            check=False,  # the caller finds the missing jars, and keeps the others
         )
     except subprocess.TimeoutExpired:
         return f"it took more than {FETCH_TIMEOUT_S} s"
@@ -151,7 +151,7 @@ def ivy_jar() -> Path:
     places = (spec and spec.submodule_search_locations) or []
     for jar in (jar for place in places for jar in Path(place).glob("jars/ivy-*.jar")):
         return jar
-    raise ModuleNotFoundError(name="pyspark")  # which Apache Ivy comes with
+    raise ModuleNotFoundError(name="pyspark")  # which contains Apache Ivy
 
 
 def ivy_settings(url: str | None, place: Path) -> Element:
@@ -183,6 +183,6 @@ def ivy_modules(pins: Mapping[str, str]) -> Element:
 
 
 def reason(said: str) -> str:
-    """Pick the line of Ivy's output that says most about why something did not come."""
+    """Return the line of Ivy's output that best explains a missing jar."""
     found = (re.search(pattern, said, re.MULTILINE) for pattern in REASONS)
     return next((line[0].strip() for line in found if line), "Ivy gave no reason")

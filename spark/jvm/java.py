@@ -1,7 +1,7 @@
-"""Which Java runs Spark and Ivy: the first of version 17 or 21 on this machine.
+"""Find the Java for Spark and Ivy: the first of version 17 or 21 on this machine.
 
-Here: the search. Never here: Spark, or any package beyond the standard library, as the tests' set-up asks before there
-is one.
+Contains: the search. Does not contain: Spark, or any package beyond the standard library, as the tests' set-up calls
+it before packages are installed.
 """
 
 import os

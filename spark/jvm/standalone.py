@@ -1,8 +1,8 @@
-"""Spark's standalone master and worker: the process becomes their JVM.
+"""Become the JVM of Spark's standalone master or worker.
 
-Here: their command line and environment. Spark's own scripts start a second JVM to compute these, and the ones that
-start a cluster are not in pyspark's wheel. Never here: a session or a job. Their settings, the secret among them, are
-in `$SPARK_CONF_DIR/spark-defaults.conf`: a command line is public. Source: Spark Standalone Mode in its guide.
+Contains: command line and environment. Spark's own scripts start a second JVM to compute these, and pyspark's wheel
+lacks the scripts that start a cluster. The settings, with the secret, are in `$SPARK_CONF_DIR/spark-defaults.conf`,
+as a command line is public. Does not contain: a session, a job. Source: Spark's guide, Spark Standalone Mode.
 """
 
 import os
@@ -17,7 +17,7 @@ MAIN_CLASSES = {"master": "org.apache.spark.deploy.master.Master", "worker": "or
 JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",  # its file is written all the time
+    "-XX:-UsePerfData",  # the JVM writes its file all the time
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.net.preferIPv4Stack=true",
 )
@@ -31,17 +31,17 @@ def become(role: str, heap: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def command(java: str, role: str, heap: str, arguments: Sequence[str]) -> list[str]:
-    """Put the JVM's command line together."""
+    """Return the JVM's command line."""
     options = [f"-Xmx{heap}", *JVM_OPTIONS, f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"]
     return [java, "-cp", f"{spark_home()}/jars/*", *options, MAIN_CLASSES[role], *arguments]
 
 
 def environment() -> dict[str, str]:
-    """Return what Spark's scripts would: where it is, and its Scala, without which a worker starts no executor."""
+    """Return the environment of Spark's scripts: its home and its Scala; a worker starts no executor without them."""
     return {
         "SPARK_HOME": str(spark_home()),
         "SPARK_SCALA_VERSION": "2.13",
-        "SPARK_LOCAL_IP": "127.0.0.1",  # where the web page is; the cluster's own traffic is at `--host`
+        "SPARK_LOCAL_IP": "127.0.0.1",  # address of the web page; the cluster's own traffic uses `--host`
         "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
     }
 

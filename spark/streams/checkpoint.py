@@ -1,8 +1,7 @@
-"""Whose checkpoint a directory is: one job's, on one topic of one Kafka cluster, used by one process at a time.
+"""Tie a checkpoint to one job, on one topic of one Kafka cluster, and to one process at a time.
 
-Here: the directory's lock, and `job.json` in it: JSON with `job`, `topic`, `window_ms`, and `cluster_id` once the
-broker has told it. Never here: what Spark keeps below it. On another file system than the local one (`hdfs://…`)
-nothing of this is done.
+Contains: the directory's lock, and `job.json` in it: JSON with `job`, `topic`, `window_ms`, and `cluster_id` once the
+broker has returned it. Does not contain: Spark's files below it. On a remote file system (`hdfs://…`) neither exists.
 """
 
 import errno
@@ -18,7 +17,7 @@ from drupelet.errors import CommandFailed, ConfigurationError, reason
 from spark.config import Settings
 
 IDENTITY = "job.json"
-OLD_LAYOUT = "finished_windows_progress"  # queries of version 0.1.0's first builds: their state is not ours to read
+OLD_LAYOUT = "finished_windows_progress"  # queries of version 0.1.0's first builds: their state is unreadable
 NEW_ONE = "give a new --checkpoint, and results are computed again from what the topic still holds"
 FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -41,14 +40,14 @@ def opened_checkpoint(settings: Settings, job: str) -> Iterator[None]:
 
 
 def claim_checkpoint(settings: Settings, job: str) -> None:
-    """Note whose an opened checkpoint is, once nothing else can refuse the job; raises ConfigurationError."""
+    """Write the job's identity to an opened checkpoint, after all other checks; raises ConfigurationError."""
     place = local_path(settings.checkpoint)
     if place is not None:
         agree(place, identity_of(settings, job))
 
 
 def identity_of(settings: Settings, job: str) -> dict[str, str | int]:
-    """Name what a checkpoint has to have in common with a job."""
+    """Return the values that a checkpoint and its job must share."""
     return {"job": job, "topic": settings.topic, "window_ms": settings.window_ms}
 
 
@@ -88,7 +87,7 @@ def unusable(place: Path, error: OSError) -> Exception:
 
 
 def agree(place: Path, now: dict[str, str | int]) -> None:
-    """Compare what a checkpoint was begun with and what it is used with, and note what is new."""
+    """Compare the identity of a checkpoint with that of the job, and write new values."""
     before = compare(place, now)
     if before.items() >= now.items():
         return
@@ -99,7 +98,7 @@ def agree(place: Path, now: dict[str, str | int]) -> None:
 
 
 def compare(place: Path, now: dict[str, str | int]) -> dict[str, str | int]:
-    """Return what a checkpoint was begun with; raises ConfigurationError where `now` contradicts it."""
+    """Return the identity of a checkpoint; raises ConfigurationError if `now` contradicts it."""
     path = place / IDENTITY
     try:
         before = json.loads(path.read_text()) if path.exists() else {}
@@ -118,7 +117,7 @@ def compare(place: Path, now: dict[str, str | int]) -> dict[str, str | int]:
 
 
 def agree_on_cluster(settings: Settings, cluster_id: str | None) -> None:
-    """Refuse a checkpoint whose offsets are another Kafka cluster's; raises ConfigurationError."""
+    """Refuse a checkpoint with offsets of another Kafka cluster; raises ConfigurationError."""
     place = local_path(settings.checkpoint)
     if place is not None and cluster_id:
         agree(place, {"cluster_id": cluster_id})

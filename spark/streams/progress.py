@@ -1,4 +1,4 @@
-"""What a query did since the last look, as the fields of one log line. Pure: progress reports in, fields out."""
+"""PURE: summarise a query's progress reports since the last poll as the fields of one log line."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -7,16 +7,16 @@ from typing import Any
 
 Report = dict[str, Any]  # one StreamingQueryProgress as Spark writes it in JSON
 Fields = dict[str, Any]
-Tell = Callable[[int, Fields], None]  # how a batch, by its id, tells what Spark's report of it does not
+Tell = Callable[[int, Fields], None]  # adds fields to the report of a batch, by its id
 
 
 def new_reports(reports: Sequence[Report], after_batch_id: int) -> list[Report]:
-    """Keep the reports of batches that ran after a given one; an idle report bears the id of a batch yet to run."""
+    """Return the reports of batches that ran after a given one; an idle report has the id of the next batch."""
     return [each for each in reports if each["batchId"] > after_batch_id and "addBatch" in each["durationMs"]]
 
 
 def summary(reports: Sequence[Report], told: Sequence[Fields], span_s: float) -> Fields:
-    """Sum up the batches of `span_s` seconds and what they told; `reports` is not empty."""
+    """Sum up the batches of `span_s` seconds and their added fields; `reports` is not empty."""
     rows = sum(report["numInputRows"] for report in reports)
     last = reports[-1]
     fields: Fields = {
@@ -33,13 +33,13 @@ def summary(reports: Sequence[Report], told: Sequence[Fields], span_s: float) ->
 
 
 def behind_records(report: Report) -> int:
-    """Count the records at the broker that the batch did not take, in the partition that is furthest behind."""
+    """Return the lag in records after the batch, of the partition with the largest lag."""
     metrics = [source.get("metrics") or {} for source in report["sources"]]
     return sum(int(each.get("maxOffsetsBehindLatest", 0)) for each in metrics)
 
 
 def listed(words: Sequence[str], more: bool) -> str:
-    """List words, and say when there are more."""
+    """List words; mark a list that omits some."""
     return ", ".join([*words, "…"] if more else words)
 
 

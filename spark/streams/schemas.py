@@ -1,13 +1,14 @@
-"""The columns of every table on the road: what a transform returns is exactly one of these, in this order.
+"""The columns of every table: each transform returns exactly one of these, in this order.
 
-Here: column names and types as Spark DDL; a reading's are those of drupelet/reading.schema.json. Never here: logic.
+Contains: column names and types as Spark DDL; a reading's are those of drupelet/reading.schema.json. Does not contain:
+logic.
 Times that end in `_ms` are epoch milliseconds, UTC.
 """
 
 from drupelet import reading_schema
 
 SPARK_TYPES = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE"}  # by JSON type
-# A device's own time is the record's timestamp, where the gateway has put it whatever its form; in the JSON of another
+# A device's own time is the record's timestamp, which the gateway sets from any form of time; in the JSON of another
 # producer it is whole milliseconds.
 READ_OTHERWISE = {"time_ms": "BIGINT"}
 

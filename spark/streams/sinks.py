@@ -1,8 +1,8 @@
-"""Where results go: Kafka topics and files.
+"""Write results to Kafka topics and files.
 
 The Kafka sink is at least once: after a crash the last batch is written again. Windows and late readings are keyed, so
 a repeat replaces an equal value; alarms repeat with the same device and time. Files are written per batch, and replace
-the ones of an earlier try of the same batch.
+those of an earlier attempt at the same batch.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from spark.security import connector_options
 
 
 def kafka_options(settings: Settings, topic: str) -> dict[str, str]:
-    """Collect the options of a Kafka sink; kafka-clients asks for acks=all and idempotence by itself."""
+    """Return the options of a Kafka sink; acks=all and idempotence are the defaults of kafka-clients."""
     return {**connector_options(settings), "topic": topic}
 
 
@@ -29,12 +29,12 @@ def batch_path(path: str, batch_id: int) -> str:
 
 
 def write_batch(rows: DataFrame, path: str, batch_id: int, file_format: str) -> None:
-    """Write one batch's rows to its own directory, in place of an earlier try."""
+    """Write one batch's rows to its own directory; replace those of an earlier attempt."""
     rows.coalesce(1).write.mode("overwrite").format(file_format).save(batch_path(path, batch_id))
 
 
 def write_dated_batch(rows: DataFrame, path: str, batch_id: int) -> None:
-    """Write one batch's rows to Parquet by their column `date`, in place of an earlier try; no rows, no directory."""
+    """Write one batch's rows to Parquet by their column `date`; replace an earlier attempt; no rows, no directory."""
     if rows.isEmpty():
         delete_batch(rows, path, batch_id)
     else:
@@ -43,12 +43,12 @@ def write_dated_batch(rows: DataFrame, path: str, batch_id: int) -> None:
 
 
 def delete_batch(rows: DataFrame, path: str, batch_id: int) -> None:
-    """Delete one batch's directory, if it is there."""
+    """Delete one batch's directory, if it exists."""
     delete(rows, batch_path(path, batch_id))
 
 
 def exists(rows: DataFrame, path: str) -> bool:
-    """Return whether a path exists, on whatever file system it names."""
+    """Return whether a path exists, on the file system that it names."""
     place, system = opened(rows, path)
     return bool(system.exists(place))
 

@@ -1,4 +1,4 @@
-"""Where rows come from: Kafka topics through Spark's connector, and a job's own files."""
+"""Read rows from Kafka topics by Spark's connector, and from a job's own files."""
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -8,9 +8,9 @@ from spark.streams import schemas, sinks
 
 
 def kafka_records(session: SparkSession, settings: Settings) -> DataFrame:
-    """Stream a topic from its earliest record, or from where the checkpoint stands; offsets that are gone are an error.
+    """Stream a topic from its earliest record, or from the checkpoint's offsets; offsets that are gone are an error.
 
-    Everything is read by offset, without a consumer group; the checkpoint alone says what was done.
+    Records are read by offset, without a consumer group; only the checkpoint has the progress.
     """
     options = {
         **connector_options(settings),
@@ -25,11 +25,11 @@ def kafka_records(session: SparkSession, settings: Settings) -> DataFrame:
 
 
 class KeptRowsLostError(Exception):
-    """What the previous batch left for the next one is gone."""
+    """The state that the previous batch wrote is gone."""
 
 
 def kept_rows(like: DataFrame, path: str, batch_id: int, columns: str) -> DataFrame:
-    """Read what the batch before this one kept under a path, or no rows before the first batch.
+    """Read the state of the previous batch below a path, or no rows before the first batch.
 
     `like` only leads to the session. Raises KeptRowsLostError.
     """

@@ -1,6 +1,6 @@
-"""The topics a job needs: its input must exist, its results topics are created with their cleanup policy.
+"""Check a job's input topic, and create its results topics with their cleanup policy.
 
-Here: Kafka's own AdminClient, through the JVM that runs anyway. A broker's auto-creation would not give `compact`.
+Contains: Kafka's own AdminClient, in the JVM of the job. A broker's auto-creation would not set `compact`.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class BrokerUnavailableError(Exception):
 
 @contextmanager
 def admin(session: SparkSession, settings: Settings) -> Iterator[Any]:
-    """Open an AdminClient; its errors leave as BrokerUnavailableError or as themselves."""
+    """Open an AdminClient; raises BrokerUnavailableError, or other errors unchanged."""
     jvm: Any = session._jvm
     properties = jvm.java.util.Properties()
     timeouts = {"request.timeout.ms": str(REQUEST_TIMEOUT_MS), "default.api.timeout.ms": str(2 * REQUEST_TIMEOUT_MS)}
@@ -73,7 +73,7 @@ def topic_names(session: SparkSession, settings: Settings) -> set[str]:
 
 
 def ensure_topic(session: SparkSession, settings: Settings, topic: str, cleanup_policy: str) -> bool:
-    """Create a results topic, or check the one that exists; whether it was created.
+    """Create a results topic, or check an existing one; return whether it was created.
 
     Raises ConfigurationError if a topic that needs compaction exists without it.
     """

@@ -1,12 +1,12 @@
-"""What the jobs compute: DataFrame to DataFrame, streaming or not.
+"""PURE: compute the jobs' results, DataFrame to DataFrame, streaming or not.
 
-Here: columns and expressions that run inside the JVM. Never here: a source, a sink, a session, a clock, a Python
-function that runs per row. The last `select` of each transform is its contract (see `schemas`).
+Contains: columns and expressions that run inside the JVM. Does not contain: sources, sinks, sessions, clocks, Python
+functions that run per row. The last `select` of each transform is its contract (see `schemas`).
 
 Late data: a window changes until the watermark (the newest event time of the batches before, less `lateness_max_ms`)
 has reached its end. Each change is written again under the same key, so the newest value per key is the result. A
 reading for a window that has ended is late: it changes nothing, and is itself a row. Spark's own stateful windows drop
-such readings after they have added them up, and can tell neither which nor how many, so what is open is our own table.
+such readings and report neither which nor how many, so the job has its own table of open windows.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -23,12 +23,12 @@ JSON_NUMBER = r"^\s*-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?\s*$"
 
 
 def parsed(records: DataFrame, ahead_max_ms: int) -> DataFrame:
-    """Read the records' JSON; `problem` is null for a sound reading and else says what is wrong with it.
+    """Read the records' JSON; `problem` is null for a valid reading, else the reason.
 
-    A record without `device` takes its key; a bare number is a `value`. Where the gateway looked for the device's time
-    (its header `time_unit` says so), the record's timestamp is that time, else `time_ms` is. A time more than
-    `ahead_max_ms` after the record's receipt (the gateway's `received_ms` header, else Kafka's timestamp) is a problem,
-    as it would move the watermark past everyone else.
+    The key replaces a missing `device`; a bare number is a `value`. If the gateway read the device's time (it set the
+    header `time_unit`), the record's timestamp is that time, else `time_ms` is. A time more than `ahead_max_ms` after
+    the record's receipt (the gateway's `received_ms` header, else Kafka's timestamp) is a problem, as it would move the
+    watermark past all other devices.
     """
     text = F.col("value").cast("string")
     json = records.withColumns(
@@ -51,12 +51,12 @@ def parsed(records: DataFrame, ahead_max_ms: int) -> DataFrame:
 
 
 def received_ms() -> Column:
-    """Tell when a record came to the site: the gateway's header, else the record's timestamp."""
+    """Return when a record arrived at the site: the gateway's header, else the record's timestamp."""
     return F.coalesce(_header("received_ms").try_cast("bigint"), F.unix_millis("timestamp"))
 
 
 def time_ms() -> Column:
-    """Tell when a reading was taken: the timestamp that the gateway set from what the device gave, else `time_ms`."""
+    """Return when a reading was taken: the timestamp that the gateway set from the device's time, else `time_ms`."""
     return F.when(_header("time_unit").isNotNull(), F.unix_millis("timestamp")).otherwise(F.col("json.time_ms"))
 
 
@@ -66,7 +66,7 @@ def _header(name: str) -> Column:
 
 
 def problem(ahead_max_ms: int) -> Column:
-    """Name the first thing that is wrong with a reading, or null."""
+    """Return the first problem of a reading, or null."""
     value, time_ms = F.col("value"), F.col("time_ms")
     return (
         F.when(F.col("device").isNull(), "no `device`, as JSON or as key")
@@ -79,12 +79,12 @@ def problem(ahead_max_ms: int) -> Column:
 
 
 def readings(parsed_records: DataFrame) -> DataFrame:
-    """Keep the sound readings."""
+    """Return the valid readings."""
     return parsed_records.where(F.col("problem").isNull()).select(*schemas.READING_COLUMNS)
 
 
 def malformed(parsed_records: DataFrame) -> DataFrame:
-    """Keep the other records, each with its place in the topic, its problem, and up to 1,000 characters of its text."""
+    """Return the other records, each with its offset, its problem, and up to 1,000 characters of its text."""
     short = F.substring("text", 1, TEXT_CHARACTERS_MAX)
     return (
         parsed_records.where(F.col("problem").isNotNull()).withColumn("text", short).select(*schemas.MALFORMED_COLUMNS)
@@ -92,19 +92,19 @@ def malformed(parsed_records: DataFrame) -> DataFrame:
 
 
 def arrived(sound_readings: DataFrame, window_ms: int) -> DataFrame:
-    """Set each reading beside its window of event time, which begins at a multiple of `window_ms`."""
+    """Add to each reading its window of event time, which begins at a multiple of `window_ms`."""
     start = F.col("time_ms") - F.pmod("time_ms", F.lit(window_ms))
     windows = sound_readings.withColumn("window_start_ms", start)
     return windows.withColumn("window_end_ms", start + window_ms).select(*schemas.ARRIVED_COLUMNS)
 
 
 def is_late(watermark_ms: int) -> Column:
-    """Whether a reading's window has ended; in the first batch, without a watermark (`NO_WATERMARK_MS`), none has."""
+    """Return whether a reading's window has ended; false without a watermark (`NO_WATERMARK_MS`), as in batch 0."""
     return F.col("window_end_ms") <= watermark_ms
 
 
 def windows_after(open_windows: DataFrame, arrivals: DataFrame, watermark_ms: int) -> DataFrame:
-    """Add the readings that are not late to the open windows; `new` is how many each window took."""
+    """Add the readings that are not late to the open windows; `new` is the number added to each window."""
     columns = [F.col(name) for name in schemas.OPEN_COLUMNS]
     value = F.col("value")
     one = {"min": value, "total": value, "max": value, "count": F.lit(1).cast("bigint")}
@@ -121,7 +121,7 @@ def windows_after(open_windows: DataFrame, arrivals: DataFrame, watermark_ms: in
 
 
 def devices_after(devices: DataFrame, arrivals: DataFrame, watermark_ms: int) -> DataFrame:
-    """Keep each device's newest event time and how many of its readings were late, ever."""
+    """Return each device's newest event time and its total of late readings."""
     late = F.when(is_late(watermark_ms), 1).otherwise(0).cast("bigint")
     new = arrivals.select("device", F.col("time_ms").alias("newest_ms"), late.alias("late"))
     together = devices.select(*schemas.DEVICE_COLUMNS).unionByName(new).groupBy("device")
@@ -129,7 +129,7 @@ def devices_after(devices: DataFrame, arrivals: DataFrame, watermark_ms: int) ->
 
 
 def without_silent_devices(devices: DataFrame, silent_since_ms: int) -> DataFrame:
-    """Forget devices that have been silent since then; their late readings stay counted, under the device null."""
+    """Drop devices that have been silent since then; their late readings still count, under the device null."""
     silent = F.col("newest_ms") < silent_since_ms
     named = devices.withColumn("device", F.when(~silent, F.col("device"))).groupBy("device")
     kept = named.agg(F.max("newest_ms").alias("newest_ms"), F.sum("late").alias("late"))
@@ -162,7 +162,7 @@ def window_files(windows: DataFrame) -> DataFrame:
 
 
 def judged(recent: DataFrame, sound_readings: DataFrame, recent_readings: int) -> DataFrame:
-    """Set each reading beside the `recent_readings` readings of its device that precede it in event time.
+    """Add to each reading the `recent_readings` readings of its device that precede it in event time.
 
     `recent` are readings of earlier batches: history, never judged again (`new` is false). The reading itself is left
     out of `mean`, `stddev` and `known`, the count of the preceding ones; `age` is 1 for a device's newest reading.
@@ -185,7 +185,7 @@ def judged(recent: DataFrame, sound_readings: DataFrame, recent_readings: int) -
 def alarms(
     judged_readings: DataFrame, *, recent_readings_min: int, score_min: float, deviation_min: float
 ) -> DataFrame:
-    """Keep the new readings that are far from their device's recent mean.
+    """Return the new readings that are far from their device's recent mean.
 
     score = |value - mean| / max(stddev, `deviation_min`); with fewer than `recent_readings_min` readings before it a
     reading is not judged.
@@ -201,5 +201,5 @@ def alarm_records(found: DataFrame) -> DataFrame:
 
 
 def most_recent(judged_readings: DataFrame, recent_readings: int) -> DataFrame:
-    """Keep each device's last readings by event time: what the next batch needs to know."""
+    """Return each device's last readings by event time: the state for the next batch."""
     return judged_readings.where(F.col("age") <= recent_readings).select(*schemas.RECENT_COLUMNS)
