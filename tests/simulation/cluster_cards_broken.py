@@ -16,8 +16,8 @@ from edge_broker.cluster.partition.leader_state import Follower, Leading
 from edge_broker.cluster.partition.partition import Partition
 from edge_broker.cluster.partition.room import ROOM_KEPT_MS
 from edge_broker.cluster.state.cluster_state import InSyncReplica
-from edge_broker.network.cluster import replica_jobs
-from edge_broker.network.cluster.replica_jobs import Replicas
+from edge_broker.network.cluster import replica_space
+from edge_broker.network.cluster.replica_space import ReplicaSpace
 
 
 def believe_this_leader_alone(follower: Follower | None, now_ms: float) -> bool:
@@ -40,7 +40,7 @@ def lead_on_with_internal_topics(self: Partition) -> None:
         _make_way(self)
 
 
-def take_records_on_every_disk(self: Replicas, *, full: bool) -> None:
+def take_records_on_every_disk(self: ReplicaSpace, *, full: bool) -> None:
     """Never report that an internal topic found no space."""
 
 
@@ -54,8 +54,8 @@ BROKEN_CARDS: dict[str, tuple[Any, str, Any]] = {
         "_make_way",
         lead_on_with_internal_topics,
     ),
-    "an internal topic takes records on every disk": (Replicas, "_look_at_internal", take_records_on_every_disk),
-    "an internal topic keeps out for good": (replica_jobs, "INTERNAL_ROOM_BYTES", 1 << 40),
+    "an internal topic takes records on every disk": (ReplicaSpace, "_look_at_internal", take_records_on_every_disk),
+    "an internal topic keeps out for good": (replica_space, "INTERNAL_ROOM_BYTES", 1 << 40),
     "an internal topic is evicted for full followers": (replication, "ALWAYS_WRITTEN", frozenset()),
 }
 SEEDS_OF_CARDS = {

@@ -63,7 +63,7 @@ from edge_broker.network.cluster.previous_session import (
     write_session,
 )
 from edge_broker.network.cluster.replica_fetch_link import Bounds
-from edge_broker.network.cluster.replica_jobs import Replicas
+from edge_broker.network.cluster.replica_jobs import ReplicaJobs
 from edge_broker.network.cluster.zookeeper_client import Credentials, KazooSession
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.storage.metadata.cluster_copy import FILE as COPY
@@ -166,7 +166,7 @@ class ClusterShell:
             new_state_id=lambda: id_text(broker.clock.new_uuid()),
         )
         self.cluster = Cluster(self.member, listener.name, self._now_ms, self._carry_out)
-        self.replicas = Replicas(broker, dispatcher, loop, self.member, self.turn)
+        self.replicas = ReplicaJobs(broker, dispatcher, loop, self.member, self.turn)
         self._image_seen: tuple[object, ...] | None = None  # what was looked for unserved partitions by
         self._unserved: set[PartitionId] = set()  # those that are logged
         self._session_ms = asked_session_ms(config.integer("zookeeper.session.timeout.ms"))
@@ -208,12 +208,12 @@ class ClusterShell:
         self._ensemble = EnsembleWatch(connect, loop, broker.notes)
         self._kept_session, self._place = 0, place_of(store.data_dir, broker.time.now().boot_id)
         self._end_former_session()
-        self.replicas.found()
+        self.replicas.topics.report_logs()
         self._ticking = loop.create_task(self._tick())
 
     def _table(self) -> dict[type[Any], Callable[[Any], None]]:
-        replicas = self.replicas
         return {
+            **self.replicas.carriers(),
             effects.Ask: lambda effect: self._zookeeper.ask(effect.token, effect.request),
             effects.Send: self._send,
             effects.Record: self._record,
@@ -221,20 +221,7 @@ class ClusterShell:
             effects.KeepStates: self._keep_states,
             effects.Objects: self._objects,
             effects.Contradicts: lambda effect: self._failed(effect.sentence),
-            effects.OpenLog: replicas.open,
-            effects.RemoveLog: replicas.remove,
-            effects.Configure: replicas.configure,
             effects.Stray: self._stray,
-            effects.Append: replicas.append,
-            effects.BeginEpoch: replicas.begin_epoch,
-            effects.Enter: replicas.enter,
-            effects.Truncate: replicas.truncate,
-            effects.StartAnew: replicas.start_anew,
-            effects.CutDamage: replicas.cut_damage,
-            effects.PassOver: replicas.pass_over,
-            effects.Reopen: replicas.reopen,
-            effects.OwnUp: replicas.own_up,
-            effects.RemoveFront: replicas.remove_front,
             effects.Advance: self._advance,
             effects.Leads: self._leads,
             effects.Resigned: self._resigned,
@@ -282,7 +269,7 @@ class ClusterShell:
                 except Exception as error:  # noqa: BLE001 - a bug; those behind it are carried out
                     self._went_wrong(type(effect).__name__, error)
                     if isinstance(effect, OF_LOGS):
-                        self.replicas.fail(effect.partition, error)
+                        self.replicas.logs.fail(effect.partition, error)
         finally:
             self._carrying = False
         self._look_at_followers()
@@ -312,7 +299,7 @@ class ClusterShell:
     def _broke(self, effect: effects.Broke) -> None:
         partition, error = effect
         self._went_wrong(f"a decision of {partition.topic}-{partition.partition}", error)
-        self.replicas.fail(partition, error)
+        self.replicas.logs.fail(partition, error)
 
     def _tell_faults(self) -> None:
         faults, self.member.faults = self.member.faults, []
@@ -329,7 +316,7 @@ class ClusterShell:
             try:
                 self._zookeeper.replace_dead_client()
                 self._ensemble.tick()
-                self.replicas.look_at_room()
+                self.replicas.space.look_at_room()
                 self.links.drop_unused(self.member.registrations)
                 self.turn(self.member.tick)
                 self._log_unserved()
@@ -448,7 +435,7 @@ class ClusterShell:
         )
 
     def _stray(self, effect: effects.Stray) -> None:
-        self.replicas.stays(*effect)
+        self.replicas.topics.note_stray(*effect)
         self.cluster.view.strays.add((effect.topic, effect.topic_id))
         self._image_seen = None
 
@@ -473,7 +460,7 @@ class ClusterShell:
         log_line("warning", "users-and-acls", text=note)
 
     def _advance(self, effect: effects.Advance) -> None:
-        self.replicas.advance(effect)
+        self.replicas.follower.advance(effect)
         self.cluster.replication.fetches.each(lambda session: session.advanced(effect.partition))
 
     def _leads(self, effect: effects.Leads) -> None:
@@ -492,7 +479,7 @@ class ClusterShell:
         self._told(partition)
 
     def _told(self, partition: PartitionId) -> None:
-        self.replicas.tell(partition)
+        self.replicas.logs.wake_waiters(partition)
         self.cluster.replication.fetches.each(lambda session: session.moved(partition))
 
     # the journal of what this board lost
@@ -545,7 +532,7 @@ class ClusterShell:
         self.links.close()
         await self._loop.run_in_executor(None, self._end_session)
         self._log.end_window()
-        self.replicas.end_log_window()
+        self.replicas.logs.end_log_window()
 
     def _end_session(self) -> None:
         self._zookeeper.close()

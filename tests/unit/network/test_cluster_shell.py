@@ -6,7 +6,7 @@ import asyncio
 import errno
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +27,7 @@ from edge_broker.network.cluster.member_runtime import (
     leave_ms_max,
     member_settings,
 )
+from edge_broker.network.cluster.replica_jobs import ReplicaJobs
 from edge_broker.network.log_lines import LINES_MAX, LimitedLog
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy
 from edge_broker.storage.metadata.kept_states import KeptState, LogId, read_kept_states
@@ -62,10 +63,12 @@ def a_shell() -> Any:
     shell.cluster = SimpleNamespace(
         replication=SimpleNamespace(fetches=FollowerFetches()), view=SimpleNamespace(), changed=nothing, tick=nothing
     )
+
+    def fail(partition: PartitionId, error: Exception) -> None:
+        shell.offline.append((partition, str(error)))
+
     shell.replicas = SimpleNamespace(
-        fail=lambda partition, error: shell.offline.append((partition, str(error))),
-        look_at_room=nothing,
-        end_log_window=nothing,
+        logs=SimpleNamespace(fail=fail, end_log_window=nothing), space=SimpleNamespace(look_at_room=nothing)
     )
     shell._dispatcher = SimpleNamespace(failures=0, apply=nothing)
     shell._broker = SimpleNamespace(clock=SimpleNamespace(boot_ms=lambda: 7.0))
@@ -97,7 +100,9 @@ def test_an_effect_that_is_no_logs_takes_none_offline() -> None:
 
 def test_every_effect_has_somebody_who_carries_it_out() -> None:
     shell: Any = ClusterShell.__new__(ClusterShell)
-    shell.replicas = shell._zookeeper = shell._left = _Anything()
+    shell._zookeeper = shell._left = _Anything()
+    shell.replicas = jobs = ReplicaJobs.__new__(ReplicaJobs)
+    jobs.topics, jobs.follower, jobs.truncation = (cast(Any, _Anything()) for _ in range(3))
     assert {each.__name__ for each in shell._table()} == {each.__name__ for each in _effects()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -24,8 +24,10 @@ from edge_broker.cluster.effects import (
 )
 from edge_broker.cluster.state.cluster_state import PartitionId, Topic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.network.cluster import replica_jobs
-from edge_broker.network.cluster.replica_jobs import INTERNAL_ROOM_BYTES, RETRY_S, Replicas
+from edge_broker.network.cluster import follower_jobs, replica_space, topic_jobs, truncation_jobs
+from edge_broker.network.cluster.replica_jobs import ReplicaJobs
+from edge_broker.network.cluster.replica_logs import RETRY_S
+from edge_broker.network.cluster.replica_space import INTERNAL_ROOM_BYTES
 from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.storage.files import write_throttle
 from edge_broker.storage.log.log_writer import Writing
@@ -47,9 +49,9 @@ EVENTS = ("partition-offline", "partition-still-offline", "partition-back")
 FULL = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
 
 
-def refuse_once(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def refuse_once(monkeypatch: pytest.MonkeyPatch, module: ModuleType, what: str) -> None:
     """The first time that this is done to a log there is no space."""
-    done, tries = getattr(replica_jobs, what), []
+    done, tries = getattr(module, what), []
 
     def does(*arguments: Any) -> Any:
         tries.append(arguments)
@@ -57,7 +59,7 @@ def refuse_once(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
             raise FULL
         return done(*arguments)
 
-    monkeypatch.setattr(replica_jobs, what, does)
+    monkeypatch.setattr(module, what, does)
 
 
 class Member:
@@ -105,7 +107,7 @@ class Board(Site):
         super().__init__(in_cluster=True)
         self.member = Member()
         where: Any = self.dispatcher, self.loop, self.member
-        self.replicas = Replicas(self.broker, *where, lambda call: call(0.0))
+        self.replicas = ReplicaJobs(self.broker, *where, lambda call: call(0.0))
 
     def after(self, seconds: float) -> None:
         self.dispatcher.apply()
@@ -116,11 +118,11 @@ class Board(Site):
 
     def following(self) -> Replica:
         """A follower with two records."""
-        self.replicas.open(OpenLog(P, TOPIC_ID))
+        self.replicas.topics.open(OpenLog(P, TOPIC_ID))
         self.after(0)
-        self.replicas.append(Append(P, 0, memoryview(of_leader(0, 3, b"a", b"b"))))
+        self.replicas.follower.append(Append(P, 0, memoryview(of_leader(0, 3, b"a", b"b"))))
         self.after(0)
-        replica = self.replicas.replica(P)
+        replica = self.replicas.logs.replica(P)
         assert replica is not None
         assert (replica.log_end_offset, replica.busy) == (2, False)
         self.member.told.clear()
@@ -130,7 +132,7 @@ class Board(Site):
     def cuts(self, token: int = 7) -> None:
         """The member wants the second record to go."""
         self.member.partitions[P].cutting = SimpleNamespace(token=token, lost_from=0, anew=False)
-        self.replicas.enter(Enter(token, P, "truncated", (Lost(3, 0, 2),)))
+        self.replicas.truncation.enter(Enter(token, P, "truncated", (Lost(3, 0, 2),)))
 
 
 @pytest.fixture
@@ -140,7 +142,7 @@ def board() -> Board:
 
 def test_what_is_refused_is_fetched_again_a_while_later_and_not_before(board: Board) -> None:
     replica = board.following()
-    board.replicas.append(Append(P, 2, memoryview(b"no batch")))
+    board.replicas.follower.append(Append(P, 2, memoryview(b"no batch")))
     board.after(RETRY_S * 0.9)
     assert (board.member.told, replica.busy) == ([], True), "nothing is fetched while it is busy"
     board.after(RETRY_S * 0.2)
@@ -157,7 +159,7 @@ def test_a_bug_amid_a_write_takes_the_log_offline_and_leaves_nothing_under_way(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(Writing, "run", fails)
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     board.after(0)
     assert (replica.online, replica.busy, replica.log_end_offset) == (False, False, 2)
     assert board.member.told == ["moved"]
@@ -169,11 +171,11 @@ def test_a_follower_leaves_writes_to_the_worker_where_the_disk_makes_writers_wai
     """One that leads nothing, too: nobody else measures its disk."""
     replica, throttle = board.following(), board.broker.throttle
     monkeypatch.setattr(board.clock, "seconds", count(0, 0.05).__next__)
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     assert throttle.slow
     monkeypatch.setattr(board.clock, "seconds", count(0, 0.0).__next__)
     monkeypatch.setattr(write_throttle, "QUICK_BYTES", 1)
-    board.replicas.append(Append(P, 3, memoryview(of_leader(3, 3, b"d"))))
+    board.replicas.follower.append(Append(P, 3, memoryview(of_leader(3, 3, b"d"))))
     assert replica.busy
     board.after(0)
     assert (replica.log_end_offset, replica.busy, throttle.slow) == (4, False, False)
@@ -192,12 +194,12 @@ def test_a_topic_that_cannot_be_made_is_no_topic_in_the_way(
         return make_topic(*arguments)
 
     monkeypatch.setattr(board.store, "make_topic", makes)
-    board.replicas.open(OpenLog(P, TOPIC_ID))
+    board.replicas.topics.open(OpenLog(P, TOPIC_ID))
     board.after(RETRY_S * 1.5)
-    assert (len(tries), board.replicas._works) == (2, {})
+    assert (len(tries), board.replicas.topics._works) == (2, {})
     board.after(RETRY_S * 1.5)
     assert (len(tries), board.member.told) == (3, ["opened 0"])
-    assert board.replicas._works == {}
+    assert board.replicas.topics._works == {}
 
 
 def test_a_topic_that_is_deleted_is_not_made_again(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,11 +210,11 @@ def test_a_topic_that_is_deleted_is_not_made_again(board: Board, monkeypatch: py
         raise FULL
 
     monkeypatch.setattr(board.store, "make_topic", makes)
-    board.replicas.open(OpenLog(P, TOPIC_ID))
+    board.replicas.topics.open(OpenLog(P, TOPIC_ID))
     board.after(0)
     board.member.image.topics.clear()
     board.after(RETRY_S * 10)
-    assert (len(tries), board.replicas._works) == (1, {})
+    assert (len(tries), board.replicas.topics._works) == (1, {})
 
 
 def test_a_configuration_that_was_refused_comes_again_as_it_is_then(
@@ -229,9 +231,9 @@ def test_a_configuration_that_was_refused_comes_again_as_it_is_then(
 
     monkeypatch.setattr(board.store, "write_config", writes)
     old, new = ({"retention.ms": each} for each in ("1000", "2000"))
-    board.replicas.configure(Configure("t", old, 2))
+    board.replicas.topics.configure(Configure("t", old, 2))
     board.member.image.topics["t"] = TOPIC._replace(config=new)
-    board.replicas.configure(Configure("t", new, 2))
+    board.replicas.topics.configure(Configure("t", new, 2))
     board.after(RETRY_S * 3)
     assert seen == [old, new]
     assert board.store.topics["t"].config == new
@@ -240,7 +242,7 @@ def test_a_configuration_that_was_refused_comes_again_as_it_is_then(
 def test_a_ledger_that_takes_nothing_holds_nothing(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """The replica may be elected meanwhile, and must lead then."""
     replica = board.following()
-    refuse_once(monkeypatch, "enter")
+    refuse_once(monkeypatch, truncation_jobs, "enter")
     board.cuts()
     board.after(0)
     assert (replica.busy, replica.online, board.member.told) == (False, True, ["moved"])
@@ -253,10 +255,10 @@ def test_what_is_not_synced_when_a_log_is_held_is_synced_once_it_goes_on(
 ) -> None:
     """It may be elected meanwhile, and nobody may ever append to it."""
     replica = board.following()
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
-    refuse_once(monkeypatch, "enter")
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    refuse_once(monkeypatch, truncation_jobs, "enter")
     board.cuts()
-    monkeypatch.setattr(board.replicas, "_later", lambda *_: None)  # it is wanted no more
+    monkeypatch.setattr(board.replicas.logs, "call_later", lambda *_: None)  # it is wanted no more
     board.after(0)
     assert (replica.busy, replica.log_end_offset, replica.acknowledged_offset) == (False, 3, 3)
 
@@ -270,7 +272,7 @@ def test_a_log_that_nobody_can_truncate_is_offline_and_held_no_more(
     def enters(*_: Any) -> Any:
         raise RuntimeError("a bug") if bug else DamageFound(replica.log.segments[0], 0, "read differently each time")
 
-    monkeypatch.setattr(replica_jobs, "enter", enters)
+    monkeypatch.setattr(truncation_jobs, "enter", enters)
     board.cuts()
     board.after(RETRY_S * 10)
     assert (replica.online, replica.busy) == (False, False)
@@ -292,7 +294,7 @@ def test_what_is_damaged_goes_as_damaged(board: Board) -> None:
 def test_a_log_that_was_made_anew_is_not_emptied_in_place_of_the_former(board: Board) -> None:
     replica = board.following()
     board.member.partitions[P] = SimpleNamespace(leading=None, cutting=None, log=object())
-    board.replicas.start_anew(StartAnew(P, 9))
+    board.replicas.truncation.start_anew(StartAnew(P, 9))
     board.after(0)
     assert (replica.log_start_offset, replica.log_end_offset, replica.busy) == (0, 2, False)
 
@@ -300,14 +302,14 @@ def test_a_log_that_was_made_anew_is_not_emptied_in_place_of_the_former(board: B
 @pytest.mark.parametrize("held", [False, True])
 def test_a_log_that_began_anew_amid_a_batch_of_its_leader_takes_it_and_what_follows(board: Board, held: bool) -> None:
     replica = board.following()
-    board.replicas.start_anew(StartAnew(P, 6))
+    board.replicas.truncation.start_anew(StartAnew(P, 6))
     board.after(0)
     assert (replica.log_start_offset, replica.log_end_offset) == (6, 6)
     board.member.told.clear()
     fetched = of_leader(5, 3, b"c", b"d", b"e") + of_leader(8, 4, b"f")
     if held:
         assert hold(replica.log)
-    board.replicas.append(Append(P, 6, memoryview(fetched)))
+    board.replicas.follower.append(Append(P, 6, memoryview(fetched)))
     if held:
         assert replica.log_end_offset == 6
         let_go(replica.log)
@@ -323,25 +325,25 @@ def test_without_space_for_such_a_batch_it_is_fetched_again_a_while_later(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = board.following()
-    board.replicas.start_anew(StartAnew(P, 6))
+    board.replicas.truncation.start_anew(StartAnew(P, 6))
     board.after(0)
-    refuse_once(monkeypatch, "begin_amid")
+    refuse_once(monkeypatch, follower_jobs, "begin_amid")
     for end in (6, 8):
-        board.replicas.append(Append(P, 6, memoryview(of_leader(5, 3, b"c", b"d", b"e"))))
+        board.replicas.follower.append(Append(P, 6, memoryview(of_leader(5, 3, b"c", b"d", b"e"))))
         board.after(RETRY_S * 2)
         assert (replica.online, replica.busy, replica.log_end_offset) == (True, False, end)
 
 
 def test_a_bug_amid_such_a_batch_takes_the_log_offline(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     replica = board.following()
-    board.replicas.start_anew(StartAnew(P, 6))
+    board.replicas.truncation.start_anew(StartAnew(P, 6))
     board.after(0)
 
     def begins(*_: Any) -> Any:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(replica_jobs, "begin_amid", begins)
-    board.replicas.append(Append(P, 6, memoryview(of_leader(5, 3, b"c", b"d", b"e"))))
+    monkeypatch.setattr(follower_jobs, "begin_amid", begins)
+    board.replicas.follower.append(Append(P, 6, memoryview(of_leader(5, 3, b"c", b"d", b"e"))))
     board.after(0)
     assert (replica.online, replica.busy, replica.log_end_offset) == (False, False, 6)
 
@@ -350,11 +352,11 @@ def test_what_the_leader_has_removed_goes_as_far_as_it_is_shown(board: Board) ->
     replica = board.following()
     board.after(2)
     replica.log.state.show_nothing()
-    board.replicas.remove_front(RemoveFront(P, 2))
+    board.replicas.follower.remove_front(RemoveFront(P, 2))
     board.after(0)
     assert replica.log_start_offset == 0
     replica.show(2)
-    board.replicas.remove_front(RemoveFront(P, 2))
+    board.replicas.follower.remove_front(RemoveFront(P, 2))
     board.after(0)
     assert (replica.log_start_offset, replica.online) == (2, True)
     assert board.broker.led() == frozenset([board.store.ledger_log])
@@ -364,14 +366,14 @@ def test_a_full_disk_keeps_replicas_out_until_there_is_room(board: Board) -> Non
     replica = board.following()
     assert not replica.full
     board.broker.space.refusing, board.broker.space.room_bytes = True, -1
-    board.replicas.look_at_room()
-    assert (replica.full, board.replicas.kept_out, board.member.hurried) == (True, 1, [P])
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.replicas.space.look_at_room()
+    assert (replica.full, board.replicas.space.kept_out, board.member.hurried) == (True, 1, [P])
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     board.after(0)
     assert (replica.log_end_offset, board.member.told, replica.busy) == (2, ["moved"], False)
     board.broker.space.refusing, board.broker.space.room_bytes = False, 1 << 20
-    board.replicas.look_at_room()
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.replicas.space.look_at_room()
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     board.after(0)
     assert (replica.full, replica.log_end_offset) == (False, 3)
     assert board.broker.space.room_bytes < 1 << 20, "a look comes when that is used up"
@@ -381,24 +383,25 @@ def test_a_replica_of_an_internal_topic_keeps_out_once_no_byte_is_left_and_follo
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = board.following()
-    monkeypatch.setattr(replica_jobs, "ALWAYS_WRITTEN", frozenset({P.topic}))
+    for module in (follower_jobs, replica_space, topic_jobs):
+        monkeypatch.setattr(module, "ALWAYS_WRITTEN", frozenset({P.topic}))
     board.broker.space.refusing = True
-    board.replicas.look_at_room()
+    board.replicas.space.look_at_room()
     assert not replica.full, "there is a reserve for it"
     fill_up(board)
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c" * 8192))))
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c" * 8192))))
     board.after(0)
     board.member.hurried.clear()
-    board.replicas.look_at_room()
+    board.replicas.space.look_at_room()
     assert (replica.full, replica.log_end_offset, board.member.hurried) == (True, 2, [P])
     board.disk.capacity_bytes = None
     looked(board, INTERNAL_ROOM_BYTES - 1)
-    board.replicas.look_at_room()
+    board.replicas.space.look_at_room()
     assert replica.full
     looked(board, INTERNAL_ROOM_BYTES)
-    board.replicas.look_at_room()
+    board.replicas.space.look_at_room()
     assert not replica.full
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     board.after(0)
     assert replica.log_end_offset == 3
 
@@ -407,15 +410,16 @@ def test_a_leader_of_an_internal_topic_has_a_full_disk_once_no_byte_is_left(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = board.following()
-    monkeypatch.setattr(replica_jobs, "ALWAYS_WRITTEN", frozenset({P.topic}))
+    for module in (follower_jobs, replica_space, topic_jobs):
+        monkeypatch.setattr(module, "ALWAYS_WRITTEN", frozenset({P.topic}))
     fill_up(board)
     with pytest.raises(Refusal):
         append_as_leader(board, replica)
     board.broker.space.refusing = True
-    board.replicas.look_at_room()
+    board.replicas.space.look_at_room()
     assert replica.full
     board.broker.space.refusing = False
-    board.replicas.look_at_room()
+    board.replicas.space.look_at_room()
     assert not replica.full
 
 
@@ -438,7 +442,7 @@ def append_as_leader(board: Board, replica: Replica) -> None:
 def test_a_replica_takes_nothing_more_than_the_last_look_has_left(board: Board) -> None:
     replica = board.following()
     board.broker.space.room_bytes = -1
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     assert (replica.log_end_offset, replica.pauses) == (2, True)
     board.after(0.0)
     assert board.broker.space.room_bytes > 0, "the disk is looked at, at once"
@@ -447,7 +451,7 @@ def test_a_replica_takes_nothing_more_than_the_last_look_has_left(board: Board) 
 def damaged(board: Board) -> Replica:
     """A follower that has found its second batch to be damaged."""
     replica = board.following()
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     board.after(2)
     segment = replica.log.segments[0]
     position = segment.locate(2, segment.size, blocking=True)
@@ -461,7 +465,7 @@ def damaged(board: Board) -> Replica:
 def test_a_damaged_log_is_cut_once_nothing_is_under_way(board: Board) -> None:
     replica = damaged(board)
     replica.log.writer.rolling = True
-    board.replicas.cut_damage(CutDamage(P))
+    board.replicas.truncation.cut_damage(CutDamage(P))
     board.after(0)
     assert (replica.log_end_offset, board.member.told) == (3, [])
     replica.log.writer.rolling = False
@@ -476,21 +480,21 @@ def test_an_offline_log_is_back_once_its_disk_lets_it_and_a_second_fault_is_said
     replica = board.following()
     board.after(2)
     log = replica.log
-    board.replicas.fail(P, StorageFault("card", 0, "no answer"))
+    board.replicas.logs.fail(P, StorageFault("card", 0, "no answer"))
     board.after(0)
     board.disk.fault = failing("datasync", "/t-0")
-    board.replicas.reopen(Reopen(P, anew=False))
+    board.replicas.truncation.reopen(Reopen(P, anew=False))
     board.after(0)
     assert (replica.online, board.member.told) == (False, ["reopened"])
     board.disk.fault = None
-    board.replicas.reopen(Reopen(P, anew=False))
+    board.replicas.truncation.reopen(Reopen(P, anew=False))
     board.after(0)
     assert (replica.online, replica.log_end_offset, board.member.told) == (True, 2, ["reopened"] * 2)
-    board.replicas.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
+    board.replicas.follower.append(Append(P, 2, memoryview(of_leader(2, 3, b"c"))))
     board.after(2)
     assert replica.synced_offset == 3
-    assert board.replicas.replica(P) is replica
-    board.replicas.fail(P, StorageFault("card", 0, "again no answer"))
+    assert board.replicas.logs.replica(P) is replica
+    board.replicas.logs.fail(P, StorageFault("card", 0, "again no answer"))
     board.after(0)
     said = capsys.readouterr()
     assert [(said.out + said.err).count(event) for event in EVENTS] == [2, 1, 1]
@@ -499,8 +503,8 @@ def test_an_offline_log_is_back_once_its_disk_lets_it_and_a_second_fault_is_said
 
 def test_nothing_is_opened_of_a_topic_that_was_deleted_meanwhile(board: Board) -> None:
     replica = board.following()
-    board.replicas.fail(P, StorageFault("card", 0, "no answer"))
-    board.replicas.reopen(Reopen(P, anew=False))
+    board.replicas.logs.fail(P, StorageFault("card", 0, "no answer"))
+    board.replicas.truncation.reopen(Reopen(P, anew=False))
     board.store.remove_topic("t")
     board.after(0)
     assert not replica.online
@@ -510,14 +514,14 @@ def test_nothing_is_opened_of_a_topic_that_was_deleted_meanwhile(board: Board) -
 def test_what_is_lost_is_passed_over_once_nothing_is_under_way(board: Board) -> None:
     replica = board.following()
     replica.log.writer.rolling = True
-    board.replicas.pass_over(PassOver(P, 5, 4))
+    board.replicas.truncation.pass_over(PassOver(P, 5, 4))
     board.after(0)
     assert (replica.log_end_offset, board.member.told) == (2, [])
     replica.log.writer.rolling = False
     board.after(RETRY_S)
     assert (replica.log_end_offset, replica.synced_offset, replica.busy) == (5, 5, False)
     assert (board.member.told, ledgered(board.store)) == (["truncated"], [])
-    board.replicas.append(Append(P, 5, memoryview(of_leader(5, 4, b"f"))))
+    board.replicas.follower.append(Append(P, 5, memoryview(of_leader(5, 4, b"f"))))
     board.after(0)
     assert replica.log_end_offset == 6
 
@@ -526,11 +530,11 @@ def test_what_nobody_has_is_wanted_in_the_ledger_until_it_is_there(board: Board)
     replica = damaged(board)
     ledger, replica.log.ledger = replica.log.ledger, ListLedger()
     replica.log.ledger.fault = StorageFault("ledger", 0, "full")
-    board.replicas.own_up(OwnUp(P))
+    board.replicas.truncation.own_up(OwnUp(P))
     board.after(RETRY_S * 2)
     assert (replica.damaged, board.member.told) == (True, ["owned up"]), "the member asks again"
     replica.log.ledger = ledger
-    board.replicas.own_up(OwnUp(P))
+    board.replicas.truncation.own_up(OwnUp(P))
     board.after(0)
     assert (replica.damaged, replica.log_end_offset) == (False, 3)
     assert ledgered(board.store) == [("damaged", "t", 0, 2, 2)]
@@ -539,11 +543,11 @@ def test_what_nobody_has_is_wanted_in_the_ledger_until_it_is_there(board: Board)
 def test_a_topic_of_the_disk_that_stays_in_anothers_way_is_told_and_left_as_it_is(board: Board) -> None:
     """As where the ensemble was an old copy, and clients have made a topic anew that it did not know."""
     mine = make_topic(board.store, "t", 1)
-    board.replicas.open(OpenLog(P, TOPIC_ID))
-    board.replicas.configure(Configure("t", {"retention.ms": "1"}, 2))
+    board.replicas.topics.open(OpenLog(P, TOPIC_ID))
+    board.replicas.topics.configure(Configure("t", {"retention.ms": "1"}, 2))
     board.after(0)
     assert board.member.told == [], "it may be on its way out"
-    board.replicas.stays("t", id_text(mine.topic_id))
+    board.replicas.topics.note_stray("t", id_text(mine.topic_id))
     board.after(RETRY_S)
     assert set(board.member.told) == {"obstructed 0"}
     (note,) = board.broker.notes["strays"]

@@ -1,0 +1,235 @@
+"""Jobs that replace a log or part of it: truncation after a ledger record, corruption, missing ranges, reopening.
+
+| effect | job | then |
+|---|---|---|
+| Enter | after rolls and writes, none begins before the end: the ledger, in `files` | `entered` |
+| Truncate, StartAnew, CutDamage, PassOver | in `files`, on a log that is held | `truncated` |
+| OwnUp | in `files` | `owned_up` |
+| Reopen | in `files`, after all jobs in flight | `reopened` |
+
+The ledger record of a loss is on the disk before the truncation. A ledger that refuses it for now is asked again after
+RETRY_S, if the truncation is still wanted; the log is not held meanwhile.
+
+Does not contain: when a log is truncated (edge_broker.cluster).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.cluster.effects import (
+    CutDamage,
+    Enter,
+    OwnUp,
+    PassOver,
+    Reopen,
+    StartAnew,
+    Truncate,
+)
+from edge_broker.cluster.state.cluster_state import PartitionId
+from edge_broker.errors import StorageFault
+from edge_broker.network.cluster.replica_logs import BUSY_S, RETRY_S, ReplicaLogs, faulted
+from edge_broker.network.dispatch.partition_reopener import behind
+from edge_broker.network.log_lines import log_line
+from edge_broker.storage.loss.quarantine import quarantine
+from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.reopen_replica import Reopened, reopen
+from edge_broker.storage.replica.replica_truncation import (
+    Entered,
+    cut_damage,
+    enter,
+    enter_unknown,
+    go_on,
+    hold,
+    truncate,
+)
+from edge_broker.storage.replica.reset_to_leader_start import start_anew
+from edge_broker.storage.replica.skip_lost_range import pass_over
+from edge_broker.storage.segment.segment import DamageFound
+from edge_broker.thread_checks import runs_in
+
+if TYPE_CHECKING:
+    from edge_broker.storage.log.partition_log import PartitionLog
+
+
+class TruncationJobs:
+    """Truncations of the logs of one member."""
+
+    def __init__(self, logs: ReplicaLogs) -> None:
+        self._logs = logs
+        self._broker, self._dispatcher, self._member, self._turn = logs.broker, logs.dispatcher, logs.member, logs.turn
+
+    def enter(self, wish: Enter) -> None:
+        """As the table says."""
+        replica = self._logs.replica(wish.partition)
+        if replica is None or replica.log.fault is not None:
+            return
+        log, what = replica.log, f"writing {wish.cause} down"
+
+        def again(_: Exception) -> None:
+            self._logs.call_later(RETRY_S, self.enter, wish)
+
+        lost = wish.losses[0].end_offset if wish.losses else 0
+        if lost is None:
+            unknown = partial(enter_unknown, log, wish.losses[0].epoch, wish.cause)
+            self._logs.run_in_files(unknown, lambda _: self._report_entered(wish), again, what, log.directory)
+            return
+        if not self._is_wanted(wish):
+            return
+        if wish.partition not in self._logs.held and not hold(log):
+            self._logs.call_later(BUSY_S, self.enter, wish)
+            return
+        found = self._member.partitions[wish.partition]
+        assert found.cutting is not None
+
+        def entered(end: Entered) -> None:
+            if self._is_wanted(wish):
+                self._logs.held[wish.partition] = end
+                self._report_entered(wish)
+            else:
+                self._logs.release(log)
+                self._logs.report_moved(wish.partition)
+
+        def failed(error: Exception) -> None:
+            """The ledger may take it later; a log that cannot be read, nobody can truncate."""
+            if isinstance(error, StorageFault) and f"{error.path}/".startswith(f"{log.directory}/"):
+                self._logs.fail(wish.partition, error)
+            self._logs.release(log)
+            self._logs.report_moved(wish.partition)  # it may have been elected meanwhile, and wait for that
+            again(error)
+
+        work = partial(_enter_around_damage, log, found.cutting.lost_from)
+        self._logs.run_in_files(work, entered, failed, what, log.directory)
+
+    def _is_wanted(self, wish: Enter) -> bool:
+        found = self._member.partitions.get(wish.partition)
+        return found is not None and found.cutting is not None and found.cutting.token == wish.token
+
+    def _report_entered(self, wish: Enter) -> None:
+        self._turn(lambda now_ms: self._member.entered(wish.partition, wish.token, now_ms))
+
+    def truncate(self, wish: Truncate) -> None:
+        """As the table says."""
+        replica, entered = self._logs.replica(wish.partition), self._logs.held.pop(wish.partition, None)
+        if replica is None or entered is None:
+            return
+        log = replica.log
+        log_line("warning", "truncates", topic=log.topic, partition=log.partition, log_end_offset=wish.end_offset)
+        self._cut(wish.partition, log, partial(truncate, self._broker.store, log, entered, self._broker.time.now()))
+
+    def start_anew(self, wish: StartAnew) -> None:
+        """As the table says."""
+        self._remake(wish, "starts-anew", start_anew, log_start_offset=wish.start_offset)
+
+    def cut_damage(self, wish: CutDamage) -> None:
+        """As the table says."""
+        self._remake(wish, "cuts-damage", cut_damage)
+
+    def pass_over(self, wish: PassOver) -> None:
+        """As the table says."""
+        self._remake(wish, "passes-over-lost", pass_over, up_to=wish.end_offset)
+
+    def _remake(
+        self, wish: StartAnew | CutDamage | PassOver, event: str, make: Callable[..., PartitionLog], **facts: object
+    ) -> None:
+        """Hold a log, and have another one made of it; not one that is offline, or of a topic that was made anew."""
+        partition = wish.partition
+        replica, found = self._logs.replica(partition), self._member.partitions.get(partition)
+        if replica is None or replica.log.fault is not None or found is None or found.log is not replica:
+            return
+        log = replica.log
+        if self._logs.held.pop(partition, None) is None and not hold(log):
+            self._logs.call_later(BUSY_S, partial(self._remake, wish, event, make, **facts))
+            return
+        where = {"topic": log.topic, "partition": log.partition, "log_end_offset": log.log_end_offset}
+        log_line("warning", event, **where, **facts)
+        self._cut(partition, log, partial(make, self._broker.store, log, *wish[1:], self._broker.time.now()))
+
+    def _cut(self, partition: PartitionId, log: PartitionLog, work: Callable[[], PartitionLog]) -> None:
+        """Go on as what is made of a log that is held."""
+
+        def cut(fresh: PartitionLog) -> Outcome:
+            go_on(log, fresh)
+            self._turn(lambda now_ms: self._member.truncated(partition, now_ms))
+            return Reply(None)
+
+        def failed(error: Exception) -> Outcome:
+            self._logs.release(log)
+            self._logs.take_offline(log, error)
+            self._logs.report_moved(partition)
+            return Reply(None)
+
+        work = faulted(log.directory, work)
+        self._broker.effects.start(behind("disk", behind("writer", Do(work, cut, failed))))
+
+    def own_up(self, wish: OwnUp) -> None:
+        """As the table says; what cannot be written down now is wanted retry."""
+        replica = self._logs.replica(wish.partition)
+        if replica is None:
+            return
+        log = replica.log
+
+        def over(_: object) -> None:
+            self._broker.effects.note(*log.take_damage_notes())
+            self._turn(lambda now_ms: self._member.owned_up(wish.partition, now_ms))
+
+        def retry(error: Exception) -> None:
+            self._logs.call_later(RETRY_S, over, error)
+
+        what = "writing down what no replica has"
+        self._logs.run_in_files(partial(own_up, log), over, retry, what, log.directory)
+
+    def reopen(self, wish: Reopen) -> None:
+        """As the table says; that it cannot be done yet is said each time, which is not often."""
+        partition, anew, kept_until = wish
+        replica, known = self._logs.replica(partition), self._member.partitions.get(partition)
+
+        def over() -> None:
+            self._turn(lambda now_ms: self._member.reopened(partition, now_ms))
+
+        if replica is None or replica.log.fault is None or known is None or known.log is not replica:
+            over()
+            return
+        log = replica.log
+        where = {"topic": log.topic, "partition": log.partition}
+
+        def opened(found: Reopened) -> Outcome:
+            if self._broker.store.holds(log):  # else it was deleted meanwhile
+                before, fault = log.log_end_offset, log.fault
+                self._logs.held.pop(partition, None)
+                log.go_on_as(found.log)
+                replica.led_from = None
+                self._dispatcher.is_back(log)
+                for note in found.notes:
+                    log_line("warning", "reopened", note=note)
+                ends = {"log_end_offset": log.log_end_offset, "before": before}
+                log_line("warning", "partition-back", **where, **ends, fault=fault)
+            over()
+            return Reply(None)
+
+        def refused(error: Exception) -> Outcome:
+            log_line("warning", "partition-still-offline", **where, error=error)
+            over()
+            return Reply(None)
+
+        opens = partial(reopen, self._broker.store, log, self._broker.time.now(), anew=anew, kept_until=kept_until)
+        work = partial(opens, led_from=replica.led_from)
+        works = Do(faulted(log.directory, work), opened, refused)
+        self._broker.effects.start(behind("disk", behind("writer", works)))
+
+
+@runs_in("files")
+def _enter_around_damage(log: PartitionLog, end_offset: int) -> Entered:
+    """As `enter`; what is damaged of that which goes is quarantined first, and so in the ledger as that."""
+    tried = set[tuple[str, int]]()
+    while True:
+        try:
+            return enter(log, end_offset)
+        except DamageFound as found:
+            place = found.segment.path, found.position
+            if place in tried or quarantine(log, found, lost=True) is None:
+                raise StorageFault(*place, found.reason) from found
+            tried.add(place)
