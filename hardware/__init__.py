@@ -1,4 +1,4 @@
-"""What a board is and how it is: model, memory, heat, supply, storage, clock. Reads only, the same fields anywhere."""
+"""Read a board's model, memory, temperature, supply, storage and clock; the same fields on all machines."""
 
 from typing import TypeAlias
 

@@ -1,4 +1,4 @@
-"""Where `edge-board` and `python -m hardware` start; Ctrl-C ends them without a word while the rest is imported."""
+"""Entry point of `edge-board` and `python -m hardware`; Ctrl-C during the imports ends them without a traceback."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""What a board is: model, memory, storage, clock. The same fields on any machine, null where it cannot tell.
+"""Describe a board: model, memory, storage, clock. The same fields on any machine, null if it does not report one.
 
-Here: reading and joining what the revision code, the device tree and sysfs say. Never here: how the board is doing
-(`health`), or the code tables (`board_data`).
+Contains: reading and joining the revision code, the device tree and sysfs. Does not contain: the board's state
+(`health`), the tables of codes (`board_data`).
 """
 
 import os
@@ -26,7 +26,7 @@ MODEL_500_PLUS_MB = 16384  # the 500 was built with 8 GB only
 
 
 def read_board(root: Path = Path("/")) -> dict[str, JSON]:
-    """Describe the board, without root rights; never raises for what a machine lacks."""
+    """Describe the board, without root rights; never raise for a missing value."""
     files = SystemFiles(root)
     code = revision_code(files)
     known = Revision() if code is None else decode_revision(code)
@@ -111,7 +111,7 @@ def processor_cores(files: SystemFiles) -> int | None:
 
 
 def memory_mb(files: SystemFiles, known: Revision) -> int | None:
-    """Tell the fitted memory: the device tree's size, else the code's, else what the kernel has, rounded up."""
+    """Return the fitted memory: the device tree's size, else the code's, else the kernel's, rounded up."""
     gigabits = files.cell(f"{DEVICE_TREE}/chosen/rpi-sdram-size-gbit")
     if gigabits:
         return gigabits * 128
@@ -142,30 +142,30 @@ def rtc_name(files: SystemFiles) -> str | None:
 
 
 def processor_mhz_max(files: SystemFiles) -> int | None:
-    """Tell the clock that the processor may reach."""
+    """Return the maximum clock of the processor."""
     khz = files.integer(CPU_FREQUENCY_MAX)
     return None if khz is None else khz // 1000
 
 
 def bootloader_date(files: SystemFiles) -> str | None:
-    """Tell the day on which the boot EEPROM's program was built (Pi 4 and later; others have none)."""
+    """Return the build date of the boot EEPROM's program (Pi 4 and later; others have none)."""
     bootloader = f"{DEVICE_TREE}/chosen/bootloader"  # the documentation and the vendor's scripts spell it differently
     built = files.cell(f"{bootloader}/build-timestamp") or files.cell(f"{bootloader}/build_timestamp")
     return None if built is None else datetime.fromtimestamp(built, UTC).date().isoformat()
 
 
 def machine_name(files: SystemFiles) -> str | None:
-    """Name the kernel's instruction set, such as aarch64; what runs on it may still be 32-bit."""
+    """Return the kernel's instruction set, such as aarch64; its programs may still be 32-bit."""
     return os.uname().machine if files.live else files.command("uname", "-m")
 
 
 def userland_bits(files: SystemFiles) -> int | None:
-    """Tell the width of the programs: a 64-bit kernel under 32-bit Raspberry Pi OS needs 32-bit wheels."""
+    """Return the width of the programs: a 64-bit kernel under 32-bit Raspberry Pi OS needs 32-bit wheels."""
     return 8 * struct.calcsize("P") if files.live else number(files.command("getconf", "LONG_BIT"))
 
 
 def page_size_bytes(files: SystemFiles) -> int | None:
-    """Tell the page size: 16384 on a 64-bit Pi 5, where programs built for 4096 may fail."""
+    """Return the page size: 16384 on a 64-bit Pi 5, where programs built for 4096 may fail."""
     return os.sysconf("SC_PAGE_SIZE") if files.live else number(files.command("getconf", "PAGESIZE"))
 
 
@@ -188,14 +188,14 @@ def cgroup_memory(files: SystemFiles) -> bool | None:
 
 
 def watchdog_state(files: SystemFiles) -> str | None:
-    """Tell whether a program feeds the hardware watchdog: active or inactive; None where the kernel does not say."""
+    """Return whether a program feeds the hardware watchdog: active or inactive; None if unknown to the kernel."""
     return files.text(f"{WATCHDOG}/state")
 
 
 def watchdog_holder(files: SystemFiles) -> str | None:
-    """Tell who feeds the hardware watchdog: systemd, another program or nobody.
+    """Return what feeds the hardware watchdog: systemd, another program or none.
 
-    Where the kernel does not say whether it is fed, systemd is believed when it says that it does.
+    If the kernel does not report whether it is fed, systemd's own setting counts.
     """
     state = watchdog_state(files)
     if state == "inactive" or not files.exists(WATCHDOG_DEVICE):

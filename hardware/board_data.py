@@ -1,11 +1,11 @@
-"""Raspberry Pi revision codes as tables, and their decoding. Pure: integers in, values out.
+"""PURE: decode Raspberry Pi revision codes by tables.
 
 Source: Raspberry Pi documentation, "Raspberry Pi revision codes". Fields of a new-style code:
 | bits | 31 | 30 | 29 | 25 | 23 | 22-20 | 19-16 | 15-12 | 11-4 | 3-0 |
 |---|---|---|---|---|---|---|---|---|---|---|
 | field | overvoltage | OTP program | OTP read | warranty | new style | memory | maker | processor | model | revision |
-Bits 24 and up say how the board was treated, not what it is; 31 to 29 are set where something is *not* allowed. Match
-fields, never whole codes: new boards bring new codes, and what is not in a table is `None`.
+Bits 24 and up record the board's treatment, not its type; 31 to 29 are set if something is *not* allowed. Match
+fields, never whole codes: new boards have new codes, and a value that is in no table is `None`.
 """
 
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ OLD_STYLE: dict[int, tuple[str, str, int | None, str]] = {
 
 @dataclass(frozen=True)
 class Revision:
-    """What a revision code tells; None for what it does not."""
+    """The fields of a revision code; None for a field that it lacks."""
 
     model: str | None = None
     revision: str | None = None
@@ -117,7 +117,7 @@ def decode_old_style(code: int) -> Revision:
 
 
 def measures_under_voltage(model: str | None) -> bool | None:
-    """Whether a model has the detector: the Zero family and the compute modules have none; None for no known model.
+    """Return whether a model has the detector: the Zero family and compute modules have none; None for no known model.
 
     The first A and B have none either; it came with the B+. A name in the device tree's words is understood too.
     """

@@ -1,6 +1,6 @@
-"""The command `edge-board`: show what a board is and how it is doing, as a table or as JSON; write its card.
+"""The command `edge-board`: show a board and its health, as a table or as JSON; write its card.
 
-Here: arguments, output, exit status. What `flash` does is in `flash.command`.
+Contains: arguments, output, exit status. Does not contain: the steps of `flash` (`flash.command`).
 """
 
 import argparse
@@ -101,7 +101,7 @@ def add_health(command: argparse.ArgumentParser) -> None:
 
 
 def add_place(command: argparse.ArgumentParser) -> None:
-    """Describe which machine is read."""
+    """Describe the arguments that choose the machine."""
     place = command.add_mutually_exclusive_group()
     place.add_argument("--root", type=path, default=Path("/"), metavar="DIR", help="read another machine's files")
     place.add_argument("--mock", choices=mock_names(), help="read a board that comes with this package")
@@ -109,7 +109,7 @@ def add_place(command: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def chosen_root(parsed: argparse.Namespace) -> Iterator[Path]:
-    """Give the tree to read: the running machine, a directory, or a mock board for as long as it is read."""
+    """Yield the tree to read: the running machine, a directory, or a mock board while it is read."""
     if parsed.mock is None:
         if not parsed.root.is_dir():
             raise ConfigurationError(f"--root {parsed.root} is no directory: name one with another machine's files")
@@ -120,13 +120,13 @@ def chosen_root(parsed: argparse.Namespace) -> Iterator[Path]:
 
 
 def show_board(root: Path, parsed: argparse.Namespace) -> int:
-    """Print what the board is."""
+    """Print the description of the board."""
     write(read_board(root), parsed.json)
     return 0
 
 
 def show_health(root: Path, parsed: argparse.Namespace) -> int:
-    """Print how the board is doing, and judge it. What is unknown is not wrong."""
+    """Print the board's health and its problems. An unknown field is no problem."""
     from hardware.health import read_health  # noqa: PLC0415 - psutil is not needed to show a board
     from hardware.silence import silent_fields  # noqa: PLC0415 - as above
 

@@ -1,8 +1,8 @@
-"""How a board is doing right now: load, memory, disk, network, heat, supply, wear and clock, as one flat JSON object.
+"""Read a board's health: load, memory, disk, network, heat, supply, wear and clock, as one flat JSON object.
 
-Here: the reading. Never here: its verdict (`problems`), who sends it where (the gateway), what the board is (`board`).
-It is read every few seconds on boards of 512 MB, so it is cheap, and flat: only temperatures and links are by name.
-Every machine answers the same fields; `null` means that this machine cannot tell, which is not the same as "fine".
+Contains: the reading. Does not contain: problems (`problems`), publishing (the gateway), the description (`board`).
+The gateway reads it every few seconds on boards of 512 MB, so it is cheap, and flat: only temperatures and links are by
+name. Every machine has the same fields; `null` means that this machine does not report one, which is not "healthy".
 
 Bits of `vcgencmd get_throttled` (Raspberry Pi documentation, vcgencmd):
 | bit now | bit since boot | field |
@@ -31,7 +31,7 @@ from hardware.system_files import SystemFiles
 CPU_FREQUENCY = "/sys/devices/system/cpu/cpufreq/policy0"  # every Pi has one for all its cores
 THROTTLED_FIELDS = ("under_voltage", "frequency_capped", "throttled", "soft_temperature_limit")
 ALL_THROTTLED_FIELDS = [name for now in THROTTLED_FIELDS for name in (now, f"{now}_occurred")]
-SUPPLY_CURRENT_MA = 5000  # what a Pi 5 wants
+SUPPLY_CURRENT_MA = 5000  # requirement of a Pi 5
 PWM_MAX = 255
 RTC_CELL_VOLTS_MIN = 1.0  # an empty holder reads some thousandths
 PROCESSOR_SENSORS = (
@@ -89,7 +89,7 @@ LOAD_FIELDS = (
 
 
 def with_smart(storage: dict[str, JSON], smart: dict[str, JSON] | None) -> dict[str, JSON]:
-    """Join what disks say of themselves to what the kernel knows; `smart` is null if they were not asked."""
+    """Add the disks' own reports to the kernel's values; `smart` is null if they were not asked."""
     said = [report for report in (smart or {}).values() if isinstance(report, dict)]
     failing = [report["failing"] for report in said if report["failing"] is not None]
     used = [storage["storage_life_used_percent_max"], *(report["life_used_percent"] for report in said)]
@@ -170,7 +170,7 @@ def clocks(files: SystemFiles) -> dict[str, JSON]:
 
 
 def supply(files: SystemFiles) -> dict[str, JSON]:
-    """Tell what the supply can give, as a Pi 5 has agreed it; how a compute module is fed is its carrier's affair."""
+    """Return the current that the supply negotiated with a Pi 5; for a compute module the carrier supplies it."""
     current_ma = files.cell(f"{DEVICE_TREE}/chosen/power/max_current")
     carried = (board_model(files) or "").removeprefix("Raspberry Pi ").startswith(("CM", "Compute Module"))
     return {
@@ -200,7 +200,7 @@ def volts(files: SystemFiles, name: str) -> float | None:
 def throttling(files: SystemFiles) -> dict[str, JSON]:
     """Read supply and heat limits: each field now and, as `<name>_occurred`, since boot; None where unknown.
 
-    Boards without a voltage detector never see under-voltage, so there it is unknown whatever the bits say.
+    Boards without a voltage detector never see under-voltage, so it is unknown for them, with any bits.
     """
     model = board_model(files)
     bits = None if model is None else throttled_bits(files)  # no other machine has that firmware
@@ -246,7 +246,7 @@ def under_voltage_alarm(files: SystemFiles) -> bool | None:
 
 
 def clock_synchronised(files: SystemFiles) -> bool | None:
-    """Whether the kernel holds the clock as synchronised; of another root, whether systemd-timesyncd left its mark."""
+    """Return whether the kernel's clock is synchronised; of another root, whether systemd-timesyncd's file exists."""
     if not files.live:
         return files.exists(TIMESYNC_MARK) or None
     try:

@@ -1,8 +1,8 @@
-"""Mock boards: captured file trees of machines that are not at hand, to be read as if they were the running one.
+"""Mock boards: captured file trees of other machines, read as if they were the running one.
 
 Each is one JSON file, `mock_boards/NAME.json`: absolute file name -> its text, `{"hex": …}` for binary content, or
-`{"link": …}` for a symbolic link. What a command printed is below `/captured_commands`. Only what this package reads is
-kept; a link to a directory of which nothing is read leads to an empty one.
+`{"link": …}` for a symbolic link. The output of a command is below `/captured_commands`. Only files that
+this package reads are kept; a link to any other directory leads to an empty one.
 """
 
 import json

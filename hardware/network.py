@@ -1,7 +1,7 @@
-"""The network links of a board: wired or wireless, up, speed, signal, how often the carrier came and went.
+"""Read the network links of a board: wired or wireless, up, speed, signal, changes of the carrier.
 
-Only links with a device behind them: not lo, not bridges, not the ends of containers. Source: Linux,
-Documentation/ABI/testing/sysfs-class-net; the signal from /proc/net/wireless, where the kernel still has that file.
+Only links of a hardware device: not lo, not bridges, not those of containers. Source: Linux,
+Documentation/ABI/testing/sysfs-class-net; the signal from /proc/net/wireless, if the kernel still has that file.
 """
 
 from hardware import JSON
@@ -12,12 +12,12 @@ UP = {"up": True, "down": False, "lowerlayerdown": False, "notpresent": False, "
 
 
 def link_names(files: SystemFiles) -> list[str]:
-    """List the links that have a device behind them."""
+    """List the links of hardware devices."""
     return [place.split("/")[4] for place in files.match(f"{NET}/*/device")]
 
 
 def network_links(files: SystemFiles) -> list[JSON]:
-    """Return which links there are."""
+    """Return the links."""
     return [
         {"name": name, "wireless": is_wireless(files, name), "mac_address": files.text(f"{NET}/{name}/address")}
         for name in link_names(files)
@@ -30,7 +30,7 @@ def is_wireless(files: SystemFiles, name: str) -> bool:
 
 
 def network_health(files: SystemFiles) -> dict[str, JSON]:
-    """Tell each link's state by name, and how many are up; null if that cannot be told for all."""
+    """Return each link's state by name, and how many are up; null unless that is known for all."""
     links = {name: link_health(files, name) for name in link_names(files)}
     states = [link["up"] for link in links.values()]
     return {
@@ -40,7 +40,7 @@ def network_health(files: SystemFiles) -> dict[str, JSON]:
 
 
 def link_health(files: SystemFiles, name: str) -> dict[str, JSON]:
-    """Tell one link's state; a link that is down, or a radio, has no speed."""
+    """Return one link's state; a link that is down, or a radio, has no speed."""
     speed, wireless = files.integer(f"{NET}/{name}/speed"), is_wireless(files, name)
     return {
         "up": UP.get(files.text(f"{NET}/{name}/operstate") or ""),

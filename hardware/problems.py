@@ -1,7 +1,7 @@
-"""What is wrong with a board, how badly, and what to do: judged from one reading of its health.
+"""PURE: find the problems of a board in one reading of its health, with severity and remedy.
 
-Pure: a reading in, findings out. Never here: the reading (`health`). What is unknown (None) is never wrong. The check's
-statuses and its line follow the Monitoring Plugins development guidelines.
+An unknown value (None) is never a problem. The check's statuses and its line follow the Monitoring Plugins development
+guidelines. Does not contain: the reading (`health`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -12,7 +12,7 @@ from typing import Any
 
 from hardware import JSON
 
-TEMPERATURE_CELSIUS_WARNING = 80  # where every Pi begins to slow itself down
+TEMPERATURE_CELSIUS_WARNING = 80  # from here every Pi reduces its clock
 TEMPERATURE_CELSIUS_CRITICAL = 85
 LIFE_USED_PERCENT_WARNING = 90
 LIFE_USED_PERCENT_CRITICAL = 100
@@ -32,13 +32,13 @@ Bad = Callable[[Any], bool]
 
 
 def never(_: Any) -> bool:
-    """Judge nothing as bad."""
+    """Return False: no value is a problem."""
     return False
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When a field of the health is bad, and the sentence that says so and what to do."""
+    """When a field of the health is a problem, and the sentence with the remedy."""
 
     field: str
     text: str
@@ -46,7 +46,7 @@ class Rule:
     critical: Bad = never
 
     def status(self, health: Mapping[str, JSON]) -> Status:
-        """Judge one reading: UNKNOWN where the machine cannot tell."""
+        """Return the status of one reading: UNKNOWN if the machine does not report it."""
         value = health[self.field]
         if value is None:
             return Status.UNKNOWN
@@ -54,7 +54,7 @@ class Rule:
 
 
 def is_false(value: bool) -> bool:
-    """Judge as bad what should be so and is not."""
+    """Return whether a value that must be true is false."""
     return not value
 
 
@@ -117,7 +117,7 @@ RULES = (
     ),
     Rule(
         "watchdog_active",
-        "nobody feeds the hardware watchdog, so a board that hangs stays so: set systemd's RuntimeWatchdogSec=60",
+        "no program feeds the hardware watchdog, so a board that hangs stays so: set systemd's RuntimeWatchdogSec=60",
         warning=is_false,
     ),
     Rule(
@@ -131,7 +131,7 @@ FIELDS = tuple(rule.field for rule in RULES)
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong."""
+    """One problem of the board."""
 
     field: str
     status: Status
@@ -139,14 +139,14 @@ class Problem:
 
 
 def find_problems(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> list[Problem]:
-    """Return what is wrong, worst first; empty if the board is healthy as far as it can tell."""
+    """Return the problems, worst first; empty if the board is healthy as far as known."""
     judged = [Problem(rule.field, rule.status(health), rule.text) for rule in RULES if rule.field not in ignored]
     wrong = [problem for problem in judged if problem.status in {Status.WARNING, Status.CRITICAL}]
     return sorted(wrong, key=lambda problem: -problem.status)
 
 
 def unjudged(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> list[str]:
-    """Name what would be judged and is unknown."""
+    """Return the unknown fields that have a rule."""
     return [rule.field for rule in RULES if health[rule.field] is None and rule.field not in ignored]
 
 
@@ -158,9 +158,9 @@ def unknown_texts(silent: Mapping[str, str], ignored: Collection[str] = ()) -> l
 def check(
     health: Mapping[str, JSON], ignored: Collection[str] = (), silent: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Status, str]:
-    """Judge a reading as a monitoring plugin does: its exit status and its one line with performance data.
+    """Return the exit status and the line of a monitoring plugin, with performance data.
 
-    UNKNOWN where nothing is wrong, and nothing at all can be told or a field is `silent` that this machine must tell.
+    UNKNOWN without a problem, if no field is known or a field is `silent` that this machine must report.
     """
     found = find_problems(health, ignored)
     known = [rule.field for rule in RULES if health[rule.field] is not None and rule.field not in ignored]
@@ -173,7 +173,7 @@ def check(
 
 
 def performance_data(health: Mapping[str, JSON]) -> str:
-    """Write the figures as `label=value[unit];warning;critical`; what is unknown is left out."""
+    """Write the figures as `label=value[unit];warning;critical`; omit unknown ones."""
     hot = f"{TEMPERATURE_CELSIUS_WARNING};{TEMPERATURE_CELSIUS_CRITICAL}"
     worn = f"{LIFE_USED_PERCENT_WARNING};{LIFE_USED_PERCENT_CRITICAL}"
     figures = (

@@ -1,15 +1,15 @@
-"""What a board of this kind must be able to tell, and does not: its silence is not health.
+"""Find the fields that a board of this kind must report and does not: a silent field is not health.
 
-| field | must be told by | where |
+| field | source | required on |
 |---|---|---|
 | under_voltage | the kernel's rpi_volt sensor, or vcgencmd | a running Raspberry Pi with a detector |
 | throttled | vcgencmd | a running Raspberry Pi |
 | temperature_celsius | a thermal zone | a running Raspberry Pi |
 | clock_synchronised | adjtimex(2) | every running machine |
-| storage_failing | smartctl, of each disk that was asked | wherever SMART was asked for |
+| storage_failing | smartctl, of each disk that was asked | every machine, if SMART was requested |
 
-Other fields are unknown on many sound machines, so their silence says nothing. A captured tree cannot answer for the
-running machine. Does not contain: the reading (`health`), and what is wrong (`problems`).
+Other fields are unknown on many healthy machines, so their silence has no meaning. A captured tree cannot answer for
+the running machine. Does not contain: the reading (`health`), the problems (`problems`).
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _VCGENCMD = "vcgencmd does not answer: install it, and give this user the group 
 
 
 def silent_fields(health: Mapping[str, JSON], root: Path = Path("/")) -> dict[str, str]:
-    """Return the fields that this machine must tell and does not, each with the remedy."""
+    """Return the fields that this machine must report and does not, each with the remedy."""
     files = SystemFiles(root)
     return {**(_of_running_machine(health, board_model(files)) if files.live else {}), **_of_disks(health)}
 
@@ -43,7 +43,7 @@ def _of_running_machine(health: Mapping[str, JSON], model: str | None) -> dict[s
 
 
 def _of_disks(health: Mapping[str, JSON]) -> dict[str, str]:
-    """Return `storage_failing` where a disk was asked and did not answer, also where another one did."""
+    """Return `storage_failing` if a disk was asked and did not answer, even if another one did."""
     reports = health["smart"] if isinstance(health["smart"], dict) else {}
     said = [
         f"{name}: {problem}"

@@ -1,8 +1,8 @@
-"""What a disk says of itself, by smartctl: life used, bytes written over its life, whether it expects to fail.
+"""Read a disk's own report by smartctl: life used, bytes written over its life, predicted failure.
 
-Never read unless asked for: it needs root, it wakes a sleeping disk, and some USB bridges reset when they are probed,
-which takes the root file system away from a board that runs from such a disk. A bridge that smartctl does not know is
-not guessed at either: its type has to be named. SD cards and eMMC have no SMART. Source: smartctl(8), `--json`.
+Read only on request: it needs root, it wakes a sleeping disk, and some USB bridges reset when they are probed. A board
+that runs from such a disk then loses its root file system. The type of a bridge that smartctl does not know has to be
+named, never guessed. SD cards and eMMC have no SMART. Source: smartctl(8), `--json`.
 """
 
 import json
@@ -12,7 +12,7 @@ from hardware import JSON
 from hardware.storage import block_devices, kind
 from hardware.system_files import SystemFiles
 
-BRIDGE_TYPES = ("auto", "sat", "sntasmedia", "sntjmicron", "sntrealtek")  # auto: what smartctl knows of the bridge
+BRIDGE_TYPES = ("auto", "sat", "sntasmedia", "sntjmicron", "sntrealtek")  # auto: smartctl's own table of bridges
 DATA_UNIT_BYTES = 512_000  # NVM Express Base Specification, SMART / Health Information
 TIMEOUT_S = 15.0  # a disk has to spin up
 NOT_READ = 0b11  # exit status bits 0 and 1: bad command line, device not opened
@@ -30,7 +30,7 @@ def read_smart(files: SystemFiles, bridge_type: str) -> dict[str, JSON]:
 
 
 def ask(files: SystemFiles, name: str, bridge_type: str) -> JSON:
-    """Ask one disk; where it cannot be asked, every value is null and `problems` says why."""
+    """Ask one disk; if that fails, every value is null and `problems` has the reason."""
     types = () if bridge_type == "auto" else ("-d", bridge_type)
     output = files.command("smartctl", "-j", "-a", *types, f"/dev/{name}", timeout_s=TIMEOUT_S, any_status=True)
     if output is None:
@@ -56,7 +56,7 @@ def refusal(answer: dict[str, Any]) -> str | None:
 
 
 def report(answer: dict[str, Any], problem: str | None) -> dict[str, JSON]:
-    """Pick what matters out of smartctl's answer, of NVMe and ATA disks alike."""
+    """Return the relevant values of smartctl's answer, for NVMe and ATA disks."""
     log = answer.get("nvme_smart_health_information_log", {})
     units, warning = log.get("data_units_written"), log.get("critical_warning")
     passed = answer.get("smart_status", {}).get("passed")

@@ -1,7 +1,7 @@
-"""The block devices and file systems of a board: what kind each is, what was written, how worn where the card tells.
+"""Read the block devices and file systems of a board: kind, bytes written, and wear if the device reports it.
 
 Only eMMC reports wear (EXT_CSD 267 to 269, as the kernel's mmc driver shows them). SD cards have no such counter, and
-a USB reader hides even the card's identity: there the fields are null. What a disk itself has to say is in `smart`.
+a USB reader hides even the card's identity: there the fields are null. Does not contain: a disk's own report (`smart`).
 
 The SD status register (`ssr`, 64 bytes, SD Physical Layer Specification 4.10.2) tells the classes printed on a card:
 | byte | bits | class |
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from hardware import JSON
 from hardware.system_files import SystemFiles
 
-SECTOR_BYTES = 512  # /sys/block/*/{size,stat} count these whatever the device's own sector is
-SECTORS_READ, SECTORS_WRITTEN = 2, 6  # places in /sys/block/*/stat, which begins anew at boot
+SECTOR_BYTES = 512  # /sys/block/*/{size,stat} count these with any sector size of the device
+SECTORS_READ, SECTORS_WRITTEN = 2, 6  # fields of /sys/block/*/stat, which restarts at boot
 SKIPPED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
 PRE_END_OF_LIFE = {1: "normal", 2: "warning", 3: "urgent"}  # 80 % and 90 % of the spare blocks used
 SPEED_CLASSES = {0: 0, 1: 2, 2: 4, 3: 6, 4: 10}
@@ -27,7 +27,7 @@ KIB = 1024
 
 
 def block_devices(files: SystemFiles) -> list[str]:
-    """List each disk and card in /sys/block, not partitions and not what is only in memory."""
+    """List each disk and card in /sys/block, without partitions and devices in memory."""
     blocks = files.match("/sys/block/*")
     names = [(block, block.rsplit("/", 1)[1]) for block in blocks]
     return [block for block, name in names if not name.startswith(SKIPPED) and "boot" not in name]  # mmcblk0boot0
@@ -74,7 +74,7 @@ def kind(files: SystemFiles, block: str) -> str:
 
 
 def usb_bridge(files: SystemFiles, block: str) -> str | None:
-    """Tell the USB device that a disk hangs on as `VENDOR:PRODUCT`; None for what is not on USB."""
+    """Return the USB device of a disk as `VENDOR:PRODUCT`; None for a disk without USB."""
     place = files.resolve(block)
     while "/usb" in place:
         vendor, product = files.text(f"{place}/idVendor"), files.text(f"{place}/idProduct")
@@ -105,7 +105,7 @@ def transferred_bytes(files: SystemFiles, block: str) -> tuple[int | None, int |
 
 
 def wear(files: SystemFiles, block: str) -> dict[str, JSON]:
-    """Tell an eMMC's wear."""
+    """Return an eMMC's wear."""
     return {
         "life_used_percent_max": life_used_percent_max(files.text(f"{block}/device/life_time")),
         "pre_end_of_life": PRE_END_OF_LIFE.get(files.integer(f"{block}/device/pre_eol_info", 16) or 0),
@@ -125,7 +125,7 @@ def life_used_percent_max(life_time: str | None) -> int | None:
 
 
 def file_systems(files: SystemFiles) -> Iterator[dict[str, JSON]]:
-    """Describe each mounted ext4 file system: what was written since it was made, and errors since it was checked."""
+    """Describe each mounted ext4 file system: bytes written since its creation, errors since its last check."""
     for place in files.match(f"{EXT4}/*/lifetime_write_kbytes"):
         written, directory = files.integer(place), place.rsplit("/", 1)[0]
         yield {
@@ -136,7 +136,7 @@ def file_systems(files: SystemFiles) -> Iterator[dict[str, JSON]]:
 
 
 def storage_health(files: SystemFiles) -> dict[str, JSON]:
-    """Tell the sums over all devices and file systems, and the wear of the most worn; null where none tells."""
+    """Return the sums over all devices and file systems, and the highest wear; null if none reports it."""
     blocks = block_devices(files)
     transferred = [transferred_bytes(files, block) for block in blocks]
     worn, systems = [wear(files, block) for block in blocks], list(file_systems(files))
@@ -152,11 +152,11 @@ def storage_health(files: SystemFiles) -> dict[str, JSON]:
 
 
 def total(values: list[JSON]) -> int | None:
-    """Add up what is known; None if nothing is."""
+    """Add up the known values; None if none is known."""
     known = [value for value in values if isinstance(value, int)]
     return sum(known) if known else None
 
 
 def highest(values: list[JSON]) -> int | None:
-    """Take the highest of what is known; None if nothing is."""
+    """Return the highest known value; None if none is known."""
     return max((value for value in values if isinstance(value, int)), default=None)

@@ -1,7 +1,7 @@
-"""Reads the small files in which Linux describes a machine, below a root that may be another machine's captured tree.
+"""Read the small files in which Linux describes a machine, below a root that may be another machine's captured tree.
 
-Here: bounded reads of /proc, /sys and the device tree, and the replay of captured commands. Never here: what the values
-mean (`board`, `health`), or any write. Absence is an answer (`None`), as every field is missing on some machine.
+Contains: bounded reads of /proc, /sys and the device tree, the replay of captured commands. Does not contain: the
+meaning of values (`board`, `health`), writes. Absence is an answer (`None`), as each field is missing on some machine.
 """
 
 import glob
@@ -57,7 +57,7 @@ class SystemFiles:
         return int.from_bytes(data, "big") if data is not None and len(data) == 4 else None
 
     def exists(self, name: str) -> bool:
-        """Return whether the name exists; False too where it may not be looked at."""
+        """Return whether the name exists; False also without permission."""
         return os.path.exists(self.path(name))
 
     def match(self, pattern: str) -> list[str]:

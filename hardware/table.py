@@ -1,6 +1,6 @@
-"""How the fields of a board are printed: one JSON object with every field, or a table of those that it has.
+"""Print the fields of a board: one JSON object with every field, or a table of those that it has.
 
-Never here: what a field means, and which is wrong (`problems`).
+Does not contain: the meaning of a field, the problems (`problems`).
 """
 
 import json
@@ -14,7 +14,7 @@ PROBLEMS = "problems"
 
 
 def write(fields: dict[str, JSON], as_json: bool) -> None:
-    """Print fields as one JSON object, or as a table without what is null or empty, which a last line counts."""
+    """Print fields as one JSON object, or as a table without null and empty ones; its last line counts these."""
     if as_json:
         sys.stdout.write(json.dumps(fields, ensure_ascii=False, indent=2) + "\n")
         return
@@ -25,7 +25,7 @@ def write(fields: dict[str, JSON], as_json: bool) -> None:
 
 
 def table(fields: Mapping[str, JSON]) -> Iterator[str]:
-    """Lay out fields as rows, then what has fields of its own (a disk, a link) as a block below its name."""
+    """Lay out fields as rows, then each value with fields of its own (a disk, a link) as a block below its name."""
     there = {name: value for name, value in fields.items() if is_there(name, value)}
     blocks = {name: value for name, value in there.items() if is_block(value)}
     width = max((len(name) for name in there if name not in blocks), default=0)
@@ -58,7 +58,7 @@ def is_block(value: JSON) -> bool:
 
 
 def parts(value: JSON) -> Iterator[tuple[str, dict[str, JSON]]]:
-    """Take a list of named objects, or an object of objects, apart: (name, fields)."""
+    """Split a list of named objects, or an object of objects: (name, fields)."""
     if isinstance(value, list):
         for each in value:
             if isinstance(each, dict):

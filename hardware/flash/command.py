@@ -1,6 +1,6 @@
 """`edge-board flash`: its arguments, the order of its steps, what it prints.
 
-Here: arguments -> settings, and one call per step. Never here: how a step is done.
+Contains: arguments -> settings, and one call per step. Does not contain: the steps themselves.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class OwnFile:
 
 @dataclass(frozen=True)
 class CustomisationReport:
-    """What was done to a written image, line by line, what was not, and the host key that the board now has."""
+    """The result of customising: lines of done and omitted settings, and the board's host key."""
 
     said: tuple[str, ...] = ()
     complaints: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class CustomisationReport:
 
 
 def flash(parsed: argparse.Namespace) -> int:
-    """Run the command: 0 done, 1 failed or not all that was asked could be done, 2 refused, nothing written."""
+    """Run the command: 0 done, 1 failed or a requested setting is missing, 2 refused, nothing written."""
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         return run(parsed)
@@ -112,7 +112,7 @@ def run(parsed: argparse.Namespace) -> int:
             path, device = target_of(parsed, image_bytes)
             layout, words = judged(source, expected, parsed.treat_as, settings)
         sys.stdout.write(f"{words}\n")
-        sys.stdout.flush()  # a reader that is gone ends the command here; nothing more is said until the card is whole
+        sys.stdout.flush()  # a closed stdout ends the command here; no more output until the card is whole
         with Target(path, create=device is None) as target, unfinished(path):
             sys.stderr.write(f"writing over {device.words}\n" if device else "")
             written, sha256 = copy(source, target, expected, parsed.quiet)
@@ -129,7 +129,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def unfinished(path: Path) -> Iterator[None]:
-    """Say of whatever ends a write early what it means for the card."""
+    """Add the consequence for the card to any error that ends a write early."""
     state = f"{path} does not boot as it is now: flash it again."
     try:
         yield
@@ -141,7 +141,7 @@ def unfinished(path: Path) -> Iterator[None]:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Make a refusal of whatever is wrong with an image before anything is written."""
+    """Turn any problem of an image before the write into a refusal."""
     try:
         yield
     except FlashError as error:
@@ -181,7 +181,7 @@ def copy(source: ImageSource, target: Target, expected: PublishedImage, quiet: b
 def customise(
     parsed: argparse.Namespace, target: Target, written: WrittenImage, settings: Settings, own_files: list[OwnFile]
 ) -> CustomisationReport:
-    """Write the first-boot files for what the image is."""
+    """Write the first-boot files for the kind of image."""
     image = identify(Disk(target.path, written.head))
     kind = chosen_kind(image, parsed.treat_as)
     if kind is None or image.boot is None:
@@ -201,7 +201,7 @@ def customise(
 
 
 def with_host_key(parsed: argparse.Namespace, settings: Settings) -> Settings:
-    """Check what the customising needs, and give the board its key."""
+    """Check the requirements of customising, and return the settings with the board's key."""
     for name in ("mcopy", "debugfs", "ssh-keygen"):
         program(name)
     check_names(names_of(parsed, settings))
@@ -215,13 +215,13 @@ def with_host_key(parsed: argparse.Namespace, settings: Settings) -> Settings:
 
 
 def names_of(parsed: argparse.Namespace, settings: Settings) -> list[str]:
-    """List what a board is called by who logs in: its name, with and without `.local`, its address, what was given."""
+    """List the names of a board for ssh: its name, with and without `.local`, its address, the given names."""
     address = [str(settings.static.address.ip)] if settings.static else []
     return list(dict.fromkeys([settings.host, f"{settings.host}.local", *address, *parsed.known_as]))
 
 
 def make_known(parsed: argparse.Namespace, settings: Settings, key: HostKey) -> tuple[list[str], list[str]]:
-    """Put the board into the known_hosts file that was asked for: what is said of its key, and what was not done."""
+    """Add the board to the requested known_hosts file; return the lines about its key, and the failures."""
     said = [f"host key of {settings.host}: {key.fingerprint} ({key.kind})"]
     if parsed.known_hosts is None:
         return said, []
@@ -260,7 +260,7 @@ def root_of(image: Image, name: str) -> ExtPartition:
 
 
 def expected_of(parsed: argparse.Namespace) -> PublishedImage:
-    """Find what is published about the image: given, else from the image list, else nothing."""
+    """Return the published hashes of the image: given, else from the image list, else none."""
     if parsed.sha256:
         return sha256_given(parsed.sha256)
     if not parsed.image_list:
@@ -297,7 +297,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings | None:
 
 
 def say_name_servers(settings: Settings | None) -> None:
-    """Say whom a board with a fixed address will ask for names, where nobody said it."""
+    """Print the name server of a board with a fixed address if the user gave none."""
     if settings is None or settings.static is None or settings.static.dns:
         return
     servers = settings.static.name_servers

@@ -1,6 +1,6 @@
-"""How flashing ends early once it has begun. Before that it is the error of all parts (drupelet/errors.py).
+"""The error of a flash that has begun. Errors before that are those of all parts (drupelet/errors.py).
 
-Each message is one sentence or two: what is wrong, and the remedy.
+Each message is one sentence or two: the problem, and the remedy.
 """
 
 

@@ -1,6 +1,6 @@
-"""Runs the small programs of mtools, e2fsprogs and OpenSSH, whose absence is one sentence.
+"""Run the programs of mtools, e2fsprogs and OpenSSH; report a missing one in one sentence.
 
-Here: finding and running them. Never here: what they are asked (`fat`, `ext`, `host_key`).
+Contains: finding and running them. Does not contain: their requests (`fat`, `ext`, `host_key`).
 """
 
 import os
@@ -34,7 +34,7 @@ def program(name: str) -> str:
 def run(
     words: Sequence[str], content: bytes = b"", files: tuple[int, ...] = ()
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program with `content` as its standard input and these files open; its status is the caller's to judge."""
+    """Run a program with `content` as its standard input and these files open; the caller checks its status."""
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "MTOOLSRC": "/dev/null", "MTOOLS_SKIP_CHECK": "1"}
     command = [program(words[0]), *words[1:]]
     try:
@@ -55,7 +55,7 @@ def run(
 
 @contextmanager
 def memory_file(content: bytes = b"") -> Iterator[int]:
-    """Give a file that is on no disk and ends with this process, whatever ends it; other users cannot open it."""
+    """Return a file in memory that ends with this process; other users cannot open it."""
     file = os.memfd_create("edge-board")
     try:
         os.fchmod(file, 0o600)

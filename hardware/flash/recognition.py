@@ -1,7 +1,7 @@
-"""What becomes of an image: said before the write as far as its packing shows it, refused before it where it can be.
+"""Report before the write how an image will be treated, or refuse it.
 
-A plain image is recognised whole, a packed one by its first megabytes; what system that holds shows once it is written.
-Never here: the tests themselves (`contents`, `images`), any write.
+A plain image is recognised as a whole, a packed one by its first megabytes: its system is known once it is written.
+Does not contain: the tests themselves (`contents`, `images`), writes.
 """
 
 from drupelet.errors import ConfigurationError
@@ -18,7 +18,7 @@ from hardware.flash.image.sources import ImageSource, PublishedImage
 def judged(
     source: ImageSource, expected: PublishedImage, treat_as: str | None, settings: Settings | None
 ) -> tuple[Layout, str]:
-    """Look into the image: its layout, and in words what will become of it.
+    """Return the image's layout, and the planned treatment in words.
 
     Raises ConfigurationError for what is no card's image or cannot be customised, FlashError for one that is cut.
     """
@@ -42,7 +42,7 @@ def judged(
 
 
 def certain_kind(source: ImageSource, image: Image, treat_as: str | None) -> Kind:
-    """Give the kind; raises ConfigurationError if there is none, as the write would be for nothing."""
+    """Return the kind; raises ConfigurationError if there is none, as the write would be useless."""
     kind = chosen_kind(image, treat_as)
     if kind is None:
         better = f" If you know better, add {remedy_of()}." if image.boot else ""
@@ -68,12 +68,12 @@ def files_present(image: Image) -> dict[str, str]:
 
 
 def left_out_words(made: FirstBoot) -> str:
-    """Return what a kind of image cannot be told; empty if it can be told all."""
+    """Return the settings that a kind of image does not support; empty if it supports all."""
     return f"this kind of image cannot be told {'; '.join(made.left_out)}." if made.left_out else ""
 
 
 def check_length(source: ImageSource, layout: Layout, size: int, expected: PublishedImage) -> None:
-    """Raise FlashError for an image that ends before its partitions do, unless its SHA-256 says that it is whole."""
+    """Raise FlashError for an image that ends before its partitions, unless its SHA-256 proves it whole."""
     if size < layout.end and not expected.known:
         raise FlashError(
             f"{source.path} is cut short: it has {size} bytes, its partitions end at {layout.end}. Download it again, "
@@ -92,5 +92,5 @@ def words_of(image: Image, kind: Kind, treat_as: str | None, tense: str = "") ->
 
 
 def remedy_of() -> str:
-    """Name the option by which a person who knows better says what an image is."""
+    """Return the option by which the user names the kind of an image."""
     return f"`--as` with one of {', '.join(Kind)}"

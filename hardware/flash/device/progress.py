@@ -1,6 +1,6 @@
-"""Says how far a long step is: share, rate, time left. On a terminal one line that changes, else a line now and then.
+"""Print the progress of a long step: share, rate, time left. One changing line on a terminal, else a line at intervals.
 
-Never here: the step itself. The clock is handed in.
+Does not contain: the step itself, a clock (an argument).
 """
 
 import sys
@@ -14,12 +14,12 @@ MB = 1_000_000
 
 
 class Progress:
-    """One step's progress; `total_bytes` is None where only a fraction is known."""
+    """One step's progress; `total_bytes` is None if only a fraction is known."""
 
     def __init__(
         self, step: str, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic, quiet: bool = False
     ) -> None:
-        out = out or sys.stderr  # as it is now, not when this was imported
+        out = out or sys.stderr  # the present stream, not that of the import
         self._step, self._out, self._clock, self._quiet = step, out, clock, quiet
         self._started = self._said = clock()
         self._interval_s = TERMINAL_INTERVAL_S if out.isatty() else LOG_INTERVAL_S

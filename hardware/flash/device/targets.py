@@ -1,14 +1,14 @@
-"""Which device or file may be written: every name is resolved to the whole disk behind it, and so is what must live.
+"""Decide which device or file may be written: resolve each name, and each disk in use, to a whole disk.
 
-Here: reading /proc and /sys below a root that may be a mock tree, and refusals, one sentence each with the remedy.
-Never here: any write, or opening of the device (`writer`, which asks the kernel for it exclusively as well).
+Contains: reading /proc and /sys below a root that may be a mock tree, and refusals, one sentence each with the remedy.
+Does not contain: writes, opening the device (`writer`, which also opens it exclusively).
 
-| what must live | from | resolved by |
+| protected | from | resolved by |
 |---|---|---|
 | mounts | /proc/self/mountinfo: device number, else source; btrfs: all its devices | /sys/dev/block |
 | swap | /proc/swaps: a partition, or a file on a mount | its mount |
 | partition | | its folder's parent in /sys |
-| LVM, md, dm-crypt | | /sys/class/block/NAME/slaves, again and again |
+| LVM, md, dm-crypt | | /sys/class/block/NAME/slaves, recursively |
 | loop device | /sys/class/block/NAME/loop/backing_file | its mount |
 """
 
@@ -51,7 +51,7 @@ class InUse:
 
 @dataclass(frozen=True)
 class Device:
-    """A whole disk as a person would recognise it."""
+    """A whole disk with the words by which a person recognises it."""
 
     name: str
     size: int
@@ -160,14 +160,14 @@ def describe(name: str, files: SystemFiles) -> Device:
 
 
 def is_removable(name: str, files: SystemFiles) -> bool:
-    """Return whether it is a card or says that its medium can be taken out; a soldered eMMC and a USB disk do not."""
+    """Return whether it is an SD card or reports a removable medium; a soldered eMMC and a USB disk do not."""
     if name.startswith("mmcblk"):
         return files.text(f"{BLOCK}/{name}/device/type") == "SD"
     return files.integer(f"{BLOCK}/{name}/removable") == 1
 
 
 def in_use(files: SystemFiles) -> InUse:
-    """Find the whole disks behind every mount and every swap area."""
+    """Find the whole disks of every mount and every swap area."""
     found, all_mounts = InUse(), mounts(files)
     for mount in all_mounts:
         system = bool(SYSTEM.fullmatch(mount.point))

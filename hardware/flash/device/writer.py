@@ -1,7 +1,7 @@
-"""Bytes to a card or a file, and back: everything but block 0, then a check of what is really there, block 0 last.
+"""Write an image to a card or a file: all but block 0, then read back and check, block 0 last.
 
-The order of events, which is the whole point:
-| step | what | if it is interrupted after that |
+The order is essential: an interrupted write must never boot.
+| step | action | if it is interrupted after that |
 |---|---|---|
 | wipe | zeros over the first and the last MiB, synced | no partition table, old or new: nothing boots |
 | copy | all but the first 4096 bytes, synced | the same |
@@ -9,10 +9,10 @@ The order of events, which is the whole point:
 | (the caller) | first-boot files | the same |
 | finish | the first 4096 bytes, synced, read back | the card is whole |
 
-Here: the order, buffers, O_DIRECT. Never here: which target may be written (`targets`), or what is in the image.
-Rates: reading, checking and writing each have a thread. SHA-256, slower than a fast disk, is computed once, of what was
-read back; while writing, a CRC-32 of each chunk is kept for the comparison.
-Memory: two buffers of 4 MiB, and what the unpacker needs.
+Contains: the order, buffers, O_DIRECT. Does not contain: the choice of the target (`targets`), the image's content.
+Rates: reading, checking and writing each have a thread. SHA-256, slower than a fast disk, is computed once, of the
+bytes read back; the write keeps a CRC-32 of each chunk for the comparison.
+Memory: two buffers of 4 MiB, and that of the decompressor.
 """
 
 import errno
@@ -31,7 +31,7 @@ from typing import Self
 from drupelet.errors import ConfigurationError, reason
 from hardware.flash.errors import FlashError
 
-BLOCK_BYTES = 4096  # held back; also the alignment that O_DIRECT needs on any device
+BLOCK_BYTES = 4096  # written last; also the alignment that O_DIRECT needs on any device
 CHUNK_BYTES = 4 << 20
 WIPE_BYTES = 1 << 20
 DIRECT_REFUSED = {errno.EINVAL, errno.EOPNOTSUPP}
@@ -42,7 +42,7 @@ Fill = Callable[[memoryview], int]
 
 @dataclass(frozen=True)
 class WrittenImage:
-    """What was written: the length, the held-back head, the CRC-32 of each chunk."""
+    """The written image: its length, the head not yet written, the CRC-32 of each chunk."""
 
     size: int
     head: bytes
@@ -50,7 +50,7 @@ class WrittenImage:
 
 
 class Target:
-    """An open device or file that takes an image; a context manager. Holds a device for itself alone."""
+    """An open device or file to write an image to; a context manager. Opens a device exclusively."""
 
     def __init__(self, path: Path, *, create: bool) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class Target:
         os.close(self._file)
 
     def copy(self, fill: Fill, report: Report) -> WrittenImage:
-        """Wipe, then write all that `fill` gives but block 0, which stays zero; synced when this returns."""
+        """Wipe, then write all bytes of `fill` but block 0, which stays zero; synced when this returns."""
         self._wipe()
         head, checks, position = b"", [], 0
         buffers = [mmap.mmap(-1, CHUNK_BYTES) for _ in range(2)]
@@ -116,7 +116,7 @@ class Target:
         return digest.hexdigest()
 
     def finish(self, head: bytes) -> None:
-        """Sync what others wrote, then write block 0 and see that it is there."""
+        """Sync other writers' data, then write block 0 and read it back."""
         self._sync()
         self._drop_cache()
         block = memoryview(mmap.mmap(-1, BLOCK_BYTES))
@@ -129,7 +129,7 @@ class Target:
             raise FlashError(f"block 0 of {self.path} reads back differently: use another card.")
 
     def settle(self) -> None:
-        """Sync what others wrote to the target, and drop it from the page cache so that the next read is a real one."""
+        """Sync other writers' data, and drop it from the page cache so that the next read comes from the device."""
         self._sync()
         self._drop_cache()
 
@@ -160,7 +160,7 @@ class Target:
             raise FlashError(write_failed(self.path, position, error)) from error
 
     def _read(self, buffer: memoryview, position: int, size: int) -> None:
-        """Read into the buffer; the bytes past `size` that alignment asks for are of no interest."""
+        """Read into the buffer; ignore the bytes past `size` that alignment requires."""
         end = min(len(buffer), -(-size // BLOCK_BYTES) * BLOCK_BYTES)
         done = 0
         try:
@@ -187,7 +187,7 @@ class Target:
             ) from error
 
     def _drop_cache(self) -> None:
-        """Make the next reads come from the device: by O_DIRECT, and where that is refused by emptying the cache."""
+        """Make the next reads come from the device: by O_DIRECT, or by dropping the cache if that is refused."""
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         self._go_direct(True)
 
@@ -205,7 +205,7 @@ class Target:
 
 
 def any_set(view: memoryview) -> bool:
-    """Return whether any byte is not zero; the first few mostly tell."""
+    """Return whether any byte is not zero; the first few mostly show it."""
     return any(view[:64]) or bytes(view) != bytes(len(view))  # two bytes objects compare by memcmp, views do not
 
 

@@ -1,6 +1,6 @@
-"""Settings -> cloud-init's seed files: Raspberry Pi OS trixie and Ubuntu.
+"""PURE: make cloud-init's seed files from settings: Raspberry Pi OS trixie and Ubuntu.
 
-PURE. Never here: the files of other kinds of image, the kernel's options (`firmware`).
+Does not contain: the files of other kinds of image, the kernel's options (`firmware`).
 Sources: cloud-init (NoCloud, module schemas), netplan version 2, rpi-imager's format notes.
 """
 
@@ -12,11 +12,11 @@ import yaml
 from hardware.flash.first_boot.networks import byte_numbers
 from hardware.flash.first_boot.settings import WIRELESS, Settings, Static, Wifi, wifi_key
 
-LIKE_NUMBERS = re.compile(r"\s*([0-9]{1,3}\s*;\s*)+[0-9]{0,3}\s*")  # what NetworkManager would read as bytes
+LIKE_NUMBERS = re.compile(r"\s*([0-9]{1,3}\s*;\s*)+[0-9]{0,3}\s*")  # NetworkManager would read such an SSID as bytes
 
 
 def cloud_init(settings: Settings, *, ubuntu: bool) -> dict[str, bytes]:
-    """Make the seed files; the first two must both be there, or none is read.
+    """Make the seed files; cloud-init reads none unless the first two exist.
 
     Without Wi-Fi and a fixed address the image's own network set-up stays: any wired interface, by whatever name.
     """
@@ -33,7 +33,7 @@ def user_data(settings: Settings, *, ubuntu: bool) -> dict[str, Any]:
 
     The singular `user` keeps the groups of the image's own first user; `manage_etc_hosts` would undo every later change
     of the host's name, so /etc/hosts is set once. sudo asks for no password as there is none. No package is installed:
-    first boot needs no internet, and apt is not asked before the clock is right.
+    first boot needs no internet, and apt does not run before the clock is set.
     """
     fields: dict[str, Any] = {
         "hostname": settings.host,
@@ -57,24 +57,24 @@ def user_data(settings: Settings, *, ubuntu: bool) -> dict[str, Any]:
 
 
 def commands(settings: Settings, *, ubuntu: bool) -> list[list[str]]:
-    """List what runs at the end of the first boot."""
+    """List the commands at the end of the first boot."""
     name = f"127.0.1.1\t{settings.host}"
     hosts = f"sed -i '/^127\\.0\\.1\\.1[[:space:]]/d' /etc/hosts && echo '{name}' >> /etc/hosts"
     found = [["sh", "-c", hosts]]
     if not ubuntu:
         found.append(["systemctl", "enable", "--now", "ssh"])
-    if settings.country and not ubuntu:  # the radio of Raspberry Pi OS is off until someone switches it on
+    if settings.country and not ubuntu:  # the radio of Raspberry Pi OS is off until a command switches it on
         found += [["rfkill", "unblock", "wifi"], ["nmcli", "radio", "wifi", "on"]]
     return found
 
 
 def network_config(settings: Settings, *, ubuntu: bool) -> dict[str, Any]:
-    """Describe the network as netplan does. eth0 is always there: this file replaces the image's own wired set-up."""
+    """Describe the network for netplan, always with eth0: this file replaces the image's own wired set-up."""
     static = settings.static
     wired = {"eth0"} | ({static.interface} if static and not static.wireless else set())
     found: dict[str, Any] = {"version": 2}
     if static and ubuntu:
-        found["renderer"] = "networkd"  # without it a static address may be overridden there
+        found["renderer"] = "networkd"  # without it the image may override a static address
     found["ethernets"] = {name: addressing(static, name) for name in sorted(wired)}
     if settings.wifi:
         odd = not ubuntu and LIKE_NUMBERS.fullmatch(settings.wifi.ssid)

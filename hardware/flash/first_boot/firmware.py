@@ -1,6 +1,6 @@
-"""Settings -> the kernel's options (cmdline.txt, one line) and the firmware's (config.txt), the same for all images.
+"""PURE: make the kernel's options (cmdline.txt) and the firmware's (config.txt) from settings, equal for all images.
 
-PURE. Never here: files that the first boot reads.
+Does not contain: files that the first boot reads.
 Sources: Raspberry Pi's documentation of config.txt; `raspi-config nonint do_i2c, do_spi, do_onewire, do_serial_hw,
 do_serial_cons`, of which each interface here is the outcome. cloud-init's `rpi:` block calls the same and reboots in
 the middle of the first boot; on the card they are there from its start, for images without cloud-init too.
@@ -34,7 +34,7 @@ SERIAL_PI_5 = (
 
 
 def command_line(settings: Settings, text: str, *, seeded: bool) -> str:
-    """Add our options to the kernel's command line, in place of other values; it stays one line.
+    """Add the options to the kernel's command line; they replace other values, and it stays one line.
 
     `seeded`: it names cloud-init's instance. An id here outranks the one in meta-data, and lets cloud-init see at each
     boot that nothing is new.
@@ -53,13 +53,13 @@ def command_line(settings: Settings, text: str, *, seeded: bool) -> str:
 
 
 def dropped(settings: Settings, word: str) -> bool:
-    """Return whether an option of the image's is in the way of what was asked."""
+    """Return whether an option of the image conflicts with the settings."""
     console = "serial" in settings.interfaces and SERIAL_CONSOLE.fullmatch(word)
     return bool(console) or (settings.cgroup_memory and word == "cgroup_disable=memory")
 
 
 def config_text(settings: Settings, text: str) -> str:
-    """Switch watchdog and interfaces on for all boards, each once, after what is there: the last word counts."""
+    """Switch watchdog and interfaces on for all boards, each once, at the end: the last value counts."""
     wanted = [line for name, line in CONFIG_LINES.items() if name in settings.interfaces]
     wanted += ["dtparam=watchdog=on"] if settings.watchdog else []
     present = list(lines_for_all(text.splitlines()))
@@ -69,7 +69,7 @@ def config_text(settings: Settings, text: str) -> str:
 
 
 def holds(line: str, present: list[str]) -> bool:
-    """Return whether a line counts: an overlay wherever it is, of a value the last."""
+    """Return whether a line is effective: an overlay in any place, a value only in its last line."""
     name = line.rpartition("=")[0]
     if name == "dtoverlay":
         return line in present

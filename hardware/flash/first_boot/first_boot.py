@@ -1,6 +1,6 @@
-"""Settings -> everything by which an image of a kind configures itself at its first boot.
+"""PURE: make all files by which an image of a kind configures itself at its first boot, from settings.
 
-PURE: values in, values out. Never here: what the image is (`images`), or any reading and writing.
+Does not contain: the recognition of the image (`images`), reading, writing.
 
 | kind | on the boot partition | in the root file system | source |
 |---|---|---|---|
@@ -11,7 +11,7 @@ PURE: values in, values out. Never here: what the image is (`images`), or any re
 | preseed | rpi-preseed.toml | network, SSH keys | rpi-preseed's schema; Raspberry Pi calls it a prototype |
 | debian | sysconf.txt | | raspi.debian.net: `rpi-set-sysconf` |
 All: cmdline.txt, config.txt, and the ssh host key in the root file system.
-What a kind cannot be told is listed, never dropped in silence.
+Settings that a kind does not support are listed, never dropped silently.
 """
 
 import json
@@ -57,7 +57,7 @@ class RootFile(NamedTuple):
 
 @dataclass(frozen=True)
 class FirstBoot:
-    """What to write: by name on the boot partition, by absolute name in the root file system; what cannot be told."""
+    """The files by name on the boot partition, and by absolute name in the root file system; unsupported settings."""
 
     boot_files: dict[str, bytes]
     root_files: dict[str, RootFile] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class FirstBoot:
 
 
 def first_boot(kind: Kind, settings: Settings, present: Mapping[str, str]) -> FirstBoot:
-    """Give everything to write for an image of this kind; `present`: what it has of the needed files."""
+    """Return the files to write for an image of this kind; `present`: the needed files that it has."""
     made, more = MAKERS[kind](settings, present), firmware(kind, settings, present)
     return FirstBoot(
         {**made.boot_files, **more.boot_files},
@@ -75,7 +75,7 @@ def first_boot(kind: Kind, settings: Settings, present: Mapping[str, str]) -> Fi
 
 
 def host_key_files(settings: Settings) -> dict[str, RootFile]:
-    """Give the board's host key, and what makes sshd offer it alone."""
+    """Return the board's host key, and the configuration by which sshd offers only it."""
     if settings.host_key is None:
         return {}
     config = f"# Written by edge-board flash.\nHostKey {HOST_KEY}\n"
@@ -87,7 +87,7 @@ def host_key_files(settings: Settings) -> dict[str, RootFile]:
 
 
 def firmware(kind: Kind, settings: Settings, present: Mapping[str, str]) -> FirstBoot:
-    """Give cmdline.txt and config.txt, and what belongs to the interfaces that they switch on."""
+    """Return cmdline.txt and config.txt, and the files of the interfaces that they switch on."""
     lines = {name: present[name] for name in COMMAND_LINES if name in present}
     seeded = kind is Kind.TRIXIE
     files = {name: as_read(command_line(settings, text, seeded=seeded)) for name, text in lines.items()}
@@ -143,7 +143,7 @@ def bullseye(settings: Settings, present: Mapping[str, str]) -> FirstBoot:
 def preseed(settings: Settings, present: Mapping[str, str]) -> FirstBoot:
     """Configure an image with rpi-preseed, whose keys are those of custom.toml and more.
 
-    It loses SSH keys (they are collected in a subshell), so they lie in the first user's home, which is renamed with
+    It loses SSH keys (they are collected in a subshell), so they are in the first user's home, which is renamed with
     it. A version that is mended writes them there a second time, which does no harm.
     """
     told = sections(settings)
@@ -167,7 +167,7 @@ def first_home(passwd: str) -> str | None:
 
 
 def network_files(texts: Mapping[str, str]) -> dict[str, RootFile]:
-    """Give NetworkManager's files, which it reads only if nobody else can."""
+    """Return NetworkManager's files, which it reads only if no other user can."""
     return {name: RootFile(text.encode(), 0o600) for name, text in texts.items()}
 
 
@@ -211,7 +211,7 @@ def debian(settings: Settings, present: Mapping[str, str]) -> FirstBoot:
     """Configure Debian's own image: it knows one key, for root, and a name; root's empty password is replaced."""
     key = settings.ssh_keys[0].split()
     values = {
-        "root_pw": settings.throwaway_password,  # nobody knows it: without one, root's password is empty
+        "root_pw": settings.throwaway_password,  # a random password: without one, root's password is empty
         "root_authorized_key": " ".join(key[:2]),  # without its comment, in which a # would cut the line
         "hostname": settings.host,
     }

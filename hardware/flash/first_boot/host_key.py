@@ -1,11 +1,11 @@
-"""The key by which a board proves to ssh that it is the board: made here or one's own, known before a login.
+"""Make or read the ssh host key of a board, so that it is known before the first login.
 
-It lies under a name of its own, as the first boot removes /etc/ssh/ssh_host_*_key*: Raspberry Pi's script
+It has a file name of its own, as the first boot removes /etc/ssh/ssh_host_*_key*: Raspberry Pi's script
 `regenerate_ssh_host_keys` (called by bookworm's firstboot, elsewhere by a unit) and cloud-init (`ssh_deletekeys`) do.
-With a HostKey line sshd offers that key alone. cloud-init's own `ssh_keys` would leave the private key on the boot
+With a HostKey line sshd offers only that key. cloud-init's own `ssh_keys` would leave the private key on the boot
 partition, which any computer and any user of the board can read.
 
-Never here: known_hosts (`known_hosts`), or which other files belong on a card (`first_boot`).
+Does not contain: known_hosts (`known_hosts`), the other files of a card (`first_boot`).
 """
 
 import os
@@ -22,10 +22,10 @@ OWN_KEY_BYTES_MAX = 64 * 1024  # RSA's are larger
 
 
 def make_host_key() -> HostKey:
-    """Make an Ed25519 key by ssh-keygen; the private one is in memory alone. Raises FlashError if that fails."""
+    """Make an Ed25519 key by ssh-keygen; the private key is only in memory. Raises FlashError if that fails."""
     with memory_file() as private, tempfile.TemporaryDirectory() as folder:
         name = Path(folder, "key")
-        name.symlink_to(f"/proc/self/fd/{private}")  # beside it ssh-keygen writes the public key, which may be seen
+        name.symlink_to(f"/proc/self/fd/{private}")  # ssh-keygen writes the public key, no secret, to its folder
         done = run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(name)], b"y\n", files=(private,))
         public = Path(folder, "key.pub")
         if done.returncode or not public.exists():
@@ -37,7 +37,7 @@ def make_host_key() -> HostKey:
 def own_host_key(path: Path) -> HostKey:
     """Read a private key of one's own, of any type that ssh-keygen reads; raises ConfigurationError if it reads none.
 
-    It is asked through a file in memory, as it refuses one that others may read.
+    ssh-keygen reads a copy in memory, as it refuses a file that others may read.
     """
     try:
         with path.open("rb") as opened:
@@ -49,7 +49,7 @@ def own_host_key(path: Path) -> HostKey:
     public = done.stdout.decode("utf-8", "replace").split()
     if done.returncode or len(public) < 2:
         raise ConfigurationError(
-            f"--host-key {path} is no private key without a passphrase: give the one beside the .pub, or make one by "
+            f"--host-key {path} is no private key without a passphrase: give the file without .pub, or make one by "
             "`ssh-keygen -t ed25519 -N '' -f FILE`."
         )
     return HostKey(private, " ".join(public[:2]))

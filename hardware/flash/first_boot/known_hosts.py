@@ -1,7 +1,7 @@
-"""The line of a card's board in a known_hosts file, in place of what its names had: a card written anew is trusted.
+"""Replace a board's lines in a known_hosts file, so that ssh trusts a card that is written again.
 
 Format: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; hashed names are HMAC-SHA1. Lines with a marker (@cert-authority,
-@revoked), comments and patterns stay as they are. Never here: the key itself (`host_key`).
+@revoked), comments and patterns stay. Does not contain: the key itself (`host_key`).
 """
 
 import base64
@@ -24,7 +24,7 @@ FILE_BYTES_MAX = 16 << 20
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise ConfigurationError for what cannot be a host's name or address in known_hosts."""
+    """Raise ConfigurationError for an invalid host name or address in known_hosts."""
     for name in names:
         if not NAME.fullmatch(name):
             raise ConfigurationError(
@@ -71,7 +71,7 @@ def replace_line(path: Path, names: Sequence[str], key: HostKey) -> None:
 
 
 def own_as(path: Path, other: Path) -> None:
-    """Give a file that root makes to whom the other belongs: under sudo it is to stay the user's own."""
+    """Give a file that root makes to the owner of the other: under sudo it stays the user's own."""
     if os.geteuid() == 0:
         owner = other.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
@@ -89,7 +89,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def with_line(text: str, names: Sequence[str], key: HostKey) -> str:
-    """Give the file's text without what it said of these names, and with the key for all of them. PURE."""
+    """PURE: return the file's text with the key for all of these names, instead of their former keys."""
     lines = text.removesuffix("\n").split("\n") if text else []
     kept = [left for line in lines if (left := without(line, names)) is not None]
     return "\n".join([*kept, f"{','.join(names)} {key.public}", ""])
@@ -113,5 +113,5 @@ def is_same(host: str, name: str) -> bool:
     try:
         salt, digest = (base64.b64decode(part, validate=True) for part in host[3:].split("|"))
     except (ValueError, binascii.Error):
-        return False  # no hash that ssh would know either
+        return False  # no hash that ssh would recognise
     return hmac.compare_digest(hmac.new(salt, name.lower().encode(), hashlib.sha1).digest(), digest)

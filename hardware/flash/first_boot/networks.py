@@ -1,7 +1,7 @@
-"""Settings -> files of the root file system that configure the network: NetworkManager's, and dhcpcd's of bullseye.
+"""PURE: make the network files of the root file system from settings: NetworkManager's, and dhcpcd's of bullseye.
 
-PURE. For images whose first boot cannot be told a fixed address, or any SSID, by a file on the boot partition. The key
-of the wireless network is then readable by root alone, and not on the boot partition at all.
+For images whose first boot does not read a fixed address, or any SSID, from the boot partition. Then only root can
+read the key of the wireless network, and it is not on the boot partition.
 Sources: nm-settings-keyfile(5), NetworkManager.state(5) as pi-gen writes it, dhcpcd.conf(5).
 """
 
@@ -21,7 +21,7 @@ PLAIN_SSID = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_.-]([A-Za-z0-9_. -]*[A-Za-z0-
 def connections(settings: Settings) -> dict[str, str]:
     """Make NetworkManager's files: the fixed address, the wireless network, and the radio switched on.
 
-    pi-gen's images since 2024-11 say that the radio is off, and nothing but this file or a person changes that.
+    pi-gen's images since 2024-11 switch the radio off; only this file or a person changes that.
     """
     found, static = {}, settings.static
     if static and not static.wireless:
@@ -55,7 +55,7 @@ def wireless(wifi: Wifi, static: Static | None) -> str:
 
 
 def ssid(name: str) -> str:
-    """Write an SSID as it is where no reader can mistake it, else as the numbers of its bytes."""
+    """Write an SSID unchanged if it is unambiguous, else as the numbers of its bytes."""
     return name if PLAIN_SSID.fullmatch(name) else byte_numbers(name)
 
 
@@ -79,7 +79,7 @@ def families(static: Static | None) -> list[str]:
 
 
 def dhcpcd(static: Static, present: str) -> tuple[str, tuple[str, ...]]:
-    """Add a fixed address to dhcpcd.conf, after what is there; and what dhcpcd cannot be told."""
+    """Append a fixed address to dhcpcd.conf; also return the settings that dhcpcd does not support."""
     lines = ["# edge-board flash", f"interface {static.interface}"]
     lines += [f"static ip{'6' if static.address.version == 6 else ''}_address={static.address}"]
     lines += [f"static routers={static.gateway}"] if version4(static.gateway) else []

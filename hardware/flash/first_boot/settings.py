@@ -1,6 +1,6 @@
-"""What a board is told at its first boot, checked once, here: every value is one that all kinds of image can take.
+"""PURE: check the settings of a first boot once: all kinds of image accept every checked value.
 
-PURE: no file, clock or chance. Never here: how an image is told (`first_boot`).
+Does not contain: files, clocks, random values, the forms of the settings in an image (`first_boot`).
 Raises ConfigurationError, one sentence with the remedy, for a value that would leave a board unreachable.
 """
 
@@ -30,7 +30,7 @@ PSK = re.compile(r"[0-9a-fA-F]{64}")
 SSID_BYTES_MAX = 32
 INTERFACES = ("i2c", "spi", "onewire", "serial", "usb-gadget")
 KEYBOARD = re.compile(r"[a-z]{2,12}(-[a-z]{2,12})?")  # an XKB layout
-WIRELESS = "wlan0"  # the one that every image calls so
+WIRELESS = "wlan0"  # its name in every image
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Wifi:
 
 @dataclass(frozen=True)
 class Static:
-    """A fixed address in place of DHCP, or of what routers announce; the other family of addresses stays automatic."""
+    """A fixed address instead of DHCP or router advertisements; the other family of addresses stays automatic."""
 
     address: Interface
     gateway: Address | None = None
@@ -80,14 +80,14 @@ class Static:
 
     @property
     def name_servers(self) -> tuple[Address, ...]:
-        """Whom the board asks for names: those that were given, else its gateway, as a site's router mostly answers."""
+        """The board's name servers: the given ones, else its gateway, as a site's router mostly answers."""
         return self.dns or ((self.gateway,) if self.gateway and not self.gateway.is_link_local else ())
 
 
 def check_address(interface: Interface) -> None:
     """Raise ConfigurationError unless a board can have this address.
 
-    Of two addresses (/31, RFC 3021; /127, RFC 6164) both are a board's; a net of one (/32, /128) reaches nobody.
+    Of two addresses (/31, RFC 3021; /127, RFC 6164) both are a board's; a net of one (/32, /128) reaches no other host.
     """
     address, network = interface.ip, interface.network
     require(network.num_addresses > 1, f"{interface} has no network: give the prefix of its net too, as 192.0.2.10/24")
@@ -114,7 +114,7 @@ def unusable(address: Address) -> bool:
 
 
 def reserved(address: Address, network: Network) -> str | None:
-    """Name what else an address of the network stands for; None if it may be a board's."""
+    """Return the reserved meaning of an address of the network; None if a board may have it."""
     if network.num_addresses <= 2 or address not in network:
         return None
     if address == network.network_address:
@@ -131,19 +131,19 @@ class HostKey:
 
     @property
     def kind(self) -> str:
-        """What ssh-keygen calls its type in brackets: `ED25519`, `RSA`, `ECDSA`."""
+        """Its type in ssh-keygen's output: `ED25519`, `RSA`, `ECDSA`."""
         return self.public.split()[0].removeprefix("ssh-").split("-")[0].upper()
 
     @property
     def fingerprint(self) -> str:
-        """What ssh shows for the key."""
+        """The fingerprint that ssh shows."""
         digest = hashlib.sha256(base64.b64decode(self.public.split()[1])).digest()
         return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a card is told; `instance_id`, `throwaway_password` and `host_key` must be each card's own."""
+    """All settings of a card; `instance_id`, `throwaway_password` and `host_key` must be unique to each card."""
 
     host: str
     user: str
@@ -173,7 +173,7 @@ class Settings:
             self.user not in TAKEN,
             f"--user {self.user} is {TAKEN.get(self.user)}, so the board could not make it: choose another name",
         )
-        require(self.ssh_keys, "there is no SSH key: without one nobody could log in, as no password is set")
+        require(self.ssh_keys, "there is no SSH key: without one no user could log in, as no password is set")
         for key in self.ssh_keys:
             check_key(key)
         if self.timezone is not None:

@@ -1,7 +1,7 @@
 """Names that no first user of a board may have, with the reason: an image or a role has them already.
 
 PURE. `useradd` refuses the name of a user, and of a group as well (it would make one of the same name); `groupmod`, by
-which userconf-pi renames the first user, does the same. A board whose first user was not made lets nobody log in.
+which userconf-pi renames the first user, does the same. A board without its first user allows no log-in.
 
 Sources: base-passwd's passwd.master and group.master of Debian 12 and 13 (the same names); systemd's sysusers.d; the
 maintainer scripts of packages in the images of Raspberry Pi OS, Debian and Ubuntu; the roles of ansible/.

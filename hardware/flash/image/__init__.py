@@ -1,1 +1,1 @@
-"""Contents of an image, and the files that are put into it: partition tables, FAT, ext4."""
+"""The content of an image, and the files to write into it: partition tables, FAT, ext4."""

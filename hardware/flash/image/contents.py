@@ -1,9 +1,7 @@
-"""What an image is by its first megabyte, unpacked: a card's, or what else. Asked before anything is overwritten.
+"""PURE: recognise an image by its first megabyte, unpacked, before anything is overwritten.
 
-PURE. Never here: what system it holds, which takes its file systems (`images`).
-
-A card's image has a partition table (MBR or GPT) or is one FAT file system. All else is refused, by the name of what it
-is where that can be told.
+A card's image has a partition table (MBR or GPT) or is one FAT file system. Any other content is refused, with its name
+if that is known. Does not contain: the recognition of the system, which needs its file systems (`images`).
 """
 
 import re
@@ -47,18 +45,18 @@ MARKS = {  # (position, bytes) -> what begins so
 
 @dataclass(frozen=True)
 class Layout:
-    """A card's image: its partitions; one that begins at byte 0 is all of it, and then its end is not known."""
+    """A card's image: its partitions; one that begins at byte 0 is the whole image, of unknown end."""
 
     partitions: tuple[Partition, ...]
 
     @property
     def end(self) -> int:
-        """The length that the image has at least."""
+        """The minimum length of the image."""
         return max(partition.end for partition in self.partitions)
 
     @property
     def bootable(self) -> bool:
-        """Whether there may be a FAT file system, from which all Pis start."""
+        """Whether a FAT file system may exist, from which all Pis boot."""
         return any(partition.fat_type for partition in self.partitions)
 
 
@@ -68,7 +66,7 @@ def reader(head: bytes) -> Read:
 
 
 def layout_of(name: object, head: bytes) -> Layout:
-    """Give the layout of a card's image; raises ConfigurationError, saying what it is instead, for anything else."""
+    """Return the layout of a card's image; raises ConfigurationError with the name of any other content."""
     read = reader(head)
     if not is_cd(head):
         found = partitions(read) if has_table(head) else []
@@ -89,7 +87,7 @@ def has_table(head: bytes) -> bool:
 
 
 def is_cd(head: bytes) -> bool:
-    """Return whether it is a CD's image, which may have a partition table for PCs beside."""
+    """Return whether it is a CD's image, which may also have a partition table for PCs."""
     return head[CD_MARK : CD_MARK + 5] == b"CD001"
 
 

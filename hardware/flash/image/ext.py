@@ -1,6 +1,6 @@
-"""Files of an ext2, 3 or 4 file system inside an image or a device, read and written without mounting, by debugfs.
+"""Read and write files of an ext2, 3 or 4 file system inside an image or a device, without mounting, by debugfs.
 
-debugfs ends with 0 whatever happens and says what went wrong on stderr, after a line with its own version. It does not
+debugfs always exits with 0 and reports errors on stderr, after a line with its own version. It does not
 follow a symbolic link that is the last part of a name.
 """
 

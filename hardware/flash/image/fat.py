@@ -1,9 +1,9 @@
-"""Files of a FAT file system inside an image or a device, read and written without mounting, through mtools.
+"""Read and write files of a FAT file system inside an image or a device, without mounting, by mtools.
 
-mtools rather than a Python library: pyfatfs stands on PyFilesystem2, which has had no release since 2022 and cannot be
-imported with a current setuptools. mtools is in every distribution and works on an offset of a file or a device.
+mtools and no Python library: pyfatfs needs PyFilesystem2, which has had no release since 2022 and cannot be
+imported with a current setuptools. Every distribution has mtools, which works at an offset of a file or a device.
 
-Never here: which files belong on a card (`first_boot`).
+Does not contain: the choice of files for a card (`first_boot`).
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What an image is, told from its contents: partition table, FAT label and files, ext4 files. Never from name or date.
+"""Recognise an image by its contents: partition table, FAT label and files, ext4 files; never by its name or date.
 
-Here: the tests below. Never here: any write, or what a kind is given (`first_boot`).
+Contains: the tests below. Does not contain: writes, the files for each kind (`first_boot`).
 Sources: pi-gen, rpi-imager's format notes.
 
 The tests, in this order; the first that holds decides:
@@ -31,7 +31,7 @@ CLOUD_CONFIG = "/etc/cloud/cloud.cfg.d"
 
 @dataclass(frozen=True)
 class Image:
-    """What was found; `kind` is None for what is not customised, and then `why` says what was seen instead."""
+    """The recognised image; `kind` is None if it is not customised, and `why` gives the reason."""
 
     kind: Kind | None
     why: str
@@ -42,7 +42,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Disk:
-    """The bytes of an image file or a device, of which the first may still be held back in memory."""
+    """The bytes of an image file or a device; the first ones may still be in memory, not yet written."""
 
     path: Path
     head: bytes = b""
@@ -59,7 +59,7 @@ class Disk:
 
 
 def identify(disk: Disk) -> Image:
-    """Tell what the image is; raises FlashError only for a damaged file system."""
+    """Return the recognised image; raises FlashError only for a damaged file system."""
     starts = [partition.start for partition in partitions(disk.read)]
     fats = [(start, label) for start in starts if (label := fat_label(disk.read, start)) is not None]
     exts = [start for start in starts if is_ext(disk.read, start)]
@@ -93,7 +93,7 @@ def kind_of(boot: FatPartition, root: ExtPartition | None, label: str) -> tuple[
 
 
 def seeded_from_boot(boot: FatPartition, root: ExtPartition) -> bool:
-    """Whether cloud-init is there and reads the boot partition, whose two needed files the image brings along."""
+    """Return whether cloud-init exists and reads the boot partition, with the two files that it needs."""
     if not root.exists("/usr/bin/cloud-init") or None in (boot.read("user-data"), boot.read("meta-data")):
         return False
     names = [name for name in root.names(CLOUD_CONFIG) if name.endswith(".cfg")]

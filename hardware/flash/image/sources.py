@@ -1,6 +1,6 @@
-"""An image as a stream of bytes: raw, or unpacked from xz, gz, zst or zip, told by its first bytes and not by its name.
+"""Read an image as a stream of bytes: raw, or unpacked from xz, gz, zst or zip, recognised by its first bytes.
 
-Here: opening, unpacking, how long the result is at least, and what its SHA-256 should be. Never here: any write.
+Contains: opening, unpacking, the minimum length of the result, its expected SHA-256. Does not contain: writes.
 Sources: the .xz file format 1.1 (2.1.2 stream footer, 4 index); RFC 1952 (ISIZE); RFC 8878;
 rpi-imager's os-list-schema.json.
 
@@ -54,7 +54,7 @@ UNPACKING_ERRORS = (
 
 
 class Stream(Protocol):
-    """What unpacks: fills a buffer as far as it can."""
+    """A decompressor: fills a buffer as far as it can."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
         """Fill the buffer from its start; 0 at the end."""
@@ -290,7 +290,7 @@ def zst_unpacked_bytes(file: BinaryIO) -> int:
 
 @dataclass(frozen=True)
 class PublishedImage:
-    """What is published about an image: its SHA-256 packed or unpacked (either, where it is not known which)."""
+    """The published SHA-256 of an image, packed or unpacked (`either` if it is not known which)."""
 
     packed: str | None = None
     unpacked: str | None = None

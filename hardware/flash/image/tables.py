@@ -1,6 +1,6 @@
-"""Partition tables and the marks of file systems: bytes in, places out.
+"""PURE: find partitions and file systems in bytes, by partition tables and signatures.
 
-PURE. Never here: what lies in the file systems (`images`), or whether the image is to be written (`contents`).
+Does not contain: the content of file systems (`images`), the decision to write the image (`contents`).
 Sources: UEFI specification 5.2 and 5.3 (MBR, GPT), Microsoft's FAT specification.
 
 | structure | bytes | what |
