@@ -138,7 +138,7 @@ def _check_certificate(config: BrokerConfig, listener: Listener, notes: list[str
 def _cluster_checks(
     config: BrokerConfig, listeners: tuple[Listener, ...], notes: list[str]
 ) -> Iterator[Callable[[], object]]:
-    from edge_broker.network.cluster.member_runtime import (  # noqa: PLC0415 - for members of a cluster alone
+    from edge_broker.network.cluster.member_credentials import (  # noqa: PLC0415 - for members of a cluster alone
         DIGEST_FILE,
         check_nothing_is_secured,
         credentials,

@@ -13,7 +13,8 @@ from edge_broker.cluster.rebuild.rebuild import rebuild
 from edge_broker.cluster.rebuild.rebuild_plan import Plan
 from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Expired, Request, Suspended
 from edge_broker.configuration.config import BrokerConfig
-from edge_broker.network.cluster.member_runtime import asked_session_ms, credentials
+from edge_broker.network.cluster.member_credentials import credentials
+from edge_broker.network.cluster.member_settings import asked_session_ms
 from edge_broker.network.cluster.zookeeper_client import KazooSession
 
 ANSWER_S = 30.0

@@ -16,8 +16,8 @@ from edge_broker.cluster.partition.leader_state import Follower, Leading
 from edge_broker.cluster.partition.partition import Partition
 from edge_broker.cluster.partition.room import ROOM_KEPT_MS
 from edge_broker.cluster.state.cluster_state import InSyncReplica
-from edge_broker.network.cluster import replica_space
-from edge_broker.network.cluster.replica_space import ReplicaSpace
+from edge_broker.network.cluster.jobs import replica_space
+from edge_broker.network.cluster.jobs.replica_space import ReplicaSpace
 
 
 def believe_this_leader_alone(follower: Follower | None, now_ms: float) -> bool:

@@ -5,7 +5,7 @@
 | the card has no byte left | it is refused, and the log's writer has that in mind |
 | else | it is written, be the card full for all other topics |
 
-What follows from that is the broker's own code (`network/cluster/replica_space.py`), with logs of the simulation in it.
+The broker's own code (`network/cluster/jobs/replica_space.py`) decides the rest, with logs of the simulation in it.
 
 Does not contain: other topics, which a full card refuses by the broker's marks (cluster_cards.py).
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.member import ClusterMember
 from edge_broker.cluster.state.cluster_state import PartitionId
-from edge_broker.network.cluster.replica_space import ReplicaSpace
+from edge_broker.network.cluster.jobs.replica_space import ReplicaSpace
 
 if TYPE_CHECKING:
     from edge_broker.storage.log.partition_log import PartitionLog

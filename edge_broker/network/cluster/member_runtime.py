@@ -9,7 +9,7 @@ wait are looked at, then what handlers left. Nothing here decides anything.
 | Send | link_table.py |
 | Record, KeepCopy | the worker `files` |
 | Contradicts | the sentence is logged, and the process ends |
-| of logs | replica_jobs.py |
+| of logs | jobs/replica_jobs.py |
 | Leads, Resigned | group coordinators, who waits |
 | Broke | its trace is written down, its log goes offline |
 | Forward, Forget | the journal, broker/cluster/ledger_forwarding.py; link_table.py to another leader |
@@ -25,16 +25,12 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.addresses import endpoint_text
-from drupelet.errors import ConfigurationError
-from drupelet.kafka.security import Security
-from drupelet.tls.secret_files import check_private, lines_of
 from edge_broker.broker.cluster.cluster import Cluster
 from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go
 from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
@@ -45,14 +41,22 @@ from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.inter_broker_messages import EntriesTaken
 from edge_broker.cluster.member import ClusterMember
-from edge_broker.cluster.partition.partition import LEADS, Settings
+from edge_broker.cluster.partition.partition import LEADS
 from edge_broker.cluster.state.cluster_state import Identity, PartitionId
 from edge_broker.cluster.znodes.ownership import Users, digest_identity
 from edge_broker.cluster.znodes.zookeeper import Answer, Connected, Event, Expired
 from edge_broker.configuration.listeners import inter_broker_listener
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.network.cluster.ensemble_watch import EnsembleWatch
+from edge_broker.network.cluster.jobs.replica_jobs import ReplicaJobs
 from edge_broker.network.cluster.link_table import LinkTable
+from edge_broker.network.cluster.member_credentials import (
+    check_nothing_is_secured,
+    credentials,
+    link_security,
+    peers_ca,
+)
+from edge_broker.network.cluster.member_settings import TICK_S, asked_session_ms, leave_ms_max, member_settings
 from edge_broker.network.cluster.peer_links import PeerLinks
 from edge_broker.network.cluster.previous_session import (
     Session,
@@ -63,8 +67,7 @@ from edge_broker.network.cluster.previous_session import (
     write_session,
 )
 from edge_broker.network.cluster.replica_fetch_link import Bounds
-from edge_broker.network.cluster.replica_jobs import ReplicaJobs
-from edge_broker.network.cluster.zookeeper_client import Credentials, KazooSession
+from edge_broker.network.cluster.zookeeper_client import KazooSession
 from edge_broker.network.log_lines import LimitedLog, log_line
 from edge_broker.storage.metadata.cluster_copy import FILE as COPY
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy, read_cluster_copy, write_cluster_copy
@@ -75,21 +78,10 @@ from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
 if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
     from edge_broker.broker.cluster.follower_fetch_sessions import FetchSession
-    from edge_broker.configuration.config import BrokerConfig
-    from edge_broker.configuration.listeners import Listener
     from edge_broker.network.dispatch.dispatcher import Dispatcher
 
-MECHANISM = "sasl.mechanism.inter.broker.protocol"
-DIGEST_FILE = "edge.zookeeper.digest.file"
-USERS_MAX = 2
-TICK_S = 0.1
-TICKS_OF_CALM = 60
-CALM_MS = 1.5 * TICKS_OF_CALM * TICK_S * 1000  # what is soon, also where ticks come late
-TICKS_OF_FETCHES = 5
 LEAVE_S = 1.0
-TICKS_A_SESSION = 12  # of ZooKeeper's, one of which it may be late: 6 s at tickTime=500
 JOIN_S = 30.0  # then clients are let in, and told that nobody leads
-NEVER_MS = 1e15
 OF_LOGS = (
     effects.Append,
     effects.BeginEpoch,
@@ -104,8 +96,6 @@ OF_LOGS = (
     effects.Advance,
 )
 """Behind one of these that failed nobody knows what the log is."""
-EARLY_PER_FETCH = 4  # so that the fetches of idle partitions come together
-UNDER_WAY_PER_LAG = 2.5  # of an idle partition's fetches within replica.lag.time.max.ms
 
 
 class KeptFile(NamedTuple):
@@ -126,11 +116,6 @@ STATES_FILE = KeptFile(
     "new states of partitions cannot be kept, and nothing is done by them",
     "second",
 )
-
-
-def asked_session_ms(silent_ms: int) -> int:
-    """The session to ask for, so that ZooKeeper, which looks once a tick, has ended it behind so long a silence."""
-    return silent_ms - silent_ms // TICKS_A_SESSION
 
 
 class ClusterShell:
@@ -537,106 +522,3 @@ class ClusterShell:
     def _end_session(self) -> None:
         self._zookeeper.close()
         forget_session(self._broker.store.fs, self._broker.store.data_dir)
-
-
-def member_settings(config: BrokerConfig) -> Settings:
-    """What members go by; a leader keeps what is ordered, so a follower orders again only to show that it lives."""
-    lag_ms = float(config.integer("replica.lag.time.max.ms"))
-    rebalances = config.boolean("auto.leader.rebalance.enable")
-    idle_ms = lag_ms / UNDER_WAY_PER_LAG
-    return Settings(
-        lag_ms_max=lag_ms,
-        fetch_wait_ms=idle_ms,
-        fetch_timeout_ms=idle_ms,
-        ticks_of_calm=TICKS_OF_CALM,
-        calm_ms=CALM_MS,
-        ticks_of_fetches=TICKS_OF_FETCHES,
-        fetch_early_ms=idle_ms / EARLY_PER_FETCH,
-        balance_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000.0 if rebalances else NEVER_MS,
-        imbalance_percent=config.integer("leader.imbalance.per.broker.percentage"),
-        leave_tries=config.integer("controlled.shutdown.max.retries"),
-        leave_backoff_ms=float(config.integer("controlled.shutdown.retry.backoff.ms")),
-    )
-
-
-def leave_ms_max(settings: Settings) -> float:
-    """How long all tries of a controlled shutdown may take."""
-    tries = settings.leave_tries
-    return tries * settings.hand_over_ms_max + max(tries - 1, 0) * settings.leave_backoff_ms
-
-
-def peers_ca(config: BrokerConfig, shown: Security) -> tuple[str, str] | None:
-    """The file of the CAs that other brokers are believed by, and its key; None: there is none."""
-    if shown.ca_file is None:
-        return None
-    return shown.ca_file, f"{config.text('edge.inter.broker.config.file')}: ssl.truststore.location"
-
-
-def link_security(config: BrokerConfig, listener: Listener) -> Security:
-    """How other brokers' listeners are spoken to; ConfigurationError."""
-    path = config.text("edge.inter.broker.config.file")
-    if path:
-        from drupelet.kafka.properties import security_of  # noqa: PLC0415 - for secured clusters alone
-
-        found = security_of(Path(path))
-        _check_shown(config, listener, path, found)
-        return found
-    if listener.encrypted or listener.logs_in:
-        raise ConfigurationError(
-            f"listener {listener.name} for brokers speaks {listener.protocol}, and this broker has nothing to show "
-            "there; name a file of client properties in edge.inter.broker.config.file"
-        )
-    return Security()
-
-
-def _check_shown(config: BrokerConfig, listener: Listener, path: str, shown: Security) -> None:
-    """Refuse what no broker of the same configuration would let in; ConfigurationError."""
-    if shown.protocol != listener.protocol:
-        raise ConfigurationError(
-            f"{path}: security.protocol is {shown.protocol}, and the listener for brokers, {listener.name}, speaks "
-            f"{listener.protocol}; they have to be the same"
-        )
-    mechanism = config.text(MECHANISM)
-    if shown.has_login and mechanism and mechanism != shown.mechanism:
-        raise ConfigurationError(f"{path}: sasl.mechanism is {shown.mechanism}, and {MECHANISM} is {mechanism}")
-    enabled = config.of_listener(listener.name, "sasl.enabled.mechanisms").replace(" ", "").split(",")
-    if shown.has_login and shown.mechanism not in enabled:
-        raise ConfigurationError(
-            f"{path}: sasl.mechanism is {shown.mechanism}, and listener {listener.name} takes {', '.join(enabled)} "
-            "(sasl.enabled.mechanisms)"
-        )
-
-
-def check_nothing_is_secured(config: BrokerConfig, listeners: Iterable[Listener]) -> None:
-    """Refuse to have users and rights where they would be everybody's to change; ConfigurationError."""
-    listener = next((each for each in listeners if each.logs_in), None)
-    if listener is not None or config.text("authorizer.class.name"):
-        what = f"listener {listener.name} has log-ins" if listener is not None else "authorizer.class.name is set"
-        raise ConfigurationError(
-            f"{what}, and the users and ACLs of a cluster are in its znodes, which are everybody's who reaches "
-            f"ZooKeeper; name a file with USER:PASSWORD in {DIGEST_FILE}, the same on every board"
-        )
-
-
-def credentials(config: BrokerConfig) -> tuple[Credentials, ...]:
-    """Return the brokers' users of ZooKeeper: none, one, or two while one replaces the other; the first owns znodes.
-
-    ConfigurationError.
-    """
-    key = DIGEST_FILE
-    path = config.text(key)
-    if not path:
-        return ()
-    check_private(path, key)
-    lines = [line for line in lines_of(path, key) if line]
-    if len(lines) > USERS_MAX:
-        raise ConfigurationError(
-            f"{key} is {path}, which has {len(lines)} lines; write one user, or two while they change"
-        )
-    found = []
-    for which, line in zip(("first", "second"), lines, strict=False):
-        user, colon, password = line.partition(":")
-        if not (user and colon and password):
-            raise ConfigurationError(f"{key} is {path}, and its {which} line is not USER:PASSWORD; write it so")
-        found.append(Credentials(user, password))
-    return tuple(dict.fromkeys(found))

@@ -10,7 +10,12 @@ import pytest
 from drupelet.errors import ConfigurationError
 from edge_broker.configuration.config import STANDARD_AUTHORIZER, BrokerConfig, Endpoint
 from edge_broker.configuration.listeners import Listener, inter_broker_listener, plaintext
-from edge_broker.network.cluster.member_runtime import check_nothing_is_secured, credentials, link_security, peers_ca
+from edge_broker.network.cluster.member_credentials import (
+    check_nothing_is_secured,
+    credentials,
+    link_security,
+    peers_ca,
+)
 
 AT = Endpoint("127.0.0.1", 9092)
 OPEN = plaintext(AT)

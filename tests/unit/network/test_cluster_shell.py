@@ -20,14 +20,9 @@ from edge_broker.cluster.state.lines import Relation
 from edge_broker.configuration.config import read_config
 from edge_broker.errors import ErrorCode, StorageFault
 from edge_broker.network.cluster import member_runtime
-from edge_broker.network.cluster.member_runtime import (
-    NEVER_MS,
-    ClusterShell,
-    asked_session_ms,
-    leave_ms_max,
-    member_settings,
-)
-from edge_broker.network.cluster.replica_jobs import ReplicaJobs
+from edge_broker.network.cluster.jobs.replica_jobs import ReplicaJobs
+from edge_broker.network.cluster.member_runtime import ClusterShell
+from edge_broker.network.cluster.member_settings import NEVER_MS, asked_session_ms, leave_ms_max, member_settings
 from edge_broker.network.log_lines import LINES_MAX, LimitedLog
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy
 from edge_broker.storage.metadata.kept_states import KeptState, LogId, read_kept_states

@@ -11,7 +11,7 @@ import pytest
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.network.cluster.replica_logs import ReplicaLogs, faulted
+from edge_broker.network.cluster.jobs.replica_logs import ReplicaLogs, faulted
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.testing.loop import Loop
 

@@ -24,10 +24,10 @@ from edge_broker.cluster.effects import (
 )
 from edge_broker.cluster.state.cluster_state import PartitionId, Topic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.network.cluster import follower_jobs, replica_space, topic_jobs, truncation_jobs
-from edge_broker.network.cluster.replica_jobs import ReplicaJobs
-from edge_broker.network.cluster.replica_logs import RETRY_S
-from edge_broker.network.cluster.replica_space import INTERNAL_ROOM_BYTES
+from edge_broker.network.cluster.jobs import follower_jobs, replica_space, topic_jobs, truncation_jobs
+from edge_broker.network.cluster.jobs.replica_jobs import ReplicaJobs
+from edge_broker.network.cluster.jobs.replica_logs import RETRY_S
+from edge_broker.network.cluster.jobs.replica_space import INTERNAL_ROOM_BYTES
 from edge_broker.protocol.record_batch import build_batch, read_header
 from edge_broker.storage.files import write_throttle
 from edge_broker.storage.log.log_writer import Writing

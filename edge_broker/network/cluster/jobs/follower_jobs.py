@@ -27,8 +27,8 @@ from edge_broker.cluster.effects import (
 )
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.network.cluster.replica_logs import BUSY_S, RETRY_S, ReplicaLogs, faulted
-from edge_broker.network.cluster.replica_space import ReplicaSpace
+from edge_broker.network.cluster.jobs.replica_logs import BUSY_S, RETRY_S, ReplicaLogs, faulted
+from edge_broker.network.cluster.jobs.replica_space import ReplicaSpace
 from edge_broker.network.dispatch.partition_reopener import behind
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.log.log_writer import RollDue, WriteUnderWay
@@ -55,7 +55,7 @@ class FollowerJobs:
         self._keeping = False
 
     def append(self, wish: Append) -> None:
-        """As the table says."""
+        """Append a leader's records at an offset."""
         replica = self._logs.replica(wish.partition)
         if replica is not None and isinstance(wish.records, memoryview) and len(wish.records):
             self._append(wish.partition, replica, wish.records, wish.offset)
@@ -193,7 +193,7 @@ class FollowerJobs:
             self._logs.report_moved(partition)
 
     def begin_epoch(self, wish: BeginEpoch) -> None:
-        """As the table says."""
+        """Begin a leader epoch at the end of the log."""
         partition, epoch = wish
         replica = self._logs.replica(partition)
         if replica is None or replica.log.fault is not None:
@@ -244,7 +244,7 @@ class FollowerJobs:
         self._broker.effects.start(Do(partial(keep_epochs, replicas, batch), kept, failed, "disk", over))
 
     def remove_front(self, wish: RemoveFront) -> None:
-        """As the table says."""
+        """Remove what the leader has removed from the front of its log."""
         replica = self._logs.replica(wish.partition)
         if replica is None or replica.log.fault is not None or self._logs.leads(wish.partition):
             return
@@ -260,7 +260,7 @@ class FollowerJobs:
         self._logs.run_in_files(partial(follow_start, log, offset, now), lambda _: None, failed, what, log.directory)
 
     def advance(self, wish: Advance) -> None:
-        """As the table says."""
+        """Advance the high watermark."""
         replica = self._logs.replica(wish.partition)
         if replica is not None and replica.log.fault is None:
             self._logs.show(replica, wish.high_watermark)

@@ -19,11 +19,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from edge_broker.cluster import effects
-from edge_broker.network.cluster.follower_jobs import FollowerJobs
-from edge_broker.network.cluster.replica_logs import ReplicaLogs
-from edge_broker.network.cluster.replica_space import ReplicaSpace
-from edge_broker.network.cluster.topic_jobs import TopicJobs
-from edge_broker.network.cluster.truncation_jobs import TruncationJobs
+from edge_broker.network.cluster.jobs.follower_jobs import FollowerJobs
+from edge_broker.network.cluster.jobs.replica_logs import ReplicaLogs
+from edge_broker.network.cluster.jobs.replica_space import ReplicaSpace
+from edge_broker.network.cluster.jobs.topic_jobs import TopicJobs
+from edge_broker.network.cluster.jobs.truncation_jobs import TruncationJobs
 
 if TYPE_CHECKING:
     import asyncio

@@ -26,8 +26,8 @@ from edge_broker.cluster.effects import (
 )
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.handlers.delete_topics import erase_here
-from edge_broker.network.cluster.replica_logs import RETRY_S, ReplicaLogs
-from edge_broker.network.cluster.replica_space import ReplicaSpace
+from edge_broker.network.cluster.jobs.replica_logs import RETRY_S, ReplicaLogs
+from edge_broker.network.cluster.jobs.replica_space import ReplicaSpace
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.metadata.topic_record import TOPIC_SUFFIX, id_of, id_text
 from edge_broker.storage.replica.replica_log import Replica
@@ -113,7 +113,7 @@ class TopicJobs:
         self._logs.run_in_files(work, done, failed, what, self._broker.store.data_dir)
 
     def open(self, wish: OpenLog) -> None:
-        """As the table says."""
+        """Open the log of a partition; make its topic if this broker has none."""
         self._queue(wish.partition.topic, partial(self._open, wish))
 
     def _open(self, wish: OpenLog, over: Callable[[], None]) -> None:
@@ -149,7 +149,7 @@ class TopicJobs:
         self._turn(lambda now_ms: self._member.opened(wish.partition, wish.topic_id, replica, now_ms))
 
     def configure(self, wish: Configure) -> None:
-        """As the table says."""
+        """Give a topic its configuration, and more partitions."""
         self._queue(wish.topic, partial(self._configure, wish))
 
     def _configure(self, wish: Configure, over: Callable[[], None]) -> None:
@@ -183,7 +183,7 @@ class TopicJobs:
         self._of_topic(work, lambda show: show(), over, again, f"changing topic {wish.topic}")
 
     def remove(self, wish: RemoveLog) -> None:
-        """As the table says; the first partition of a topic takes all of it."""
+        """Erase a topic with all its logs; the first of its partitions does so."""
         self._queue(wish.partition.topic, partial(self._remove, wish))
 
     def _remove(self, wish: RemoveLog, over: Callable[[], None]) -> None:

@@ -31,7 +31,7 @@ from edge_broker.cluster.effects import (
 )
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import StorageFault
-from edge_broker.network.cluster.replica_logs import BUSY_S, RETRY_S, ReplicaLogs, faulted
+from edge_broker.network.cluster.jobs.replica_logs import BUSY_S, RETRY_S, ReplicaLogs, faulted
 from edge_broker.network.dispatch.partition_reopener import behind
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.loss.quarantine import quarantine
@@ -63,7 +63,7 @@ class TruncationJobs:
         self._broker, self._dispatcher, self._member, self._turn = logs.broker, logs.dispatcher, logs.member, logs.turn
 
     def enter(self, wish: Enter) -> None:
-        """As the table says."""
+        """Write the losses of a truncation into the ledger, with the log held."""
         replica = self._logs.replica(wish.partition)
         if replica is None or replica.log.fault is not None:
             return
@@ -112,7 +112,7 @@ class TruncationJobs:
         self._turn(lambda now_ms: self._member.entered(wish.partition, wish.token, now_ms))
 
     def truncate(self, wish: Truncate) -> None:
-        """As the table says."""
+        """Truncate a log whose losses are in the ledger."""
         replica, entered = self._logs.replica(wish.partition), self._logs.held.pop(wish.partition, None)
         if replica is None or entered is None:
             return
@@ -121,15 +121,15 @@ class TruncationJobs:
         self._cut(wish.partition, log, partial(truncate, self._broker.store, log, entered, self._broker.time.now()))
 
     def start_anew(self, wish: StartAnew) -> None:
-        """As the table says."""
+        """Reset a log to the leader's log start offset."""
         self._remake(wish, "starts-anew", start_anew, log_start_offset=wish.start_offset)
 
     def cut_damage(self, wish: CutDamage) -> None:
-        """As the table says."""
+        """Truncate a log before its first corrupt batch."""
         self._remake(wish, "cuts-damage", cut_damage)
 
     def pass_over(self, wish: PassOver) -> None:
-        """As the table says."""
+        """Skip a range that no replica has."""
         self._remake(wish, "passes-over-lost", pass_over, up_to=wish.end_offset)
 
     def _remake(
@@ -166,7 +166,7 @@ class TruncationJobs:
         self._broker.effects.start(behind("disk", behind("writer", Do(work, cut, failed))))
 
     def own_up(self, wish: OwnUp) -> None:
-        """As the table says; what cannot be written down now is wanted retry."""
+        """Record in the ledger the missing ranges that no replica has; the member requests it again after a failure."""
         replica = self._logs.replica(wish.partition)
         if replica is None:
             return
@@ -183,7 +183,7 @@ class TruncationJobs:
         self._logs.run_in_files(partial(own_up, log), over, retry, what, log.directory)
 
     def reopen(self, wish: Reopen) -> None:
-        """As the table says; that it cannot be done yet is said each time, which is not often."""
+        """Reopen an offline log; each failure is logged, as tries are rare."""
         partition, anew, kept_until = wish
         replica, known = self._logs.replica(partition), self._member.partitions.get(partition)
 
