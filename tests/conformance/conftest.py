@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.conformance.limits import COMMON
 from tests.support.entries import moved
 from tests.support.kafka_faults import AnswerThief
 from tests.support.kafka_reading import create_topic
@@ -22,13 +23,8 @@ from tests.support.ports import free_port
 from tests.support.processes import ApacheKafka, EdgeBroker, TcpProxy
 from tests.support.secured_broker import secured_broker
 
-MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default message.max.bytes
 SECURED = frozenset(f"test_{name}" for name in ("aiokafka", "confluent_kafka", "java", "kafka_python", "kcat", "tools"))
 BROKERS = {"edge": EdgeBroker, "kafka": ApacheKafka}
-# Kafka waits 3 s by default for more members of a new group; nothing here tests that.
-# 30 s after its start Kafka deletes what is older than a week, and records here are of 2023. As long may aiokafka take
-# to close a connection by TLS behind acks=0: Apache Kafka, beside load, leaves its close_notify unanswered.
-COMMON = {"group.initial.rebalance.delay.ms": 0, "log.retention.ms": -1}
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import OffsetAndMetadata
 
-from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.conformance.limits import MESSAGE_BYTES_MAX
 from tests.support.entries import aiokafka
 from tests.support.kafka_reading import read_topic
 from tests.support.waiting import CALL_S, wait_until

@@ -13,7 +13,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import API_VERSIONS
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.record_batch import build_batch
-from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.conformance.limits import MESSAGE_BYTES_MAX
 from tests.support.raw_client import connected
 from tests.support.record_batches import changed
 

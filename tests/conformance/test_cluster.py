@@ -11,20 +11,19 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from edge_broker.storage.files.filesystem import ReadOnlyDisk
 from edge_broker.storage.metadata.cluster_copy import read_cluster_copy
-from tests.conformance.test_java import PRODUCER, QUICK_START, QUIET
 from tests.support import runtimes
 from tests.support.board_cluster import BoardCluster
+from tests.support.conformance.cluster_records import WAIT_S, AckedWrites, assert_each_once, read_all
 from tests.support.entries import kcat
+from tests.support.java_tools import PRODUCER, QUICK_START, QUIET
 from tests.support.processes import EdgeBroker, start_together
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
-
-WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -41,83 +40,6 @@ def topic(cluster: BoardCluster) -> str:
             board.kill()
             board.start()
     return cluster.make_topic(f"t-{uuid.uuid4().hex[:8]}", 3)
-
-
-class Written:
-    """What a producer was answered; it goes on until all is."""
-
-    def __init__(self, cluster: BoardCluster, topic: str, **settings: str | int | bool) -> None:
-        self.topic = topic
-        self.offsets: dict[bytes, tuple[int, int]] = {}
-        self.errors: list[KafkaError] = []
-        self.producer = Producer(
-            {"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 5, "message.timeout.ms": 60_000}
-            | {name.replace("_", "."): value for name, value in settings.items()}
-        )
-
-    def write(self, count: int, tag: str) -> None:
-        """So many records, without waiting for answers."""
-        for number in range(count):
-            value = f"{tag}-{number}".encode()
-            self.producer.produce(self.topic, value, key=value, on_delivery=self._told)
-            self.producer.poll(0)
-
-    def _told(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.errors.append(error)
-            return
-        value, partition, offset = message.value(), message.partition(), message.offset()
-        assert value is not None
-        assert partition is not None
-        assert offset is not None
-        self.offsets[value] = (partition, offset)
-
-    def end(self) -> dict[bytes, tuple[int, int]]:
-        """All that was answered; nothing failed."""
-        assert self.producer.flush(WAIT_S) == 0
-        assert self.errors == []
-        return self.offsets
-
-
-def read_all(cluster: BoardCluster, topic: str, partitions: int = 3) -> list[tuple[bytes, tuple[int, int]]]:
-    """What a consumer reads, from beginning to end."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "enable.auto.commit": False})
-    try:
-        found: list[tuple[bytes, tuple[int, int]]] = []
-        for partition in range(partitions):
-            where = TopicPartition(topic, partition, 0)
-            end = wait_until(lambda at=where: end_of(consumer, at), WAIT_S, f"the end of {where} is told")[0]
-            consumer.assign([where])
-            position = 0
-            while position < end:
-                message = consumer.poll(CALL_S)
-                assert message is not None, f"{topic}-{partition} ends at {position} of {end}"
-                assert message.error() is None
-                value, offset = message.value(), message.offset()
-                assert value is not None
-                assert offset is not None
-                found.append((value, (partition, offset)))
-                position = offset + 1
-        return found
-    finally:
-        consumer.close()
-
-
-def end_of(consumer: Consumer, where: TopicPartition) -> tuple[int] | None:
-    """Where a partition ends; None: its new leader cannot say so yet (KIP-207)."""
-    try:
-        return (consumer.get_watermark_offsets(where, timeout=CALL_S)[1],)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE:
-            raise
-        return None
-
-
-def assert_each_once(cluster: BoardCluster, topic: str, written: dict[bytes, tuple[int, int]]) -> None:
-    """All that was answered is there, once, at the offset that was answered, and nothing else is."""
-    found = read_all(cluster, topic)
-    assert len(found) == len(dict(found)), "a record is there twice"
-    assert dict(found) == written
 
 
 def test_every_board_tells_the_same(cluster: BoardCluster, topic: str) -> None:
@@ -138,7 +60,7 @@ def test_every_board_tells_the_same(cluster: BoardCluster, topic: str) -> None:
 
 
 def test_a_board_dies_and_its_clients_go_on(cluster: BoardCluster, topic: str) -> None:
-    written = Written(cluster, topic, enable_idempotence=True)
+    written = AckedWrites(cluster, topic, enable_idempotence=True)
     written.write(500, "before")
     wait_until(lambda: written.producer.poll(0.05) >= 0 and len(written.offsets) > 100, WAIT_S, "some are answered")
     dead = cluster.leader(topic)
@@ -179,7 +101,7 @@ def test_the_dead_lead_nothing_and_are_not_waited_for_while_they_are_registered(
 
 
 def test_what_was_answered_lies_on_each_disk(cluster: BoardCluster, topic: str) -> None:
-    written = Written(cluster, topic)
+    written = AckedWrites(cluster, topic)
     written.write(100, "all")
     answered = written.end()
     for board in cluster.boards:
@@ -209,7 +131,7 @@ def test_too_few_boards_take_no_records_that_ask_for_all(cluster: BoardCluster, 
 
 
 def test_a_group_goes_on_where_another_board_has_its_coordinator(cluster: BoardCluster, topic: str) -> None:
-    written = Written(cluster, topic)
+    written = AckedWrites(cluster, topic)
     written.write(300, "one")
     written.end()
     group = f"g-{uuid.uuid4().hex[:6]}"
@@ -254,7 +176,7 @@ def test_partitions_are_added_and_topics_deleted(cluster: BoardCluster, topic: s
     for more in cluster.admin.create_partitions([NewPartitions(topic, 5)]).values():
         more.result(CALL_S)
     cluster.wait_in_sync(topic, 5)
-    written = Written(cluster, topic)
+    written = AckedWrites(cluster, topic)
     written.write(200, "five")
     assert len({partition for partition, _ in written.end().values()}) == 5
     wait_until(lambda: all(copied_partitions(board, topic) == 5 for board in cluster.boards), WAIT_S, "all know of it")
@@ -356,7 +278,7 @@ async def by_aiokafka(cluster: BoardCluster, topic: str, _path: Path) -> set[byt
 
 async def by_confluent(cluster: BoardCluster, topic: str, _path: Path) -> set[bytes]:
     def write() -> set[bytes]:
-        written, end, number = Written(cluster, topic, enable_idempotence=True), time.monotonic() + ROUND_S, 0
+        written, end, number = AckedWrites(cluster, topic, enable_idempotence=True), time.monotonic() + ROUND_S, 0
         while time.monotonic() < end:
             written.write(20, f"confluent-{number}")
             number += 1

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from edge_broker.app import CANNOT_BE_MEMBER
 from edge_broker.cluster.znodes.znode_codec import decode_topic, encode_topic, topic_path
 from edge_broker.cluster.znodes.zookeeper import Node, Stat
-from tests.conformance.test_cluster import Written, assert_each_once
 from tests.support.board_cluster import BoardCluster
+from tests.support.conformance.cluster_records import AckedWrites, assert_each_once
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import CALL_S, wait_until
@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoardCluster]:
 
 def test_an_empty_disk_fetches_everything(cluster: BoardCluster) -> None:
     topic = cluster.make_topic("emptied", 3)
-    written = Written(cluster, topic)
+    written = AckedWrites(cluster, topic)
     written.write(300, "before")
     answered = dict(written.end())
     board = cluster.board(1)
@@ -98,7 +98,7 @@ def test_a_board_ends_where_its_cluster_is_not_known(cluster: BoardCluster, tmp_
 def test_a_board_with_replicas_begins_no_cluster_on_an_emptied_ensemble(cluster: BoardCluster, tmp_path: Path) -> None:
     """Not even without the file that says to which cluster it belongs; it goes back as another disk."""
     topic = cluster.make_topic("orphaned", 3)
-    written = Written(cluster, topic)
+    written = AckedWrites(cluster, topic)
     written.write(50, "before")
     answered = dict(written.end())
     board = cluster.board(3)
@@ -137,7 +137,7 @@ def test_partitions_that_an_older_znode_lacks_are_named_and_served_again_with_th
     cluster: BoardCluster,
 ) -> None:
     topic = cluster.make_topic("older", 3)
-    written = Written(cluster, topic)
+    written = AckedWrites(cluster, topic)
     written.write(200, "before")
     answered = dict(written.end())
     client = KazooClient(cluster.ensemble.connect)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_security_page import Block, blocks, shape
 from tests.support import runtimes
+from tests.support.conformance.page_blocks import PageBlock, blocks, shape
 from tests.support.ports import free_port
 from tests.support.processes import Process
 from tests.support.zookeeper import ZooKeeperEnsemble
@@ -27,7 +27,7 @@ FOLLOWED_S = 240.0
 END = "--- end of block"
 
 
-def script(page: list[Block], connect: str) -> str:
+def script(page: list[PageBlock], connect: str) -> str:
     """All commands of the page, and a line behind each block."""
     ports = " ".join(str(free_port()) for _ in range(3))
     more = " ".join(str(free_port()) for _ in range(3))

@@ -6,8 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,28 +16,14 @@ from kazoo.exceptions import NoAuthError
 from edge_broker.app import CANNOT_BE_MEMBER
 from edge_broker.storage.files.filesystem import ReadOnlyDisk
 from edge_broker.storage.metadata.cluster_copy import FILE, read_cluster_copy
-from tests.conformance.test_cluster import Written, assert_each_once
-from tests.conformance.test_cluster_secured import OPS, SecuredCluster
 from tests.support import runtimes
 from tests.support.board_cluster import BoardCluster
+from tests.support.conformance.cluster_records import AckedWrites, assert_each_once
+from tests.support.conformance.rebuild_commands import WAIT_S, described, rebuild
+from tests.support.conformance.secured_cluster import OPS, SecuredCluster
 from tests.support.processes import EdgeBroker, start_together
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
-
-WAIT_S = 60
-
-
-def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "edge_broker", "cluster", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=WAIT_S, check=False)
-
-
-def described(board: EdgeBroker, directory: Path) -> Path:
-    path = directory / f"{board.name}.json"
-    ran = command("disk", "--data-dir", board.data_dir, "--json")
-    assert ran.returncode == 0, ran.stderr
-    path.write_text(ran.stdout)
-    return path
 
 
 def lose_all(ensemble: ZooKeeperEnsemble) -> None:
@@ -50,11 +35,6 @@ def lose_all(ensemble: ZooKeeperEnsemble) -> None:
         server.spawn()
     for server in ensemble.servers:
         wait_until(server.serves, server.ready_s, f"{server.name} serves", seen=server.log_tail)
-
-
-def rebuild(ensemble: ZooKeeperEnsemble, files: Sequence[Path], *more: str) -> subprocess.CompletedProcess[str]:
-    disks = [word for path in files for word in ("--disk", path)]
-    return command("rebuild", *disks, "--set", f"zookeeper.connect={ensemble.connect}", *more)
 
 
 def knows(board: EdgeBroker, deleted: str) -> bool:
@@ -80,7 +60,7 @@ def test_the_drill(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
     with BoardCluster(tmp_path, ensemble) as cluster:
         for name in ("readings", "deleted"):
             cluster.make_topic(name, 3, min_insync_replicas="2")
-        written = Written(cluster, "readings")
+        written = AckedWrites(cluster, "readings")
         written.write(300, "before")
         answered = dict(written.end())
         topic_ids = ids_of(cluster.board(1))
@@ -105,7 +85,7 @@ def test_the_drill(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
         wait_until(lambda: cluster.there() == 3, WAIT_S, "all are members")
         cluster.wait_in_sync("readings")
         assert_each_once(cluster, "readings", answered)
-        written = Written(cluster, "readings")
+        written = AckedWrites(cluster, "readings")
         written.write(100, "after")
         assert_each_once(cluster, "readings", {**answered, **written.end()})
         assert "deleted" not in cluster.admin.list_topics(timeout=CALL_S).topics

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.conformance.test_java import QUICK_START, QUIET
 from tests.support import runtimes
+from tests.support.java_tools import QUICK_START, QUIET
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.conformance.test_cluster import Written, assert_each_once, read_all
-from tests.support import runtimes
 from tests.support.board_cluster import BoardCluster
 from tests.support.broker_cluster import RECOVERY_S
+from tests.support.conformance.cluster_records import AckedWrites, assert_each_once, read_all
+from tests.support.conformance.cluster_state import health, status
 from tests.support.processes import EdgeBroker
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
@@ -28,21 +25,6 @@ ATTEMPTS = 5
 def cluster(tmp_path: Path) -> Iterator[BoardCluster]:
     with ZooKeeperEnsemble(tmp_path) as ensemble, BoardCluster(tmp_path, ensemble) as cluster:
         yield cluster
-
-
-def status(board: EdgeBroker) -> tuple[int, str]:
-    command = [runtimes.console_script("edge-broker"), "cluster", "status", "--bootstrap-server", board.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_S, check=False)
-    return done.returncode, (done.stdout.splitlines() or [done.stderr])[-1]
-
-
-def health(board: EdgeBroker) -> str:
-    try:
-        with urllib.request.urlopen(board.metrics_url.replace("/metrics", "/health"), timeout=CALL_S) as answer:
-            return str(answer.read().decode())
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return f"{refused.code} {refused.read().decode()}"
 
 
 def test_a_zookeeper_that_is_silent_for_a_moment_keeps_the_order_of_writes(tmp_path: Path) -> None:
@@ -65,7 +47,7 @@ def silence(cluster: BoardCluster, topic: str) -> bool:
     wait_until(lambda: all("ok" in health(each)[:2] for each in cluster.boards), RECOVERY_S, "all is well")
     leader = cluster.leader(topic)
     ended = sessions_ended(leader)
-    written = Written(cluster, topic, linger_ms=0, max_in_flight_requests_per_connection=5, batch_num_messages=1)
+    written = AckedWrites(cluster, topic, linger_ms=0, max_in_flight_requests_per_connection=5, batch_num_messages=1)
     for server in cluster.ensemble.servers:
         server.send_signal(signal.SIGSTOP)
     try:
@@ -94,7 +76,7 @@ def silence(cluster: BoardCluster, topic: str) -> bool:
 
 def test_nothing_is_acked_until_there_is_a_majority_again(cluster: BoardCluster) -> None:
     topic = cluster.make_topic("t", 3)
-    written = Written(cluster, topic)
+    written = AckedWrites(cluster, topic)
     written.write(100, "before")
     answered = dict(written.end())
     board = cluster.board(1)
@@ -112,7 +94,7 @@ def test_nothing_is_acked_until_there_is_a_majority_again(cluster: BoardCluster)
     for each in cluster.boards:
         wait_until(lambda each=each: knows_no_controller(each), RECOVERY_S, f"{each.name} knows no controller")
         assert health(each).startswith("503 ZooKeeper does not answer, so nothing is acknowledged"), health(each)
-    late = Written(cluster, topic, message_timeout_ms=3_000)
+    late = AckedWrites(cluster, topic, message_timeout_ms=3_000)
     late.write(10, "late")
     assert late.producer.flush(CALL_S) == 0
     assert late.offsets == {}

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.conformance.limits import MESSAGE_BYTES_MAX
 from tests.support.entries import librdkafka
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import ApacheKafka, wait_until

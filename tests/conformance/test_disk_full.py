@@ -27,9 +27,9 @@ from edge_broker.errors import ErrorCode
 from edge_broker.handlers import APIS
 from edge_broker.protocol.api import METADATA, PRODUCE
 from edge_broker.protocol.codec import decode, encode
-from tests.conformance.test_java import QUICK_START, QUIET, VERIFIABLE_PRODUCER
 from tests.fault.full_disk import MIB, free_bytes, small_device
 from tests.support import runtimes
+from tests.support.java_tools import QUICK_START, QUIET, VERIFIABLE_PRODUCER
 from tests.support.kafka_faults import Frames
 from tests.support.kafka_reading import create_topic, read_topic
 from tests.support.ports import free_port

@@ -16,8 +16,8 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer
 
-from tests.conformance.test_java import CONSUMER, _command
 from tests.support.entries import aiokafka, kafka_python, librdkafka
+from tests.support.java_tools import CONSUMER, tool_command
 from tests.support.kafka_reading import create_topic
 from tests.support.processes import JVM_STOP_STATUSES, EdgeBroker, Process, wait_until
 
@@ -61,7 +61,7 @@ def write(broker: EdgeBroker, topic: str, number: int) -> list[str]:
 @contextmanager
 def java(broker: EdgeBroker, topic: str, directory: Path) -> Iterator[Take]:
     options = ("--topic", topic, "--from-beginning", "--consumer-property", "metadata.max.age.ms=5000")
-    command = _command(CONSUMER, broker.bootstrap, *options)
+    command = tool_command(CONSUMER, broker.bootstrap, *options)
     with Process("consumer", command, directory, stop_statuses=JVM_STOP_STATUSES) as process:
         yield lambda: [line for line in process.output().splitlines() if re.fullmatch(r"\d+:\d+:\d+", line)]
 

@@ -33,8 +33,8 @@ from confluent_kafka.admin import (
 )
 
 from edge_broker.configuration.config import STANDARD_AUTHORIZER
-from tests.conformance.test_gateway_journal import Journald
 from tests.support import runtimes
+from tests.support.conformance.journald import Journald
 from tests.support.gateway_site import Device, GatewaySite
 from tests.support.ports import free_port
 from tests.support.processes import EdgeBroker, Process, all_stopped, wait_until

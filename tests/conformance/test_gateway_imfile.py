@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_gateway_files_schedules import FilesSchedule
 from tests.simulation.rotating_tools import TOOLS, RotatingTool
+from tests.support.conformance.files_schedule import FilesSchedule
 from tests.support.imfile import Imfile
 from tests.support.processes import EdgeBroker, Process, all_stopped
 from tests.support.waiting import DeadlineError, wait_until

@@ -10,37 +10,25 @@ import uuid
 
 import pytest
 
-from tests.conformance.conftest import MESSAGE_BYTES_MAX
-from tests.support import runtimes
-from tests.support.entries import command_config, entry_of, kcat, write_properties
+from tests.support.conformance.limits import MESSAGE_BYTES_MAX
+from tests.support.entries import entry_of, kcat, write_properties
+from tests.support.java_tools import CONFIGS, CONSUMER, PRODUCER, TOPICS, VERIFIABLE_PRODUCER, tool_command
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import JVM_STOP_STATUSES, Process, wait_until
 from tests.support.waiting import CALL_S
 
-QUICK_START = ("-Xmx128m", *runtimes.QUICK_JAVA)
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
-CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
-VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 LINES = [f"line {number}" for number in range(200)]
 
 
-def _command(tool, bootstrap, *options):
-    config = [] if "--command-config" in options else command_config(bootstrap)
-    return [*runtimes.kafka_java(*QUICK_START, QUIET), tool, "--bootstrap-server", bootstrap, *config, *options]
-
-
 def _run(tool, bootstrap, *options, text=None, status=0):
     """Run a tool to its end and return its stdout and stderr together; its exit status must be `status`."""
-    command = _command(tool, bootstrap, *options)
+    command = tool_command(tool, bootstrap, *options)
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_S, check=False)
     assert done.returncode == status, f"{tool} ended with {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr
@@ -200,7 +188,7 @@ def test_rebalance_of_two_verifiable_consumers(broker, new_topic, group, tmp_pat
     topic = new_topic(4)
     heartbeat = _properties(tmp_path, broker.bootstrap, heartbeat_interval_ms=300)
     options = ("--topic", topic, "--group-id", group, "--session-timeout", "6000", "--verbose")
-    command = _command(VERIFIABLE_CONSUMER, broker.bootstrap, *options, "--command-config", heartbeat)
+    command = tool_command(VERIFIABLE_CONSUMER, broker.bootstrap, *options, "--command-config", heartbeat)
     first, second = (Process(name, command, tmp_path, stop_statuses=JVM_STOP_STATUSES) for name in ("first", "second"))
 
     def owned(member):

@@ -10,7 +10,7 @@ from kafka.admin import NewTopic
 from kafka.errors import CommitFailedError, KafkaTimeoutError, MessageSizeTooLargeError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
-from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.conformance.limits import MESSAGE_BYTES_MAX
 from tests.support.entries import kafka_python
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import wait_until

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.conformance.conftest import MESSAGE_BYTES_MAX
+from tests.support.conformance.limits import MESSAGE_BYTES_MAX
 from tests.support.entries import kcat
 from tests.support.kafka_reading import read_topic
 from tests.support.processes import Process, wait_until

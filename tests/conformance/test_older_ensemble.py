@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.conformance.test_cluster import Written, read_all
-from tests.conformance.test_cluster_rebuild import command, described, rebuild
-from tests.conformance.test_cluster_without_zookeeper import health, status
 from tests.support.board_cluster import BoardCluster
 from tests.support.broker_cluster import RECOVERY_S
+from tests.support.conformance.cluster_records import AckedWrites, read_all
+from tests.support.conformance.cluster_state import health, status
+from tests.support.conformance.rebuild_commands import command, described, rebuild
 from tests.support.processes import EdgeBroker, start_together
 from tests.support.waiting import CALL_S, wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble
@@ -40,7 +40,7 @@ class Site:
         return self.cluster.boards
 
     def write(self, count: int, tag: str) -> None:
-        written = Written(self.cluster, TOPIC)
+        written = AckedWrites(self.cluster, TOPIC)
         written.write(count, tag)
         self.offsets |= written.end()
 
@@ -112,7 +112,7 @@ def test_no_board_truncates_by_an_older_copy_whoever_starts_first(site: Site, or
         board = site.cluster.board(number)
         board.start()
         if number == 3 and order[0] == 3:
-            lone = Written(site.cluster, TOPIC, acks=1, message_timeout_ms=10_000)
+            lone = AckedWrites(site.cluster, TOPIC, acks=1, message_timeout_ms=10_000)
             lone.write(10, "lone")
             lone.producer.flush(CALL_S)
             assert {error.code() for error in lone.errors} <= {KafkaError._MSG_TIMED_OUT}

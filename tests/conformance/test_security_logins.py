@@ -26,11 +26,11 @@ from kafka.errors import KafkaError as KafkaPythonError
 from edge_broker.security.false_users import KAFKA_SALT, salt_kind
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.metadata.security_store import SecurityStore
-from tests.conformance.conftest import COMMON
-from tests.conformance.test_java import CONFIGS, CONSUMER, PRODUCER, QUICK_START, QUIET, TOPICS
 from tests.support import runtimes
 from tests.support.certificates import Authority
+from tests.support.conformance.limits import COMMON
 from tests.support.entries import Bootstrap, Entry, aiokafka, command_config, kafka_python, kcat, librdkafka
+from tests.support.java_tools import CONFIGS, CONSUMER, PRODUCER, QUICK_START, QUIET, TOPICS
 from tests.support.kafka_reading import create_topic
 from tests.support.secured_kafka import LISTENERS, PASSWORD, USER, SecuredKafka
 from tests.support.secured_like_kafka import SecuredLikeKafka

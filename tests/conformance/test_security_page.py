@@ -13,37 +13,23 @@ import re
 import select
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tests.conformance.test_java import CONSUMER, QUICK_START, QUIET
 from tests.support import runtimes
+from tests.support.conformance.page_blocks import PageBlock, blocks, shape
+from tests.support.java_tools import CONSUMER, QUICK_START, QUIET
 from tests.support.ports import free_port
 from tests.support.processes import Process
 from tests.support.waiting import CALL_S, Deadline, wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text()
-BLOCK = re.compile(r"^```sh\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 SERVE = "edge-broker serve "
 PROMPT = re.compile(r"Password of (\w+): $|Once more: $")
 STATE = 'trap \'echo "cd $PWD; umask $(umask)" >"$HOME/terminal"\' EXIT; . "$HOME/terminal"; set -e\n'
-
-
-class Block(NamedTuple):
-    """Commands of the page, its line, and what it says that they print."""
-
-    line: int
-    commands: str
-    shown: str
-
-
-def blocks(page: str) -> Iterator[Block]:
-    for match in BLOCK.finditer(page):
-        yield Block(page.count("\n", 0, match.start()) + 2, match[1], match[2] or "")
 
 
 class Terminal:
@@ -81,16 +67,7 @@ class Terminal:
                 os.write(terminal, f"the password of {user}\n".encode())
 
 
-def shape(line: str) -> str:
-    """A pattern of what a line of the page stands for."""
-    parts = re.split(r"(\d+|\s+|…)", line.strip())
-    return "".join(
-        {"…": ".*"}.get(part, r"[\d,]+" if part.isdigit() else r"\s+" if part.isspace() else re.escape(part))
-        for part in parts
-    )
-
-
-def check(block: Block, printed: str) -> None:
+def check(block: PageBlock, printed: str) -> None:
     """What the page shows must be printed, in its order."""
     lines = iter([line.strip() for line in printed.splitlines()])
     for wanted in block.shown.splitlines():
@@ -99,7 +76,7 @@ def check(block: Block, printed: str) -> None:
         )
 
 
-def is_refused(block: Block) -> bool:
+def is_refused(block: PageBlock) -> bool:
     """Whether the page shows that the last command of a block is refused."""
     return bool(re.match(r"edge-broker: |…Broker: ", (block.shown.splitlines() or [""])[-1]))
 
@@ -131,7 +108,7 @@ class Stranger:
         self.broker: Process | None = None
         self.changes = 0
 
-    def follow(self, block: Block) -> None:
+    def follow(self, block: PageBlock) -> None:
         """Do what a block says, and look at what is printed."""
         if block.commands.startswith(SERVE):
             self._serve(block)
@@ -143,7 +120,7 @@ class Stranger:
             self.changes += len(re.findall(r"^(?:added|removed): ", printed, re.MULTILINE))
             wait_until(lambda: self._seen() == self.changes, 20, "the broker to have seen what commands changed")
 
-    def _serve(self, block: Block) -> None:
+    def _serve(self, block: PageBlock) -> None:
         command = ["bash", "-c", f'. "$HOME/terminal"; exec {block.commands}']
         self.broker = Process(
             "serve", command, self.home, environment=self.terminal.environment, ready=block.shown.strip()

@@ -26,11 +26,11 @@ from confluent_kafka.admin import (
 )
 
 from edge_broker.configuration.config import STANDARD_AUTHORIZER
-from tests.conformance.conftest import COMMON
-from tests.conformance.test_java import QUICK_START, QUIET
-from tests.conformance.test_security_tls import NAMES, Site, run
 from tests.support import runtimes
 from tests.support.certificates import Authority
+from tests.support.conformance.limits import COMMON
+from tests.support.conformance.tls_site import NAMES, TlsSite, run
+from tests.support.java_tools import QUICK_START, QUIET
 from tests.support.processes import wait_until
 from tests.support.waiting import CALL_S
 
@@ -39,7 +39,7 @@ WHO = ("admin", "ann", "bob", "cid", "dan")
 
 
 @pytest.fixture(scope="module")
-def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsSite]:
     """A broker with an authorizer; everybody is who his certificate says."""
     directory = tmp_path_factory.mktemp("rights")
     authority = Authority(directory / "ca")
@@ -57,11 +57,11 @@ def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "ssl.client.auth": "required",
     }
     with broker_class(directory, settings=settings, protocol="SSL") as process:
-        yield Site(process, process.bootstrap, authority, authority)
+        yield TlsSite(process, process.bootstrap, authority, authority)
 
 
 @pytest.fixture
-def admin(site: Site) -> AdminClient:
+def admin(site: TlsSite) -> AdminClient:
     """A client of one test, as it opens connections also long after its start."""
     return AdminClient(site.librdkafka("admin"))
 
@@ -81,7 +81,7 @@ def give(admin: AdminClient, *acls: AclBinding) -> None:
         future.result(CALL_S)
 
 
-def produced(site: Site, who: str, topic: str) -> KafkaError | None:
+def produced(site: TlsSite, who: str, topic: str) -> KafkaError | None:
     """What a producer is told of one record: an error, or None when it was taken."""
     told: list[KafkaError | None] = []
     producer = Producer({**site.librdkafka(who), "acks": "all", "message.timeout.ms": 20_000, "log_level": 0})
@@ -90,7 +90,7 @@ def produced(site: Site, who: str, topic: str) -> KafkaError | None:
     return told[0]
 
 
-def consumed(site: Site, who: str, topic: str, group: str) -> bytes | int:
+def consumed(site: TlsSite, who: str, topic: str, group: str) -> bytes | int:
     """What a consumer of a group gets first: a value, or the code of an error."""
     settings = {**site.librdkafka(who), "group.id": group, "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer(settings)
@@ -111,7 +111,7 @@ def consumed(site: Site, who: str, topic: str, group: str) -> bytes | int:
         consumer.close()
 
 
-def test_a_client_gets_what_it_has_a_right_to(site: Site, admin: AdminClient) -> None:
+def test_a_client_gets_what_it_has_a_right_to(site: TlsSite, admin: AdminClient) -> None:
     made(admin, "readings", "hidden")
     assert produced(site, "ann", "readings").code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     give(admin, binding(ResourceType.TOPIC, "readings", "ann", AclOperation.WRITE))
@@ -130,7 +130,7 @@ def test_a_client_gets_what_it_has_a_right_to(site: Site, admin: AdminClient) ->
         made(ann, "another")
 
 
-def test_acls_by_librdkafka(site: Site, admin: AdminClient) -> None:
+def test_acls_by_librdkafka(site: TlsSite, admin: AdminClient) -> None:
     wanted = [binding(ResourceType.TOPIC, f"of-bob-{number}", "bob", AclOperation.ALL) for number in range(3)]
     give(admin, *wanted)
     anything = AclBindingFilter(
@@ -146,7 +146,7 @@ def test_acls_by_librdkafka(site: Site, admin: AdminClient) -> None:
     wait_until(lambda: not admin.describe_acls(anything).result(CALL_S), 30, "no ACL")
 
 
-async def test_aiokafka_says_what_is_missing(site: Site, admin: AdminClient) -> None:
+async def test_aiokafka_says_what_is_missing(site: TlsSite, admin: AdminClient) -> None:
     made(admin, "of-cid")
     context = site.context(name="cid")
     told = {"bootstrap_servers": site.bootstrap, "security_protocol": "SSL", "ssl_context": context}
@@ -163,7 +163,7 @@ async def test_aiokafka_says_what_is_missing(site: Site, admin: AdminClient) -> 
     await consumer.stop()
 
 
-def test_kafka_acls(site: Site, admin: AdminClient, tmp_path: Path) -> None:
+def test_kafka_acls(site: TlsSite, admin: AdminClient, tmp_path: Path) -> None:
     properties = tmp_path / "admin.properties"
     properties.write_text(
         "security.protocol=SSL\nssl.keystore.type=PEM\nssl.truststore.type=PEM\n"
@@ -191,7 +191,7 @@ def test_kafka_acls(site: Site, admin: AdminClient, tmp_path: Path) -> None:
     run([*command, "--remove", "--force", *everybody])
 
 
-def test_rights_are_given_beside_a_running_broker(site: Site, request: pytest.FixtureRequest) -> None:
+def test_rights_are_given_beside_a_running_broker(site: TlsSite, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--broker") == "kafka":
         return
     command: list[str] = [runtimes.console_script("edge-broker"), "acl"]

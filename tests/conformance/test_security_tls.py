@@ -12,51 +12,25 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.conformance.conftest import COMMON
-from tests.conformance.test_java import CONSUMER, PRODUCER, QUICK_START, QUIET
 from tests.support import runtimes
 from tests.support.certificates import Authority
-from tests.support.processes import Process, wait_until
+from tests.support.conformance.limits import COMMON
+from tests.support.conformance.tls_site import NAMES, TlsSite, run
+from tests.support.java_tools import CONSUMER, PRODUCER, QUICK_START, QUIET
+from tests.support.processes import wait_until
 from tests.support.waiting import CALL_S
 
 LARGE = 900_000
-NAMES = "DNS:localhost,IP:127.0.0.1"
-
-
-class Site(NamedTuple):
-    """A broker that takes clients with certificates alone, its CA, and one that it does not know."""
-
-    broker: Process
-    bootstrap: str
-    authority: Authority
-    stranger: Authority
-
-    def librdkafka(self, name: str = "client") -> dict[str, str | int]:
-        certificate, key = (self.authority.directory / f"{name}.{ending}" for ending in ("pem", "key"))
-        return {
-            "bootstrap.servers": self.bootstrap,
-            "security.protocol": "SSL",
-            "ssl.ca.location": str(self.authority.certificate),
-            "ssl.certificate.location": str(certificate),
-            "ssl.key.location": str(key),
-        }
-
-    def context(self, authority: Authority | None = None, name: str = "client") -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self.authority.certificate))
-        folder = (authority or self.authority).directory
-        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
-        return context
 
 
 @pytest.fixture(scope="module")
-def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsSite]:
     directory = tmp_path_factory.mktemp("tls")
     authority, stranger = Authority(directory / "ca"), Authority(directory / "stranger", "stranger")
     for one in (authority, stranger):
@@ -70,10 +44,10 @@ def site(broker_class: type, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "ssl.client.auth": "required",
     }
     with broker_class(directory, settings=settings, protocol="SSL") as process:
-        yield Site(process, process.bootstrap, authority, stranger)
+        yield TlsSite(process, process.bootstrap, authority, stranger)
 
 
-def test_librdkafka(site: Site) -> None:
+def test_librdkafka(site: TlsSite) -> None:
     producer = Producer({**site.librdkafka(), "acks": "all"})
     values = [b"%d" % number for number in range(500)] + [b"x" * LARGE]
     for value in values:
@@ -82,7 +56,7 @@ def test_librdkafka(site: Site) -> None:
     assert read_values(site, "librdkafka", len(values)) == values
 
 
-def read_values(site: Site, topic: str, count: int) -> list[bytes]:
+def read_values(site: TlsSite, topic: str, count: int) -> list[bytes]:
     consumer = Consumer({**site.librdkafka(), "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     found: list[bytes] = []
@@ -96,7 +70,7 @@ def read_values(site: Site, topic: str, count: int) -> list[bytes]:
     return found
 
 
-async def test_aiokafka(site: Site) -> None:
+async def test_aiokafka(site: TlsSite) -> None:
     told = {"bootstrap_servers": site.bootstrap, "security_protocol": "SSL", "ssl_context": site.context()}
     async with asyncio.timeout(CALL_S), AIOKafkaProducer(**told, max_request_size=2 * LARGE) as producer:
         for value in (b"first", b"y" * LARGE, b"last"):
@@ -107,7 +81,7 @@ async def test_aiokafka(site: Site) -> None:
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_java(site: Site, tmp_path: Path, version: str) -> None:
+def test_java(site: TlsSite, tmp_path: Path, version: str) -> None:
     properties = tmp_path / "client.properties"
     properties.write_text(
         "security.protocol=SSL\nssl.keystore.type=PEM\nssl.truststore.type=PEM\n"
@@ -122,14 +96,8 @@ def test_java(site: Site, tmp_path: Path, version: str) -> None:
     assert shown.splitlines()[:50] == lines
 
 
-def run(command: list[str | Path], text: str | None = None) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=CALL_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.parametrize("who", ["without a certificate", "with a stranger's", "in plain text"])
-def test_a_stranger_gets_nothing(site: Site, who: str) -> None:
+def test_a_stranger_gets_nothing(site: TlsSite, who: str) -> None:
     told = site.librdkafka()
     if who == "without a certificate":
         del told["ssl.certificate.location"], told["ssl.key.location"]
@@ -142,7 +110,7 @@ def test_a_stranger_gets_nothing(site: Site, who: str) -> None:
         AdminClient({**told, "log_level": 0}).list_topics(timeout=2)
 
 
-def connect(site: Site, context: ssl.SSLContext) -> None:
+def connect(site: TlsSite, context: ssl.SSLContext) -> None:
     host, _, port = site.bootstrap.rpartition(":")
     with (
         socket.create_connection((host, int(port)), CALL_S) as plain,
@@ -151,7 +119,7 @@ def connect(site: Site, context: ssl.SSLContext) -> None:
         secured.sendall(b"\0\0\0\0")
 
 
-def test_renegotiation_is_refused(site: Site) -> None:
+def test_renegotiation_is_refused(site: TlsSite) -> None:
     """A client that asks for it again and again would have the broker sign for it each time."""
     folder = site.authority.directory
     command = ["openssl", "s_client", "-connect", site.bootstrap, "-tls1_2", "-legacy_renegotiation"]
@@ -162,7 +130,7 @@ def test_renegotiation_is_refused(site: Site) -> None:
     assert any(refusal in (done.stderr + done.stdout).lower() for refusal in refusals), done.stderr
 
 
-def test_what_happened_can_be_seen(site: Site, request: pytest.FixtureRequest) -> None:
+def test_what_happened_can_be_seen(site: TlsSite, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--broker") == "kafka":
         return
     connect(site, site.context())
