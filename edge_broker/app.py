@@ -56,11 +56,12 @@ from edge_broker.network.log_lines import log_line
 from edge_broker.network.server.listener_server import Server
 from edge_broker.network.worker import Worker
 from edge_broker.protocol.unpacking import missing_codecs
+from edge_broker.storage.data_directory import served_anybody
 from edge_broker.storage.files.atomic_files import out_of_space
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.log.partition_log import PartitionLog
-from edge_broker.storage.log_store import LogStore, served_anybody
+from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.maintenance.disk_watch import NOTHING_PASSED, Passed
 from edge_broker.storage.metadata.loss_records import Ledger
 from edge_broker.storage.retention import segment_removal
@@ -165,7 +166,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     broker = Broker(config, store, clock, options.listeners)
     dispatcher = Dispatcher(broker, HANDLERS, loop, workers)
     ledger = LoopLedger(loop, dispatcher, store.ledger_log)
-    store.use_ledger(ledger if store.registrations is None else _journal_of(store, ledger))
+    store.use_ledger(ledger if store.directory.registrations is None else _journal_of(store, ledger))
     server = Server(config, dispatcher, loop, open_files_max=open_files_max)
     encryption = None
     try:
@@ -224,7 +225,7 @@ def _log_started(parts: _Parts) -> None:
         "info",
         "started",
         listen=parts.addresses,
-        leader_epoch=store.leader_epoch,
+        leader_epoch=store.directory.leader_epoch,
         topics=len(store.topics),
         walker=walker_name(),
     )
@@ -302,7 +303,7 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
         "info",
         "store-open",
         data_dir=options.data_dir,
-        unclean=store.started_unclean,
+        unclean=store.directory.started_unclean,
         read_bytes=store.recovery_bytes,
         took_ms=clock.steady_ms() - begin_ms,
     )
@@ -611,7 +612,7 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: Sequence[Worker
     enter(None)  # nothing else runs
     dispatcher.audit_log.end_window()
     store = dispatcher.broker.store
-    store.look(dispatcher.broker.clock.look())
+    store.directory.advance_age(dispatcher.broker.clock.look())
     store.close()
     logs = [log for topic in store.topics.values() for log in topic.partitions]
     log_line("info", "stopped", clean=all(log.fault is None for log in logs))

@@ -74,8 +74,8 @@ def check_host(checked: CheckedConfiguration, data_dir: str | None) -> HostFindi
 
 def is_of_older_version(data_dir: str) -> bool:
     """Return whether an older version made the data directory, so that `serve` goes on serving every network."""
+    from edge_broker.storage.data_directory import served_anybody  # noqa: PLC0415
     from edge_broker.storage.files.filesystem import Disk  # noqa: PLC0415 - no other check needs the storage
-    from edge_broker.storage.log_store import served_anybody  # noqa: PLC0415
 
     return served_anybody(Disk(), data_dir)
 

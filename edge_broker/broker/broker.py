@@ -114,7 +114,7 @@ class Broker:
 
     def advance(self, log: PartitionLog) -> None:
         """Let a log show what it may, whenever one of its ends may have moved."""
-        if self.cluster is None or not self.store.is_replicated(log.topic):
+        if self.cluster is None or not self.store.directory.is_replicated(log.topic):
             single_node_watermark.advance(log.state)
         else:
             self.cluster.replication.log_moved(log)
@@ -122,13 +122,13 @@ class Broker:
     def led(self) -> frozenset[PartitionLog] | None:
         """The logs of which this broker decides what goes from their front; None: of all, as it stands alone. Loop."""
         store, cluster = self.store, self.cluster
-        if store.registrations is None:
+        if store.directory.registrations is None:
             return None
         return frozenset(
             log
             for topic in store.topics.values()
             for log in topic.partitions
-            if not store.is_replicated(topic.name)
+            if not store.directory.is_replicated(topic.name)
             or (cluster is not None and cluster.replicas.surely_leads(topic.name, log.partition))
         )
 

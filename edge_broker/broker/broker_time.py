@@ -26,26 +26,26 @@ class Time:
 
     def __init__(self, clock: Clock, store: LogStore) -> None:
         self.clock = clock
-        self._store = store
-        self._at_s, self._at_age, self._at = clock.seconds(), store.age, self.now()
+        self._directory = store.directory
+        self._at_s, self._at_age, self._at = clock.seconds(), self._directory.age, self.now()
 
     def now(self) -> Now:
         """The time, as the log wants to know it. Any thread may ask."""
-        return self._store.age.now(self.clock.reading())
+        return self._directory.age.now(self.clock.reading())
 
     def at(self, seconds: float, *, stamps: bool) -> Now:
         """The time at a reading of `clock.seconds`: at most 10 ms old, or 1 ms where it is stamped on records."""
-        if seconds - self._at_s > (STAMPS_S if stamps else APPENDS_S) or self._at_age is not self._store.age:
-            self._at_s, self._at_age, self._at = seconds, self._store.age, self.now()
+        if seconds - self._at_s > (STAMPS_S if stamps else APPENDS_S) or self._at_age is not self._directory.age:
+            self._at_s, self._at_age, self._at = seconds, self._directory.age, self.now()
         return self._at
 
     def is_stepped(self) -> bool:
         """Whether the wall clock was set since the last look at it."""
-        return self._store.age.is_stepped(self.clock.reading())
+        return self._directory.age.is_stepped(self.clock.reading())
 
     def note(self) -> str | None:
         """Say in one sentence why the wall clock is in doubt, None where it is not."""
-        age = self._store.age
+        age = self._directory.age
         off_ms = age.unverified_off_ms(self.clock.reading())
         if off_ms > OFF_MS_MAX:
             return (

@@ -33,7 +33,7 @@ from edge_broker.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.log_store import Topic
+from edge_broker.storage.topic import Topic
 
 
 @Served(

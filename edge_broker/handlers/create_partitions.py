@@ -31,7 +31,7 @@ from edge_broker.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.log_store import Topic
+from edge_broker.storage.topic import Topic
 
 if TYPE_CHECKING:
     from edge_broker.broker.state.topic_registry import AnyTopic

@@ -34,8 +34,8 @@ from edge_broker.protocol.api import DELETE_TOPICS
 from edge_broker.protocol.message import NO_UUID
 from edge_broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from edge_broker.security.acls import Operation, ResourceType
-from edge_broker.storage.log_store import Topic
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_text
+from edge_broker.storage.topic import Topic
 from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:

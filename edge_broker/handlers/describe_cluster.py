@@ -41,7 +41,7 @@ def describe_cluster(broker: Broker, context: RequestContext, request: DescribeC
         return Reply(DescribeClusterResponse(error_code=code, error_message=message))
     return Reply(
         DescribeClusterResponse(
-            cluster_id=broker.store.cluster_id,
+            cluster_id=broker.store.directory.cluster_id,
             controller_id=leader_directory.controller(broker),
             brokers=[
                 DescribeClusterBroker(

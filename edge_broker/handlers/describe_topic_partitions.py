@@ -29,8 +29,8 @@ from edge_broker.protocol.messages.describe_topic_partitions import (
 )
 from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.log.partition_log import PartitionLog
-from edge_broker.storage.log_store import Topic
 from edge_broker.storage.metadata.topic_record import is_topic_name
+from edge_broker.storage.topic import Topic
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterReads, DescribedTopic

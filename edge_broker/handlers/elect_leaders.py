@@ -35,7 +35,7 @@ from edge_broker.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from edge_broker.security.acls import Operation
-from edge_broker.storage.log_store import Topic
+from edge_broker.storage.topic import Topic
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort

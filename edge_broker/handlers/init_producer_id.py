@@ -57,7 +57,7 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
             broker.producer_ids = block
         return init_producer_id(broker, context, request)
 
-    return Do(broker.store.reserve_producer_ids, reserved, lambda _: _refuse(ErrorCode.KAFKA_STORAGE_ERROR))
+    return Do(broker.store.directory.producer_ids.reserve, reserved, lambda _: _refuse(ErrorCode.KAFKA_STORAGE_ERROR))
 
 
 def _next(broker: Broker) -> InitProducerIdResponse | None:
@@ -72,7 +72,7 @@ def _next(broker: Broker) -> InitProducerIdResponse | None:
 def _from_cluster(broker: Broker, blocks: ProducerIdBlocks, token: int) -> Park:
     broker.waiting_for_ids.append(token)
     if len(broker.waiting_for_ids) == 1:
-        blocks.take_producer_ids(partial(_taken, broker), broker.store.producer_ids_end)
+        blocks.take_producer_ids(partial(_taken, broker), broker.store.directory.producer_ids.end)
     return Park()
 
 
@@ -91,7 +91,7 @@ def _taken(broker: Broker, block: range | None) -> None:
         _answer_waiting(broker, range(0))
         return Reply(None)
 
-    broker.effects.start(Do(partial(broker.store.keep_producer_ids, given.stop), kept, failed))
+    broker.effects.start(Do(partial(broker.store.directory.producer_ids.keep, given.stop), kept, failed))
 
 
 def _answer_waiting(broker: Broker, block: range) -> None:

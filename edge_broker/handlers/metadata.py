@@ -38,8 +38,8 @@ from edge_broker.protocol.messages.metadata import (
 )
 from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.log.partition_log import PartitionLog
-from edge_broker.storage.log_store import Topic
 from edge_broker.storage.metadata.topic_record import check_topic_name
+from edge_broker.storage.topic import Topic
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterReads, DescribedTopic
@@ -160,7 +160,7 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
             brokers=leader_directory.as_endpoints(
                 leader_directory.brokers(broker, context.session), MetadataResponseBroker
             ),
-            cluster_id=broker.store.cluster_id,
+            cluster_id=broker.store.directory.cluster_id,
             controller_id=leader_directory.controller(broker),
             cluster_authorized_operations=broker.rights.cluster_operations(
                 context, told=request.include_cluster_authorized_operations

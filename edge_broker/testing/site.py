@@ -29,7 +29,8 @@ from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.server.listener_server import Server
 from edge_broker.protocol.message import Message
 from edge_broker.storage.log.partition_log import PartitionLog
-from edge_broker.storage.log_store import LogStore, Topic
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.topic import Topic
 from edge_broker.testing.client import Client
 from edge_broker.testing.clock import NOW_MS, HandClock
 from edge_broker.testing.disk import SimulatedDisk

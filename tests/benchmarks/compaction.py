@@ -239,7 +239,7 @@ def writes(directory: Path, records: int = 400_000, keys: int = 5_000) -> None:
     for batch in _batches(records, keys):
         appended += len(batch)
         _append(topic.partitions[0], batch, store, clock)
-        while cleaner.step(store.age.now(clock.reading()), 100_000):
+        while cleaner.step(store.directory.age.now(clock.reading()), 100_000):
             pass
     spent = time.process_time() - begin
     rewritten, read = cleaner.bytes_written / appended, cleaner.bytes_read / appended
@@ -262,12 +262,12 @@ def _append(log: PartitionLog, batch: bytes, store: LogStore, clock: SystemClock
     records = memoryview(bytearray(batch))
     header = check_batch(records, 1 << 20)
     try:
-        log.writer.append(records, header, store.age.now(clock.reading()))
+        log.writer.append(records, header, store.directory.age.now(clock.reading()))
     except RollDue:
         log.roller.roll()
         log.writer.end_roll()
         single_node_watermark.advance(log.state)
-        log.writer.append(records, header, store.age.now(clock.reading()))
+        log.writer.append(records, header, store.directory.age.now(clock.reading()))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def append(log: PartitionLog, reading: Reading, store: LogStore) -> int:
     value = os.urandom(RECORD_BYTES)
     made = build_batch([(None, value)] * RECORDS, timestamp_ms=reading.wall_ms)
     records = memoryview(bytearray(made))
-    log.writer.append(records, check_batch(records, 1 << 20), store.age.now(reading))
+    log.writer.append(records, check_batch(records, 1 << 20), store.directory.age.now(reading))
     return len(records)
 
 

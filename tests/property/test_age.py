@@ -115,12 +115,12 @@ class Site(Board):
         if "t" not in self.store.topics:
             config = {"segment.ms": "1", "retention.ms": str(self.retention_ms)}
             self.store.add_topic(self.store.make_topic("t", 1, config, uuid.uuid4()))
-        self.age = self.store.age
+        self.age = self.store.directory.age
 
     def power_off(self, *, kept: bool) -> None:
         """A clean stop or a cut."""
         assert self.store is not None
-        self.store.look(self.reading())
+        self.store.directory.advance_age(self.reading())
         if kept:
             self.store.close()
             self.disk.kill()
@@ -141,7 +141,7 @@ class Site(Board):
         if self.random.randrange(4) == 0:
             self.set_clock()
         assert self.store is not None
-        self.store.look(self.reading())
+        self.store.directory.advance_age(self.reading())
         if self.trusted:
             self.sure_true_ms += [self.true_ms] * (len(self.written_true_ms) - len(self.sure_true_ms))
         self.store.checkpoint()
@@ -153,7 +153,7 @@ class Site(Board):
         assert self.store is not None
         log = self.store.topics["t"].partitions[0]
         del self.written_true_ms[log.log_end_offset :], self.sure_true_ms[log.log_end_offset :]
-        now = self.store.age.now(self.reading())
+        now = self.store.directory.age.now(self.reading())
         wrong = self.random.choice((-1, 0, 5_000, now.wall_ms + YEAR, 1_000_000_000_000))
         timestamp_ms = self.random.choice((wrong, 1_700_000_000_000 + self.true_ms))
         records = memoryview(bytearray(build_batch([(None, b"x")], timestamp_ms=timestamp_ms)))
@@ -178,11 +178,11 @@ class Site(Board):
         """Nothing young goes; what is old by known time goes."""
         assert self.store is not None
         log = self.store.topics["t"].partitions[0]
-        start, now = log.log_start_offset, self.store.age.now(self.reading())
+        start, now = log.log_start_offset, self.store.directory.age.now(self.reading())
         delete_expired(log, now)
         for offset in range(start, log.log_start_offset):
             assert self.true_ms - self.written_true_ms[offset] > self.retention_ms, f"offset {offset} was young"
-        age = self.store.age
+        age = self.store.directory.age
         if self.trusted and len(log.segments) > 1:
             unknown_ms = self.true_ms - age.age_ms  # what no trusted clock ever told, and no more
             oldest_ms = self.true_ms - self.sure_true_ms[log.segments[1].base_offset - 1]
@@ -212,8 +212,8 @@ class LyingSite(Site):
         assert self.store is not None
         log = self.store.topics["t"].partitions[0]
         start = log.log_start_offset
-        delete_expired(log, self.store.age.now(self.reading()))
-        assert self.store.age.age_ms <= self.true_ms
+        delete_expired(log, self.store.directory.age.now(self.reading()))
+        assert self.store.directory.age.age_ms <= self.true_ms
         for offset in range(start, log.log_start_offset):
             assert self.true_ms - self.written_true_ms[offset] > self.retention_ms, f"offset {offset} was young"
 

@@ -492,12 +492,12 @@ class Acts(Site):
         self.store.in_use.look(self.world.now_ms / 1000)
         self.world.now_ms += self.dice.choice((1, 1000, 60_000, 1_200_000, 4_000_000))
         self.store.in_use.look(self.world.now_ms / 1000)
-        self.store.look(self.world.reading)
+        self.store.directory.advance_age(self.world.reading)
 
     def reserve(self) -> None:
         """Take a block of producer ids."""
         assert self.store is not None
-        block = self.worker("files", self.store.reserve_producer_ids)
+        block = self.worker("files", self.store.directory.producer_ids.reserve)
         assert block.start >= self.world.producer_ids_end, "a producer id was given twice"
         assert len(block) == 1000
         self.world.producer_ids_end = block.stop

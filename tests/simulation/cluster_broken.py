@@ -50,6 +50,7 @@ from edge_broker.cluster.znodes.partition_state_write import Stage, StateWrite
 from edge_broker.cluster.znodes.znode_codec import decode_topic
 from edge_broker.cluster.znodes.zookeeper import ANY_VERSION, Done, Failure, Node, Stat
 from edge_broker.protocol.record_batch import read_header
+from edge_broker.storage.data_directory import DataDirectory
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.topic_record import TopicRecord
@@ -334,7 +335,7 @@ def take_no_batch_from_before(records: memoryview, state: Any) -> None:
     """As a follower that knows offsets alone: what is not due is refused."""
 
 
-def register_in_memory(self: LogStore, epoch: int, cluster: str) -> Any:
+def register_in_memory(self: DataDirectory, epoch: int, cluster: str) -> Any:
     assert self.registrations is not None
     self.registrations = self.registrations.with_epoch(epoch, cluster)
     return self.registrations
@@ -457,7 +458,7 @@ BROKEN_STORAGE: dict[str, list[Place]] = {
     "positions are not told of a cut": [(PositionsFiles, "write", write_no_less)],
     "a truncation is forgotten before it is done": [(replica_truncation, "reopened", forget_first)],
     "an epoch that begins is not kept": [(Replica, "begin_epoch", begin_in_memory)],
-    "a registration is not kept": [(LogStore, "register", register_in_memory)],
+    "a registration is not kept": [(DataDirectory, "register", register_in_memory)],
     "a log takes no batch that begins before it": [(cluster_storage, "begins_before", take_no_batch_from_before)],
 }
 SEEDS_OF_STORAGE = {

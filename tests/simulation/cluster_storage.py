@@ -553,17 +553,17 @@ class RealDisk:
 
     @property
     def now(self) -> Now:
-        return self.store.age.now(READING)
+        return self.store.directory.age.now(READING)
 
     @property
     def directory(self) -> str:
-        assert self.store.registrations is not None
-        return self.store.registrations.directory
+        assert self.store.directory.registrations is not None
+        return self.store.directory.registrations.directory
 
     @property
     def epochs(self) -> tuple[int, ...]:
-        assert self.store.registrations is not None
-        return self.store.registrations.epochs
+        assert self.store.directory.registrations is not None
+        return self.store.directory.registrations.epochs
 
     @property
     def journal(self) -> list[Entry]:
@@ -602,7 +602,7 @@ class RealDisk:
     def register(self, epoch: int) -> None:
         self.may_be_cut(CUT_AMID * 10)
         with at("files"):
-            self.store.register(epoch, CLUSTER)
+            self.store.directory.register(epoch, CLUSTER)
 
     def open(self, partition: PartitionId, topic_id: str, *, synced: bool) -> RealLog:
         """The log of a partition; `synced` counts where the topic is made."""
@@ -621,7 +621,7 @@ class RealDisk:
 
     @property
     def held(self) -> list[tuple[PartitionId, str]]:
-        replicated = [topic for topic in self.store.topics.values() if self.store.is_replicated(topic.name)]
+        replicated = [topic for topic in self.store.topics.values() if self.store.directory.is_replicated(topic.name)]
         return [
             (PartitionId(topic.name, log.partition), id_text(topic.topic_id))
             for topic in replicated
@@ -651,7 +651,7 @@ class RealDisk:
     def leftovers(self, *topic_ids: str) -> list[str]:
         names = [name for name in self.disk.names("/data") if split_partition_directory(name) is not None]
         there = {f"{each.topic}-{each.partition}" for each, one in self.held if one in topic_ids}
-        own = [topic.name for topic in self.store.topics.values() if not self.store.is_replicated(topic.name)]
+        own = [topic.name for topic in self.store.topics.values() if not self.store.directory.is_replicated(topic.name)]
         mine = {*(f"{name}-0" for name in own), *there}
         gone = self.disk.names("/data/deleted") if self.disk.exists("/data/deleted") else []
         return [*(name for name in names if name not in mine), *gone]

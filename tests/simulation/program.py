@@ -229,7 +229,7 @@ class Program(Acts):
             back = bring_online(store, ledger, self.now)
             assert back is not None
             ledger.go_on_as(back.log)
-            self.world.epoch = store.leader_epoch
+            self.world.epoch = store.directory.leader_epoch
             if back.loss is not None:
                 store.ledger.write([back.loss])
 
@@ -293,7 +293,7 @@ class Program(Acts):
         assert back is not None
         log.go_on_as(back.log)
         assert log.leader_epoch > model.epoch, "the partition came back in an epoch that it had"
-        self.world.epoch = store.leader_epoch
+        self.world.epoch = store.directory.leader_epoch
         self.note(f"{log!r} is online again in epoch {log.leader_epoch}")
         model.back(log)
         mine = [loss for loss in self.losses(log) if loss.cause == "sync_failed"]

@@ -230,7 +230,7 @@ class Site(ABC):
     def now(self) -> Now:
         """The time of an act, as the store counts it."""
         assert self.store is not None
-        return self.store.age.now(self.world.reading)
+        return self.store.directory.age.now(self.world.reading)
 
     def new_uuid(self) -> uuid.UUID:
         """An id that the seed decides."""
@@ -240,13 +240,15 @@ class Site(ABC):
         """Compare all that a start has found."""
         store, world = self.store, self.world
         assert store is not None
-        self.note(f"started in epoch {store.leader_epoch}" + "".join(f"; {note}" for note in store.recovery_notes))
-        assert world.stop != "none" or store.leader_epoch > world.epoch, "the leader epoch did not rise"
-        assert store.leader_epoch >= world.epoch, "the leader epoch fell"
-        assert not world.cluster_id or store.cluster_id == world.cluster_id
+        self.note(
+            f"started in epoch {store.directory.leader_epoch}" + "".join(f"; {note}" for note in store.recovery_notes)
+        )
+        assert world.stop != "none" or store.directory.leader_epoch > world.epoch, "the leader epoch did not rise"
+        assert store.directory.leader_epoch >= world.epoch, "the leader epoch fell"
+        assert not world.cluster_id or store.directory.cluster_id == world.cluster_id
         aside = self.disk.exists("/data/aside")
         assert world.faulted or not aside, f"records were put aside: {store.recovery_notes}"
-        world.epoch, world.cluster_id = store.leader_epoch, store.cluster_id
+        world.epoch, world.cluster_id = store.directory.leader_epoch, store.directory.cluster_id
         self._resolve()
         topics = set(store.topics) - {LEDGER_TOPIC}
         assert topics == set(world.topics), f"topics {sorted(topics)} for {sorted(world.topics)}"

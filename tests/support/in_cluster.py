@@ -72,7 +72,7 @@ class Board:
             chance=random.Random(number + 1000 * cluster.lives),
         )
         cluster.lives += 1
-        registrations = self.site.store.registrations
+        registrations = self.site.store.directory.registrations
         assert registrations is not None
         self.member = ClusterMember(
             Identity(number, registrations.directory, registrations.epochs, registrations.cluster),
@@ -96,7 +96,7 @@ class Board:
         self.making = LedgerMaking(self.broker)
         for topic in self.site.store.topics.values():
             for log in topic.partitions:
-                if self.site.store.is_replicated(topic.name):
+                if self.site.store.directory.is_replicated(topic.name):
                     self.member.has(PartitionId(topic.name, log.partition), id_text(topic.topic_id))
         self.client = self.site.client()
         dice = random.Random(100 + number)
@@ -169,7 +169,7 @@ class Board:
         elif isinstance(effect, effects.Send):
             self.cluster.send(effect.to, self._with_records(effect.message))
         elif isinstance(effect, effects.Record):
-            self.work(lambda: self.site.store.register(effect.epoch, effect.cluster))
+            self.work(lambda: self.site.store.directory.register(effect.epoch, effect.cluster))
             member.recorded(effect.epoch, now_ms)
         elif isinstance(effect, effects.KeepCopy):
             store = self.site.store

@@ -174,7 +174,7 @@ class ListLedger:
 def ledgered(store: LogStore) -> list[tuple[str, str, int, int, int | None]]:
     """Cause, topic, partition, first and last offset of every record in the ledger of a store."""
     found = []
-    for one in read_all(store.topics[store.own_ledger].partitions[0]):
+    for one in read_all(store.topics[store.directory.own_ledger].partitions[0]):
         for record in records_of(one):
             loss = json.loads(record.value or b"{}")
             found.append(tuple(loss[name] for name in ("cause", "topic", "partition", "first_offset", "last_offset")))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.broker import Broker
     from edge_broker.broker.cluster_port import FollowerSession
     from edge_broker.broker.context import RequestContext
-    from edge_broker.storage.log_store import Topic
+    from edge_broker.storage.topic import Topic
 
 SINCE = 17
 BEGINS = 0  # the epoch of a session's first request

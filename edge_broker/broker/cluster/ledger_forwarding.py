@@ -95,8 +95,8 @@ class Reading:
     """Reads what is to be forwarded; `fault` says why it cannot be read."""
 
     def __init__(self, broker: Broker) -> None:
-        assert broker.store.registrations is not None, "a board that stands alone has no journal"
-        self._log, self._directory = broker.store.ledger_log, broker.store.registrations.directory
+        assert broker.store.directory.registrations is not None, "a board that stands alone has no journal"
+        self._log, self._directory = broker.store.ledger_log, broker.store.directory.registrations.directory
         self.found = Forwarded(b"", 0)
         self.fault: Exception | None = None
 

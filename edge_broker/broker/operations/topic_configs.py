@@ -46,9 +46,9 @@ from edge_broker.protocol.messages.incremental_alter_configs import (
 from edge_broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.partition_log import PartitionLog
-from edge_broker.storage.log_store import Topic
 from edge_broker.storage.metadata.topic_config import check_new_config, topic_settings
 from edge_broker.storage.metadata.topic_record import check_topic_name, id_text
+from edge_broker.storage.topic import Topic
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, DescribedTopic, Told, TopicDirectory

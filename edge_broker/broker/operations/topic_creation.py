@@ -16,9 +16,9 @@ from edge_broker.broker.operations.local_change import change
 from edge_broker.broker.outcomes import Behind, Outcome
 from edge_broker.broker.state.topic_registry import metric_name
 from edge_broker.errors import ErrorCode, Refusal
-from edge_broker.storage.log_store import Topic
 from edge_broker.storage.metadata.topic_config import check_new_config
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, check_topic_name, id_text
+from edge_broker.storage.topic import Topic
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, Told, TopicDirectory

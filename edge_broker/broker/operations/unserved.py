@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from edge_broker.broker.cluster_port import ClusterReads
 from edge_broker.cluster.state.cluster_state import PartitionId
-from edge_broker.storage.log_store import LogStore, Topic
+from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.topic_record import id_text
+from edge_broker.storage.topic import Topic
 
 NAMED_MAX = 10
 REMEDY = "nothing of it is deleted; put a newer copy of the ensemble's data back, then it is served again"
@@ -39,7 +40,7 @@ def unserved(view: ClusterReads, store: LogStore) -> list[Unserved]:
         return []
     found = list[Unserved]()
     for topic in list(store.topics.values()):
-        if store.is_replicated(topic.name):
+        if store.directory.is_replicated(topic.name):
             found += _of_topic(view, topic)
     return found
 

@@ -30,8 +30,9 @@ from edge_broker.broker.state.ledger_access import Networks, check_writer
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.security.acls import Operation, ResourceType
 from edge_broker.storage.log.partition_log import PartitionLog
-from edge_broker.storage.log_store import LogStore, Topic
+from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC, OFFSETS_TOPIC
+from edge_broker.storage.topic import Topic
 
 if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ClusterPort, ClusterReads, DescribedTopic

@@ -60,14 +60,14 @@ class CheckpointLoop:
         A clock that steps is kept at once: the next boot must know of it, or it takes the step for time without power.
         """
         broker, store = self._broker, self._broker.store
-        before, age = (store.age.known_boot_id, broker.time.now().trusted), store.age
-        store.look(broker.clock.look())
+        before, age = (store.directory.age.known_boot_id, broker.time.now().trusted), store.directory.age
+        store.directory.advance_age(broker.clock.look())
         now = broker.time.now()
-        if (store.age.known_boot_id, now.trusted) != before:
+        if (store.directory.age.known_boot_id, now.trusted) != before:
             log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
-        if not store.age.differs_in_doubt(age):
+        if not store.directory.age.differs_in_doubt(age):
             return Reply(None)
-        level, stepped_ms = "warning" if store.age.doubted else "info", store.age.stepped_ms
+        level, stepped_ms = "warning" if store.directory.age.doubted else "info", store.directory.age.stepped_ms
         log_line(level, "clock_stepped", stepped_ms=stepped_ms, reason=broker.time.note())
         return self.write()
 

@@ -73,8 +73,8 @@ def _partitions(store: LogStore) -> list[Family]:
             [(labels, log.log_start_offset) for labels, log in at],
         ),
         ("partition_offline", "gauge", "1 for a partition whose storage failed.", offline),
-        _one("leader_epoch", "gauge", "Leader epoch; rises at every unclean start.", store.leader_epoch),
-        _one("started_unclean", "gauge", "1 when the last stop was not clean.", int(store.started_unclean)),
+        _one("leader_epoch", "gauge", "Leader epoch; rises at every unclean start.", store.directory.leader_epoch),
+        _one("started_unclean", "gauge", "1 when the last stop was not clean.", int(store.directory.started_unclean)),
         _one(
             "recovery_read_bytes",
             "gauge",
@@ -289,7 +289,10 @@ def _time(broker: Broker, started_ms: int) -> list[Family]:
     return [
         _one("clock_trusted", "gauge", "1 when the wall clock is believed to be right.", int(now.trusted)),
         _one(
-            "clock_stepped_seconds", "gauge", "How far it was set within this boot.", broker.store.age.stepped_ms / 1000
+            "clock_stepped_seconds",
+            "gauge",
+            "How far it was set within this boot.",
+            broker.store.directory.age.stepped_ms / 1000,
         ),
         _one("age_seconds", "gauge", "Elapsed time that retention goes by.", now.age_ms / 1000),
         _one("start_time_seconds", "gauge", "When the broker started, by the wall clock.", started_ms / 1000),

@@ -47,7 +47,7 @@ async def _step(dispatcher: Dispatcher, store: LogStore, steps: Iterator[Card | 
         except OSError as error:
             raise fault_of(error, store.data_dir, 0) from error
         if card is not None:
-            store.keep_card(card)
+            store.directory.keep_card(card)
         return card
 
     def told(card: Card | None) -> Outcome:

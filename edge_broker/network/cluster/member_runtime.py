@@ -129,10 +129,10 @@ class ClusterShell:
         stop: Callable[[], None],
     ) -> None:
         config, store = broker.config, broker.store
-        assert store.registrations is not None, "the store was not opened for a cluster"
+        assert store.directory.registrations is not None, "the store was not opened for a cluster"
         self._broker, self._dispatcher, self._loop, self._stop = broker, dispatcher, loop, stop
         listener = inter_broker_listener(config, list(broker.listeners.values()))
-        kept = store.registrations
+        kept = store.directory.registrations
         identity = Identity(broker.node_id, kept.directory, kept.epochs, kept.cluster)
         endpoints = tuple((each.name, endpoint_text(*each.advertised)) for each in broker.listeners.values())
         rack = config.text("broker.rack") or None
@@ -143,7 +143,7 @@ class ClusterShell:
             member_settings(config),
             rack,
             endpoints,
-            new_cluster=store.cluster_id,
+            new_cluster=store.directory.cluster_id,
             orphans=store.orphans,
             users=Users(*(digest_identity(*each) for each in self._credentials)) if self._credentials else None,
             chroot="".join(connect.partition("/")[1:]),
@@ -366,7 +366,7 @@ class ClusterShell:
             self._failed(f"the registration cannot be kept, and nothing may be done without: {error}")
             return Reply(None)
 
-        self._broker.effects.start(Do(partial(self._broker.store.register, epoch, cluster), recorded, failed))
+        self._broker.effects.start(Do(partial(self._broker.store.directory.register, epoch, cluster), recorded, failed))
 
     def _read_copy(self) -> ClusterCopy:
         """What the disk has of the cluster's topics; a damaged copy is written again once this broker is a member."""

@@ -46,7 +46,7 @@ class OfflinePartitions:
 
     def begin(self, log: PartitionLog) -> None:
         """Bring an offline partition back, now or after the pause that its last tries have earned."""
-        if not log.may_come_online or self._broker.store.is_replicated(log.topic):
+        if not log.may_come_online or self._broker.store.directory.is_replicated(log.topic):
             return
         tries = self.tries.get(log, 0)
         self.tries[log] = tries + 1

@@ -76,7 +76,7 @@ class PartitionLog:
         self.ledger: Ledger = NoLedger()
         self.spare: Spare | None = None  # the store's
         self.removed: tuple[Removed, ...] = ()  # everything that ever went from the front
-        self.replicated = False  # others have replicas of it (store.is_replicated)
+        self.replicated = False  # others have replicas of it (store.directory.is_replicated)
         self.owed: tuple[
             tuple[int, CorruptRange], ...
         ] = ()  # what it lacks and others may have, by segment (replica/missing_ranges.py)

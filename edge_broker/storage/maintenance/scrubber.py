@@ -58,7 +58,7 @@ class Scrubber:
     def _round(self) -> Iterator[int]:
         logs = [log for topic in list(self._store.topics.values()) for log in topic.partitions]
         places = [(log, segment.base_offset) for log in logs if log.fault is None for segment in log.segments[:-1]]
-        first = self._store.leader_epoch + self._store.age.age_ms // 1000 if not self.rounds else 0
+        first = self._store.directory.leader_epoch + self._store.directory.age.age_ms // 1000 if not self.rounds else 0
         for at in range(len(places)):
             log, base_offset = places[(first + at) % len(places)]
             segment = _closed_segment(log, base_offset)

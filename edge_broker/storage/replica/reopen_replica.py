@@ -32,7 +32,8 @@ from edge_broker.thread_checks import runs_in
 if TYPE_CHECKING:
     from edge_broker.storage.files.data_age import Now
     from edge_broker.storage.log.partition_log import PartitionLog
-    from edge_broker.storage.log_store import LogStore, Topic
+    from edge_broker.storage.log_store import LogStore
+    from edge_broker.storage.topic import Topic
 
 
 class Reopened(NamedTuple):

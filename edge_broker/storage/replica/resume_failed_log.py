@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from edge_broker.storage.files.data_age import Now
     from edge_broker.storage.files.filesystem import File
     from edge_broker.storage.log.partition_log import PartitionLog
-    from edge_broker.storage.log_store import LogStore, Topic
+    from edge_broker.storage.log_store import LogStore
+    from edge_broker.storage.topic import Topic
 
 
 class BroughtOnline(NamedTuple):
@@ -59,7 +60,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     try:
         if log.files.fs.exists(f"{log.directory}/{TRUNCATION}"):
             return BroughtOnline(_truncated(store, topic, log, now), [], None)
-        epoch = store.raise_leader_epoch(log.leader_epoch)
+        epoch = store.directory.raise_leader_epoch(log.leader_epoch)
         file = log.files.fs.open(segment.path)
         if log.high_watermark > offset:  # as in a topic that is, or was, left to the kernel
             position, offset = _whole_up_to(file, segment, position, offset)

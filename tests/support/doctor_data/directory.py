@@ -33,7 +33,7 @@ def let_go(store: LogStore) -> None:
     for topic in store.topics.values():
         for log in topic.partitions:
             log.close_files()
-    store._lock = None
+    store.directory.unlock()
 
 
 def names(directory: Path, pattern: str) -> list[Path]:

@@ -157,7 +157,7 @@ def _split(at: str) -> tuple[str, int]:
 @pytest.fixture
 def site() -> Site:
     made = Site()
-    made.store.registrations = Registrations("here")
+    made.store.directory.registrations = Registrations("here")
     made.topic("t")
     made.topic(OFFSETS_TOPIC, PARTITIONS, {"cleanup.policy": "compact"})
     return made
@@ -479,7 +479,7 @@ def test_what_was_given_is_on_the_disk_before_a_client_has_an_id_of_it(how: str,
     assert cluster.above == 0
     cluster.give(range(5000, 6000))
     assert client.answer().producer_id == 5000
-    assert site.reopen(how).store.producer_ids_end == 6000
+    assert site.reopen(how).store.directory.producer_ids.end == 6000
 
 
 def test_a_block_that_the_disk_does_not_keep_gives_no_id(site: Site, cluster: StandIn) -> None:

@@ -17,7 +17,8 @@ from edge_broker.protocol.messages.create_partitions import (
 )
 from edge_broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from edge_broker.protocol.messages.metadata import MetadataRequest
-from edge_broker.storage.log_store import LogStore, Topic
+from edge_broker.storage.log_store import LogStore
+from edge_broker.storage.topic import Topic
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import Site, make_topic
 from tests.support.half_way import HalfWay

@@ -189,7 +189,7 @@ def test_a_stop_amid_a_deletion_leaves_the_topic_as_it_is() -> None:
     site.client().ask(PRODUCE, produce(("t", 0, batch()), acks=1))
     deleting(site)
     again = site.reopen("stop")
-    assert not again.store.started_unclean
+    assert not again.store.directory.started_unclean
     assert again.store.recovery_notes == []
     assert again.store.topics["t"].partitions[0].high_watermark == 1
 

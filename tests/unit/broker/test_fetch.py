@@ -313,7 +313,7 @@ def test_by_id_and_by_an_unknown_id() -> None:
 def test_another_leader_epoch_is_fenced() -> None:
     site = Site().reopen("kill").reopen("kill")
     site.topic()
-    assert site.store.leader_epoch == 2
+    assert site.store.directory.leader_epoch == 2
     for epoch, code in (
         (-1, ErrorCode.NONE),
         (2, ErrorCode.NONE),

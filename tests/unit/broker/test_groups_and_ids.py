@@ -49,7 +49,7 @@ from edge_broker.protocol.messages.offset_fetch import (
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from edge_broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from edge_broker.protocol.record_batch import build_batch, records_of
-from edge_broker.storage.log_store import PRODUCER_IDS_RESERVED
+from edge_broker.storage.metadata.producer_ids import PRODUCER_IDS_RESERVED
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.storage import append, failing, ledgered, names_of, read_all, sync

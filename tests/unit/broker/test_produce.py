@@ -483,7 +483,7 @@ def test_acked_records_survive_a_power_cut_and_what_was_shown_is_never_more() ->
         (log,) = again.store.topics["t"].partitions
         assert log.high_watermark >= 1
         assert bytes(read_all(log)[0]).endswith(b"acked\x00")
-        assert again.store.leader_epoch == site.store.leader_epoch + 1
+        assert again.store.directory.leader_epoch == site.store.directory.leader_epoch + 1
 
 
 def test_the_first_acks_1_answer_waits_for_the_mark_and_later_ones_for_nothing() -> None:

@@ -72,7 +72,7 @@ def test_an_unknown_topic_is_made_and_its_leader_returned_at_once() -> None:
         (number, 1, [1]) for number in range(3)
     ]
     assert [(one.node_id, one.host, one.port) for one in response.brokers] == [(1, "edge.local", 9092)]
-    assert (response.cluster_id, response.controller_id) == (site.store.cluster_id, 1)
+    assert (response.cluster_id, response.controller_id) == (site.store.directory.cluster_id, 1)
 
 
 def test_a_topic_is_on_disk_when_it_is_answered() -> None:

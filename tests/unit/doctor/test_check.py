@@ -58,7 +58,7 @@ def test_sound_after_unclean_starts_with_more_epochs(run, tmp_path):
         store = open_store(Disk(), str(path))
         fill(store.topics["t"].partitions[0], 30)
         store.checkpoint()
-        store._lock = None
+        store.directory.unlock()
     ran = run("log", "check", "--json", "--data-dir", path)
     assert ran.status == 0, ran.out
     rows = run("log", "ls", "--json", "--data-dir", path, "t-0").rows

@@ -43,8 +43,8 @@ def described(disk: SimulatedDisk, broker: int | None = None) -> Disk:
 def test_a_board_is_described_as_it_would_go_on() -> None:
     disk = SimulatedDisk(1)
     store = member(disk)
-    store.register(17, CLUSTER)
-    store.keep_producer_ids(5000)
+    store.directory.register(17, CLUSTER)
+    store.directory.producer_ids.keep(5000)
     make_topic(store, "t")
     lead(store, 3, b"a", b"b")
     lead(store, 9, b"c")
@@ -111,7 +111,7 @@ def test_an_interrupted_truncation_ends_the_log() -> None:
 def test_what_cannot_be_read_is_named_and_the_rest_is_told() -> None:
     disk = SimulatedDisk(1)
     store = member(disk)
-    store.register(17, CLUSTER)
+    store.directory.register(17, CLUSTER)
     make_topic(store, "t")
     lead(store, 3, b"a")
     for name in ("registrations", "cluster-copy", "producer-ids", "security", "t-0/leader-epoch-checkpoint"):
@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_told() -> None:
 
 def test_a_board_of_an_earlier_release_has_no_copy_and_its_id_is_asked_for() -> None:
     disk = SimulatedDisk(1)
-    member(disk).register(17, CLUSTER)
+    member(disk).directory.register(17, CLUSTER)
     disk.kill()
     found = described(disk)
     assert (found.broker, found.copy) == (NO_BROKER, None)

@@ -51,7 +51,7 @@ def test_a_running_broker_is_told_and_its_unsynced_tail_is_no_damage(run, tmp_pa
     assert ran.status == 0, ran.out
     assert "bytes above the synced end may be half written" in ran.out
     assert lock_holder(str(path / ".lock")) == os.getpid()
-    store._lock = None
+    store.directory.unlock()
     assert lock_holder(str(path / ".lock")) is None
     ran = run("log", "check", "--data-dir", path)
     assert ran.status == 0

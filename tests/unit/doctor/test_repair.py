@@ -155,7 +155,7 @@ def test_the_directory_of_a_clusters_board_is_refused_before_anything_is_changed
 def test_the_directory_of_a_board_that_lost_its_registrations_is_refused_too(run, tmp_path):
     path = tmp_path / "data"
     store = opened(path)
-    store.register(EPOCH, CLUSTER)
+    store.directory.register(EPOCH, CLUSTER)
     fill(make_topic(store).partitions[0], 3)
     store.close()
     (path / "registrations").unlink()

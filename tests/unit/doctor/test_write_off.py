@@ -33,7 +33,7 @@ class Board:
     def __init__(self, path: Path) -> None:
         self.path = path
         store = opened(path)
-        store.register(EPOCH, CLUSTER)
+        store.directory.register(EPOCH, CLUSTER)
         for topic in ("a", "b"):
             make_topic(store, topic)
         lead(store, 3, b"1", b"2", topic="a")
@@ -182,7 +182,7 @@ def test_a_board_without_kept_states_has_nothing_to_write_off(board: Board, run:
         (board.path / FILE).unlink()
     else:
         store = opened(board.path)
-        store.register(EPOCH + 1, CLUSTER)
+        store.directory.register(EPOCH + 1, CLUSTER)
         store.close()
     ran = run()
     assert ran.status == 1

@@ -143,15 +143,15 @@ def test_it_is_kept_when_trust_comes_a_boot_begins_and_now_and_then() -> None:
 def test_the_store_goes_on_where_it_stopped() -> None:
     disk = SimulatedDisk(1)
     store = open_store(disk)
-    store.look(reading_at(NOW_MS + 7_000))
+    store.directory.advance_age(reading_at(NOW_MS + 7_000))
     store.close()
     disk.crash()
     again = LogStore.open(disk, "/data", LogSettings(), reading_at(NOW_MS + 9_000), uuid.uuid4)
-    assert again.age.age_ms == 9_000
+    assert again.directory.age.age_ms == 9_000
     again.close()
     disk.kill()
     other_boot = READING._replace(boot_id="other", wall_ms=NOW_MS + DAY)
-    assert LogStore.open(disk, "/data", LogSettings(), other_boot, uuid.uuid4).age.age_ms == DAY
+    assert LogStore.open(disk, "/data", LogSettings(), other_boot, uuid.uuid4).directory.age.age_ms == DAY
 
 
 def test_a_checkpoint_writes_the_age_only_when_it_is_worth_it() -> None:
@@ -159,25 +159,25 @@ def test_a_checkpoint_writes_the_age_only_when_it_is_worth_it() -> None:
     store = open_store(disk)
     store.checkpoint()
     steps = disk.steps
-    store.look(reading_at(NOW_MS + KEPT_MS - 1))
+    store.directory.advance_age(reading_at(NOW_MS + KEPT_MS - 1))
     store.checkpoint()
     assert disk.steps == steps
-    store.look(reading_at(NOW_MS + KEPT_MS))
+    store.directory.advance_age(reading_at(NOW_MS + KEPT_MS))
     store.checkpoint()
     assert disk.steps > steps
     disk.crash()
-    assert open_store(disk).age.age_ms == KEPT_MS
+    assert open_store(disk).directory.age.age_ms == KEPT_MS
 
 
 def test_a_damaged_age_begins_anew_and_is_noted() -> None:
     disk = SimulatedDisk(1)
     store = open_store(disk)
-    store.look(reading_at(NOW_MS + DAY))
+    store.directory.advance_age(reading_at(NOW_MS + DAY))
     store.close()
     disk.kill()
     disk.flip("/data/age", 30)
     again = LogStore.open(disk, "/data", LogSettings(), reading_at(NOW_MS + DAY), uuid.uuid4)
-    assert again.age.age_ms == 0
+    assert again.directory.age.age_ms == 0
     assert any("/data/age" in note and "longer" in note for note in again.recovery_notes)
 
 

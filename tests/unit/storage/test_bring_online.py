@@ -68,7 +68,7 @@ def test_what_was_synced_stays_and_what_was_not_is_written_down(seed: int, confi
     fail_sync(disk, log)
     online_again(store, log)
     assert log.fault is None
-    assert (log.leader_epoch, store.leader_epoch) == (1, 1)
+    assert (log.leader_epoch, store.directory.leader_epoch) == (1, 1)
     assert (log.log_end_offset, log.high_watermark) == (confirmed, confirmed)
     assert read_all(log) == written
     (loss,) = losses(store)
@@ -98,7 +98,7 @@ def test_the_old_segment_is_sealed_and_the_epochs_say_where_the_new_one_begins()
     store.close()
     disk.kill()
     again = open_store(disk)
-    assert (again.started_unclean, again.leader_epoch, again.recovery_notes) == (False, 1, [])
+    assert (again.directory.started_unclean, again.directory.leader_epoch, again.recovery_notes) == (False, 1, [])
     assert again.topics["t"].partitions[0].log_end_offset == 4
 
 

@@ -56,11 +56,11 @@ def refused(disk: SimulatedDisk, broker_id: int, *, in_cluster: bool = False) ->
 def test_another_boards_card_is_refused_with_both_ids_and_the_ways_out() -> None:
     disk = SimulatedDisk(1)
     store = start(disk, 2, in_cluster=True)
-    store.register(17, "c")
+    store.directory.register(17, "c")
     reason = refused(disk, 3, in_cluster=True)
     assert "broker.id is 3, and the data directory /data is of broker 2; set broker.id=2" in reason
     assert f"remove {PATH}" in reason
-    assert start(disk, 2, in_cluster=True).registrations == store.registrations
+    assert start(disk, 2, in_cluster=True).directory.registrations == store.directory.registrations
     disk.kill()
     disk.remove(PATH)
     start(disk, 3, in_cluster=True)
@@ -163,7 +163,7 @@ def test_what_a_crash_left_of_the_file_does_not_stop_the_next_start(name: str) -
     open_store(disk)
     disk.kill()
     disk.put(temporary_name("/data", name), b"drupelet")
-    assert start(disk, 3, in_cluster=True).registrations is not None
+    assert start(disk, 3, in_cluster=True).directory.registrations is not None
 
 
 @pytest.mark.leaves("newer than the 1")

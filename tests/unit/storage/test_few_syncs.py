@@ -66,7 +66,7 @@ def test_a_stop_of_partitions_that_nobody_wrote_to_syncs_none_of_them(disk: Simu
     assert syncs.total() <= CONSTANT, syncs
     disk.kill()
     store = open_store(disk)
-    assert (store.started_unclean, store.recovery_notes) == (False, [])
+    assert (store.directory.started_unclean, store.recovery_notes) == (False, [])
     assert all(log.log_end_offset == 3 for log in store.topics["t"].partitions)
     assert all(log.log_end_offset == 0 for log in store.topics["new"].partitions)
 
@@ -140,7 +140,7 @@ def test_a_stop_syncs_what_many_wrote_at_once(disk: SimulatedDisk) -> None:
     assert syncs.total() <= CONSTANT, syncs
     disk.crash()
     store = open_store(disk)
-    assert (store.started_unclean, store.recovery_notes) == (False, [])
+    assert (store.directory.started_unclean, store.recovery_notes) == (False, [])
     assert all(len(read_all(log)) == 4 for log in store.topics["t"].partitions)
 
 
@@ -177,7 +177,7 @@ def test_at_a_stop_one_partition_that_fails_costs_no_other(disk: SimulatedDisk, 
     disk.fault = None
     disk.crash() if harmless else disk.kill()
     store = open_store(disk)
-    assert store.started_unclean != harmless
+    assert store.directory.started_unclean != harmless
     kept = [len(read_all(log)) for log in store.topics["t"].partitions]
     assert kept.pop(7) >= (3 if step == "datasync" else 4), "a sync that failed may have cost what it covered"
     assert set(kept) == {4}
@@ -195,4 +195,4 @@ def test_a_failed_sync_of_all_is_asked_of_each(disk: SimulatedDisk) -> None:
     disk.fault = None
     disk.crash()
     store = open_store(disk)
-    assert (store.started_unclean, store.recovery_notes) == (False, [])
+    assert (store.directory.started_unclean, store.recovery_notes) == (False, [])

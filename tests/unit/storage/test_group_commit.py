@@ -206,7 +206,7 @@ def test_a_card_is_kept_and_read_at_the_next_start() -> None:
     disk = SimulatedDisk(1)
     store = open_store(disk)
     assert store.group_commit.card is None
-    store.keep_card(card(3000))
+    store.directory.keep_card(card(3000))
     store.close()
     disk.kill()
     assert read_card(disk, "/data") == card(3000)
@@ -266,4 +266,4 @@ def test_storage_faults_are_no_cards() -> None:
     store = open_store(disk)
     disk.fault = lambda kind, path, _size: (_ for _ in ()).throw(OSError(errno.EIO, "broken", path))
     with pytest.raises(StorageFault, match="broken"):
-        store.keep_card(card(1))
+        store.directory.keep_card(card(1))

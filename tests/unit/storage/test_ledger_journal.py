@@ -39,8 +39,8 @@ def member(disk: SimulatedDisk) -> LogStore:
 
 
 def directory_of(store: LogStore) -> str:
-    assert store.registrations is not None
-    return store.registrations.directory
+    assert store.directory.registrations is not None
+    return store.directory.registrations.directory
 
 
 def lost(*offsets: int) -> list[Loss]:
@@ -59,10 +59,10 @@ def firsts(store: LogStore) -> list[int]:
 
 def test_a_board_of_a_cluster_has_its_losses_in_a_journal_and_one_that_stands_alone_in_its_ledger() -> None:
     alone, board = open_store(SimulatedDisk(1)), member(SimulatedDisk(1))
-    assert set(alone.topics) == {LEDGER_TOPIC} == {alone.own_ledger}
-    assert set(board.topics) == {JOURNAL_TOPIC} == {board.own_ledger}
-    assert not board.is_replicated(JOURNAL_TOPIC)
-    assert board.is_replicated(LEDGER_TOPIC)
+    assert set(alone.topics) == {LEDGER_TOPIC} == {alone.directory.own_ledger}
+    assert set(board.topics) == {JOURNAL_TOPIC} == {board.directory.own_ledger}
+    assert not board.directory.is_replicated(JOURNAL_TOPIC)
+    assert board.directory.is_replicated(LEDGER_TOPIC)
 
 
 def test_an_entry_says_by_which_journal_it_came_and_its_id_names_the_loss_and_the_disk() -> None:

@@ -63,7 +63,7 @@ def test_clean_stop_is_trusted_and_nothing_is_scanned(disk):
     disk.fault = lambda kind, path, size: reads.append(path) if kind == "read" else None
     store, log = stop_and_open(disk, store)
     assert not [path for path in reads if path.endswith((".log", "index"))]
-    assert (store.started_unclean, store.leader_epoch, store.recovery_notes) == (False, 0, [])
+    assert (store.directory.started_unclean, store.directory.leader_epoch, store.recovery_notes) == (False, 0, [])
     assert (log.log_end_offset, log.high_watermark) == (51, 51)
     assert read_all(log)[:50] == written
     assert append(log, batch(producer=(9, 0, 0))).duplicate
@@ -86,7 +86,7 @@ def test_crash_after_a_clean_stop_keeps_everything(disk):
     written = fill(make_topic(store).partitions[0], 20)
     store.close()
     store, log = crash_and_open(disk)
-    assert not store.started_unclean
+    assert not store.directory.started_unclean
     assert read_all(log) == written
 
 
@@ -94,7 +94,7 @@ def test_unclean_start_raises_the_epoch_before_anything_is_appended(disk):
     store = open_store(disk)
     fill(make_topic(store).partitions[0], 2)
     store, log = crash_and_open(disk)
-    assert (store.started_unclean, store.leader_epoch, log.leader_epoch) == (True, 1, 1)
+    assert (store.directory.started_unclean, store.directory.leader_epoch, log.leader_epoch) == (True, 1, 1)
     records = batch()
     append(log, records)
     sync(log)
@@ -393,7 +393,7 @@ def test_a_segment_of_unsynced_bytes_alone_that_the_disk_cannot_read_makes_way(d
     log = open_store(disk).topics["t"].partitions[0]
     assert read_through_damage(log) == written
     assert not log.segments[0].corrupt_ranges
-    assert disk.content(LOG.replace(".log", f".cut-{store.leader_epoch}")) == b"".join(lost)
+    assert disk.content(LOG.replace(".log", f".cut-{store.directory.leader_epoch}")) == b"".join(lost)
 
 
 def test_damage_behind_a_corrupt_range_without_offsets_holds_no_start_up(disk):

@@ -35,22 +35,22 @@ def member(disk: SimulatedDisk) -> LogStore:
 
 def test_a_directory_gets_an_identity_once() -> None:
     disk = SimulatedDisk(1)
-    made = member(disk).registrations
+    made = member(disk).directory.registrations
     assert made is not None
     assert made.epochs == ()
     assert len(made.directory) == 22
     disk.crash()
-    assert member(disk).registrations == made
-    assert member(SimulatedDisk(2)).registrations != made
+    assert member(disk).directory.registrations == made
+    assert member(SimulatedDisk(2)).directory.registrations != made
 
 
 def test_a_registration_is_on_the_disk_when_it_may_be_used() -> None:
     disk = SimulatedDisk(1)
     store = member(disk)
-    assert store.register(17, CLUSTER).epochs == (17,)
-    assert store.register(40, CLUSTER).epochs == (17, 40)
+    assert store.directory.register(17, CLUSTER).epochs == (17,)
+    assert store.directory.register(40, CLUSTER).epochs == (17, 40)
     disk.kill()
-    assert member(disk).registrations == store.registrations
+    assert member(disk).directory.registrations == store.directory.registrations
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -58,25 +58,25 @@ def test_a_power_cut_leaves_the_old_epochs_or_the_new_ones(seed: int) -> None:
     disk = SimulatedDisk(seed, ordered=bool(seed % 2))
     dice = random.Random(seed)
     store = member(disk)
-    before = store.register(17, CLUSTER)
-    if not cut_off(disk, dice.randrange(1, 6), lambda: store.register(40, CLUSTER)):
-        assert store.registrations == before.with_epoch(40, CLUSTER)
+    before = store.directory.register(17, CLUSTER)
+    if not cut_off(disk, dice.randrange(1, 6), lambda: store.directory.register(40, CLUSTER)):
+        assert store.directory.registrations == before.with_epoch(40, CLUSTER)
     disk.kill() if dice.random() < 0.3 else disk.crash()
-    found = member(disk).registrations
+    found = member(disk).directory.registrations
     assert found is not None
     found = found._replace(cut_epoch=NO_CUT)
     assert found in (before, before.with_epoch(40, CLUSTER))
-    assert found == before.with_epoch(40, CLUSTER) or store.registrations == before
+    assert found == before.with_epoch(40, CLUSTER) or store.directory.registrations == before
 
 
 def test_what_cannot_be_written_does_not_hold() -> None:
     disk = SimulatedDisk(1)
     store = member(disk)
-    before = store.register(17, CLUSTER)
+    before = store.directory.register(17, CLUSTER)
     disk.fault = failing("datasync")
     with pytest.raises(StorageFault):
-        store.register(40, CLUSTER)
-    assert store.registrations == before
+        store.directory.register(40, CLUSTER)
+    assert store.directory.registrations == before
 
 
 def test_the_newest_epochs_are_kept() -> None:
@@ -151,7 +151,7 @@ def test_replicas_of_a_disk_that_knows_no_cluster_are_orphans_and_the_ledgers_ar
     make_topic(store, "t")
     make_topic(store, LEDGER_TOPIC)
     assert store.orphans == ("t",)
-    store.register(17, CLUSTER)
+    store.directory.register(17, CLUSTER)
     assert store.orphans == (), "it knows its cluster"
     disk.remove(PATH)
     disk.kill()
@@ -161,14 +161,14 @@ def test_replicas_of_a_disk_that_knows_no_cluster_are_orphans_and_the_ledgers_ar
 def test_a_board_that_stands_alone_has_no_such_file() -> None:
     disk = SimulatedDisk(1)
     store = open_store(disk)
-    assert store.registrations is None
+    assert store.directory.registrations is None
     assert not disk.exists(PATH)
-    assert not store.is_replicated("t")
+    assert not store.directory.is_replicated("t")
 
 
 def test_a_power_cut_is_kept_until_the_next_one_and_ends_no_trust_in_what_came_after() -> None:
     disk = SimulatedDisk(1)
-    member(disk).register(17, CLUSTER)
+    member(disk).directory.register(17, CLUSTER)
     disk.kill()
     store = member(disk)
     assert cut_of(store) == NO_CUT, "the kernel had all"
@@ -177,10 +177,10 @@ def test_a_power_cut_is_kept_until_the_next_one_and_ends_no_trust_in_what_came_a
     disk.crash()
     store = member(disk)
     assert cut_of(store) == 17
-    store.register(40, CLUSTER)
+    store.directory.register(40, CLUSTER)
     disk.kill()
     store = member(disk)
-    assert (cut_of(store), store.registrations and store.registrations.epochs) == (17, (17, 40))
+    assert (cut_of(store), store.directory.registrations and store.directory.registrations.epochs) == (17, (17, 40))
     store.close()
     store = member(disk)
     assert cut_of(store) == 17
@@ -191,7 +191,7 @@ def test_a_power_cut_is_kept_until_the_next_one_and_ends_no_trust_in_what_came_a
 @pytest.mark.parametrize("seed", range(10))
 def test_a_power_cut_that_comes_again_at_the_start_is_told(seed: int) -> None:
     disk = SimulatedDisk(seed, ordered=bool(seed % 2))
-    member(disk).register(17, CLUSTER)
+    member(disk).directory.register(17, CLUSTER)
     disk.crash()
     while cut_off(disk, random.Random(seed).randrange(1, 30), lambda: member(disk)):
         disk.crash() if seed % 3 else disk.kill()
@@ -204,13 +204,15 @@ def test_a_power_cut_that_comes_again_at_the_start_is_told(seed: int) -> None:
 def test_logs_know_of_it_and_those_that_are_synced_lack_nothing() -> None:
     disk = SimulatedDisk(1)
     store = member(disk)
-    store.register(17, CLUSTER)
+    store.directory.register(17, CLUSTER)
     make_topic(store, "synced")
     for durability in ("kernel", "interval"):
         make_topic(store, durability, config={"edge.durability": durability})
     disk.crash()
     store = member(disk)
-    found = {name: Replica(topic.partitions[0]) for name, topic in store.topics.items() if name != store.own_ledger}
+    found = {
+        name: Replica(topic.partitions[0]) for name, topic in store.topics.items() if name != store.directory.own_ledger
+    }
     assert {name: (replica.may_lack(17), replica.may_lack(18)) for name, replica in found.items()} == {
         "synced": (False, False),
         "kernel": (True, False),
@@ -219,5 +221,5 @@ def test_logs_know_of_it_and_those_that_are_synced_lack_nothing() -> None:
 
 
 def cut_of(store: LogStore) -> int:
-    assert store.registrations is not None
-    return store.registrations.cut_epoch
+    assert store.directory.registrations is not None
+    return store.directory.registrations.cut_epoch

@@ -399,7 +399,7 @@ def test_a_start_on_a_full_disk_takes_the_spare(disk):
     store.spare.renew()
     disk.room = Space(1 << 26, 0)
     disk.kill()
-    assert open_store(disk).started_unclean
+    assert open_store(disk).directory.started_unclean
     assert not disk.exists("/data/.spare")
 
 

@@ -129,9 +129,9 @@ def test_each_start_begins_elsewhere(disk):
     log = make_topic(store).partitions[0]
     fill(log, 100, 200)
     reads = []
-    disk.fault = lambda kind, path, size: reads.append((store.leader_epoch, path)) if kind == "read" else None
+    disk.fault = lambda kind, path, size: reads.append((store.directory.leader_epoch, path)) if kind == "read" else None
     for epoch in range(3):
-        store.leader_epoch = epoch
+        store.directory.leader_epoch = epoch
         Scrubber(store).step()
     assert len({path for _, path in reads}) == len(dict(reads)) == 3
 

@@ -24,10 +24,10 @@ def disk():
 
 def test_first_start_is_clean_and_the_cluster_id_stays(disk):
     store = open_store(disk)
-    assert (store.started_unclean, store.leader_epoch, names_of(store)) == (False, 0, set())
-    assert len(store.cluster_id) == 22
+    assert (store.directory.started_unclean, store.directory.leader_epoch, names_of(store)) == (False, 0, set())
+    assert len(store.directory.cluster_id) == 22
     disk.crash()
-    assert open_store(disk).cluster_id == store.cluster_id
+    assert open_store(disk).directory.cluster_id == store.directory.cluster_id
 
 
 def first_starts_cut():
@@ -217,9 +217,9 @@ def test_damaged_topic_file_takes_the_topic_offline_and_keeps_its_name(disk):
 
 def test_producer_ids_are_never_given_twice(disk):
     store = open_store(disk)
-    blocks = [store.reserve_producer_ids(), store.reserve_producer_ids()]
+    blocks = [store.directory.producer_ids.reserve(), store.directory.producer_ids.reserve()]
     disk.crash()
-    blocks.append(open_store(disk).reserve_producer_ids())
+    blocks.append(open_store(disk).directory.producer_ids.reserve())
     assert blocks == [range(0, 1000), range(1000, 2000), range(2000, 3000)]
 
 
@@ -263,7 +263,7 @@ def test_close_marks_no_clean_stop_while_a_partition_is_offline(disk):
     make_topic(store).partitions[0].fail(StorageFault("p", 0, "broken"))
     store.close()
     disk.unlock("/data/.lock")
-    assert open_store(disk).started_unclean
+    assert open_store(disk).directory.started_unclean
 
 
 def test_close_syncs_what_is_written(disk):
@@ -273,7 +273,7 @@ def test_close_syncs_what_is_written(disk):
     store.close()
     disk.crash()
     store = open_store(disk)
-    assert not store.started_unclean
+    assert not store.directory.started_unclean
     assert store.topics["t"].partitions[0].log_end_offset == 1
 
 

@@ -122,7 +122,7 @@ def required_topics(broker: Broker) -> dict[str, list[str]]:
 def required_groups(broker: Broker, name: str) -> Sequence[str]:
     """The groups that the edge.required.groups of a topic names."""
     here = broker.store.topics.get(name)
-    if broker.cluster is None or not broker.store.is_replicated(name):
+    if broker.cluster is None or not broker.store.directory.is_replicated(name):
         return here.settings.groups if here is not None else ()
     topic, defaults = broker.cluster.view.topics.get(name), broker.store.settings
     if topic is None:

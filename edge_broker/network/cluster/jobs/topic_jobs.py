@@ -33,7 +33,7 @@ from edge_broker.storage.metadata.topic_record import TOPIC_SUFFIX, id_of, id_te
 from edge_broker.storage.replica.replica_log import Replica
 
 if TYPE_CHECKING:
-    from edge_broker.storage.log_store import Topic
+    from edge_broker.storage.topic import Topic
 
 Work = Callable[[Callable[[], None]], None]
 """Begins a job, and calls its argument once the job is over."""
@@ -51,7 +51,7 @@ class TopicJobs:
     def report_logs(self) -> None:
         """Tell the member which logs lie here from before."""
         for topic in self._broker.store.topics.values():
-            if self._broker.store.is_replicated(topic.name):
+            if self._broker.store.directory.is_replicated(topic.name):
                 for log in topic.partitions:
                     self._member.has(PartitionId(topic.name, log.partition), id_text(topic.topic_id))
 
