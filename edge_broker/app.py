@@ -286,16 +286,9 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
     """Recover the data directory and log what recovery found; StorageFault when the store itself cannot be used."""
     begin_ms, config = clock.steady_ms(), options.config
     where, node, in_cluster = options.data_dir, config.text("broker.id"), bool(config.text(ZOOKEEPER))
-    when = clock.look()
+    broker_id, settings = config.integer("broker.id"), log_settings(config)
     store = LogStore.open(
-        Disk(),
-        where,
-        log_settings(config),
-        when,
-        clock.new_uuid,
-        node,
-        in_cluster=in_cluster,
-        broker_id=config.integer("broker.id"),
+        Disk(), where, settings, clock.look(), clock.new_uuid, node, in_cluster=in_cluster, broker_id=broker_id
     )
     for note in store.recovery_notes:
         log_line("warning", "recovery", note=note)
