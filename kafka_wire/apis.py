@@ -1,4 +1,4 @@
-"""Which APIs are asked, and in which versions: those that Apache Kafka 3.9, 4.3 and the edge broker all serve.
+"""List the requested APIs and versions: those that Apache Kafka 3.9, 4.3 and the edge broker all serve.
 
 | API | versions | why no others |
 |---|---|---|
@@ -9,7 +9,7 @@
 | ListOffsets | 1 to 7 | 0 has another form |
 | FindCoordinator | 1 to 3 | from 4 on another form, of several keys |
 | OffsetCommit | 2 to 8 | below 2 not in Apache Kafka 4; 9 is for the groups of KIP-848 |
-| OffsetFetch | 2 to 7 | from 2 on an error of the whole group is told; from 8 on another form, of several groups |
+| OffsetFetch | 2 to 7 | from 2 on it has an error of the whole group; from 8 on another form, of several groups |
 | OffsetForLeaderEpoch | 2 to 4 | below 2 not in Apache Kafka 4 |
 | InitProducerId | 0 to 5 | all |
 | DescribeConfigs | 1 to 4 | 0 does not tell where a value was set |
@@ -25,7 +25,7 @@
 | SaslHandshake | 1 | 0 is followed by tokens without frames |
 | SaslAuthenticate | 1 to 2 | 0 does not tell a session's lifetime; 1 is sent before versions are known |
 
-Lives here: one line per API, and the numbers that every client asks with. Must never come in: sockets, questions.
+Contains: one line per API, and the constants of every client. Does not contain: sockets, requests.
 """
 
 from __future__ import annotations

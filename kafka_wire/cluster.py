@@ -1,7 +1,7 @@
-"""A cluster as a client sees it: where its partitions are led, and connections to its brokers, opened when needed.
+"""Hold a client's view of a cluster: partition leaders, and connections to brokers, opened on demand.
 
-Must never come in: what is produced, fetched or committed, when a connection is tried again
-(reconnecting_connection.py), and how often somebody asks.
+Does not contain: produce, fetch and commit requests, the retry of a connection (reconnecting_connection.py), the rate
+of requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafka_wire.connection.errors import ConnectionLost, NoCoordinator, Refused
 from kafka_wire.connection.reconnecting_connection import Line
 
 SERVER_S = 10.0  # for one of several bootstrap servers, before the next is tried
-SIDE = -1  # the number of the connection for questions, which must not wait behind fetches
+SIDE = -1  # the number of the connection for short requests, which must not queue after fetches
 
 GROUP, TRANSACTION = 0, 1  # what a coordinator looks after
 

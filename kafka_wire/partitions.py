@@ -1,4 +1,4 @@
-"""PURE. What a partition is called."""
+"""PURE: the name of a partition."""
 
 from __future__ import annotations
 

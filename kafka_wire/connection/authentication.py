@@ -1,7 +1,7 @@
-"""How a connection is made fit for requests: TLS on its socket, then the log-in, by what drupelet knows of both.
+"""Prepare a connection for requests: TLS on its socket, then SASL, by the modules of drupelet.
 
-Files and passwords are read anew each time; that and the hashing are a thread's work. Must never come in: sentences of
-our own about a refusal, sockets, and when a log-in is due. Source: KIP-43, KIP-152, KIP-368.
+A thread reads files and passwords again each time, and hashes. Does not contain: own sentences about a refusal,
+sockets, the time of a re-authentication. Source: KIP-43, KIP-152, KIP-368.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How many bytes all connections of one end have carried, those that have ended as well.
+"""Count the bytes of all connections of one end, with those that have ended.
 
-Must never come in: what a connection is, which is told to be carried by `carried`, and when one is opened.
+Does not contain: connections, which report by `carried`, and the time of their opening.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""One connection to one broker, on which several requests are under way: written at once, answered in their order.
+"""Run one connection to one broker with several requests in flight: written at once, answered in order.
 
 | state | begins | requests |
 |---|---|---|
 | opening | TCP, TLS, ApiVersions, log-in | none but its own |
-| open, but unsure | TCP and TLS, where it is known what the broker served before | written behind ApiVersions |
-| open | `open` returns | written behind each other |
+| open, but unsure | TCP and TLS, if the broker's former versions are known | written after ApiVersions |
+| open | `open` returns | written one after another |
 | logging in again | the session is nearly over (KIP-368) | wait until the broker has answered, then are written |
-| closed | by either side, by silence, by what cannot be read | those under way are lost |
+| closed | by either side, by silence, by an unreadable answer | those in flight are lost |
 
-Lives here: the order of requests and answers, their time, and the sentences about a connection that ends. Must never
-come in: what is asked, how TLS and log-ins go (authentication.py), another attempt (cluster.py).
+Contains: the order of requests and answers, their times, and the sentences about a connection that ends. Does not
+contain: the requests, TLS and SASL (authentication.py), another attempt (cluster.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What goes wrong with a connection: each error is one sentence for a person.
+"""The errors of a connection: each is one sentence for a person.
 
-Must never come in: what error codes mean, which is for whoever asked.
+Does not contain: the meaning of error codes, which the caller knows.
 """
 
 from __future__ import annotations

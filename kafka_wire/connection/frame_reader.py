@@ -1,9 +1,9 @@
-"""What comes on a connection, cut into frames: each in memory of its own, of a size that was judged before.
+"""Split the bytes of a connection into frames: each in its own memory, of a checked size.
 
     frame  | size int32 | so many bytes
 
-A frame that came whole with others is copied out of what was read; of one that did not, the rest is read into its
-place. Must never come in: what is in a frame, and writing. Source: Kafka's protocol guide.
+A frame that arrives whole with others is copied out of the read buffer; the rest of an incomplete one is read into its
+memory. Does not contain: the content of a frame, writing. Source: Kafka's protocol guide.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""One connection that is opened when it is needed, and when it is tried again.
+"""Open one connection on demand, and retry it by this table.
 
 | a connect | the next begins |
 |---|---|
-| nobody answered, the link is down, nobody listens (yet) | a second after this one |
+| no answer, the link is down, no listener (yet) | a second after this one |
 | refused: TLS, the log-in, what is no Kafka | after a wait that grows to BACKOFF_MAX_S |
 | was made, and lost | at once, a second after this one at the earliest |
 | was made, and the first request, or a later log-in, refused | as refused |
 
-All who need it share its attempts. Must never come in: who is connected to.
+All callers share its attempts. Does not contain: the choice of the peer.
 """
 
 from __future__ import annotations

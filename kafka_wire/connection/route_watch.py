@@ -1,6 +1,6 @@
-"""Links, addresses and routes of this host, as they change: rtnetlink's messages, and a socket that hears them.
+"""Report changes of this host's links, addresses and routes: rtnetlink's messages, and a socket for them.
 
-Whoever waits for its next attempt over a link that is back need not wait. No privilege is needed.
+A caller that waits to retry over a restored link can retry at once. No privilege is needed.
 
 | message | is news |
 |---|---|
@@ -9,7 +9,7 @@ Whoever waits for its next attempt over a link that is back need not wait. No pr
 | RTM_DELLINK, RTM_DELADDR | always |
 | RTM_NEWROUTE, RTM_DELROUTE | but for what the kernel keeps for itself: copies, and its table of local addresses |
 
-Lives here: what is news. Must never come in: what is done about it. Source: rtnetlink(7), linux/rtnetlink.h.
+Contains: the rule for news. Does not contain: the reaction to it. Source: rtnetlink(7), linux/rtnetlink.h.
 """
 
 from __future__ import annotations

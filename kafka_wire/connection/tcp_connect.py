@@ -1,10 +1,10 @@
-"""A TCP connection to a host over a bad link, what the kernel is told of it, and what the kernel tells of its bytes.
+"""Open a TCP connection over a bad link, set its kernel options, and read the kernel's counts of its bytes.
 
 While a connect hangs, the next is begun each NEXT_S, as the packet that was lost is sent again ever more rarely: the
 first that is answered wins. Of ATTEMPTS_MAX the youngest makes room for the next one, the others are left open for
 ATTEMPT_S: over a link whose queue is full, an answer may take that long. NEXT_S is no whole second, so that what new
 attempts send and what the kernel sends again, a second later and ever more rarely (RFC 6298), are not sent at once.
-Behind a packet that was sent for the third time the kernel begins with a single segment in place of ten (RFC 5681,
+After a packet was sent for the third time, the kernel begins with a single segment instead of ten (RFC 5681,
 3.1), which costs round trips: such a connection is kept as a spare while a younger attempt may still be answered.
 Both families of addresses, in the order of the system's resolver (RFC 6724).
 
@@ -17,7 +17,7 @@ Both families of addresses, in the order of the system's resolver (RFC 6724).
 | TCP_CONGESTION | on a link that loses of itself, that what is lost says nothing of how full it is: BBR |
 | SO_MAX_PACING_RATE | there, that little waits on the link: BBR fills it with up to a round trip more than it holds |
 
-Must never come in: TLS, frames, the sentences about what goes wrong. Source: tcp(7), Linux's tcp_timer.c.
+Does not contain: TLS, frames, the sentences about errors. Source: tcp(7), Linux's tcp_timer.c.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Record batches between two brokers: cut out of a fetch, forwarded as they are, or merged into one; all as bytes.
+"""Cut record batches out of a fetch, and forward them unchanged or merge them into one; all as bytes.
 
 | of a fetch's answer                                   | `pieces_of` gives                       |
 |-------------------------------------------------------|-----------------------------------------|
@@ -7,13 +7,13 @@
 | data of an aborted transaction                        | Skipped, "aborted"                      |
 | a batch that was compacted until no record was left   | Skipped, "compacted"                    |
 | a batch wholly below the offset that was asked for    | nothing                                 |
-| the last batch, cut off; unless it is the first       | nothing                                 |
+| the last batch, truncated; unless it is the first     | nothing                                 |
 | what is damaged, lies, or is older than magic 2       | BadBatch, and what follows is not read  |
 
 Offsets that no batch covers are not told: they lie between one's `end_offset` and the next one's `first_offset`. Those
 within a batch that no record holds lie between the runs of what is packed.
 
-Must never come in: sockets, clocks, whether one forwards or merges, what becomes of a bad batch. Source: Kafka's
+Does not contain: sockets, clocks, the choice to forward or merge, the reaction to a bad batch. Source: Kafka's
 DefaultRecordBatch, CompletedFetch (aborted transactions), LogValidator, KIP-74 (a first batch comes whole).
 """
 

@@ -1,6 +1,6 @@
-"""The codecs of record batches as all clients of Kafka read them, and a worker thread to run them in.
+"""Pack and unpack record batches by Kafka's codecs, in a worker thread.
 
-| codec  | level        | what is made |
+| codec  | level        | output |
 |--------|--------------|--------------|
 | gzip   | 0 to 9 (6)   | one member |
 | snappy | none         | the framing of xerial's snappy-java, blocks of 32 KiB |
@@ -10,7 +10,7 @@
 Each thread keeps the zstd context that it used last: for 1 MiB of JSON readings 1 MB at level 3, 2.7 MB at 9, 5 MB at
 19 and 22, however large the input; with the levels' own windows they take 10 and 17 MB and pack no better.
 
-Must never come in: headers of batches, what is packed and when. Source: Kafka's KIP-390 for levels, CompressionType.
+Does not contain: headers of batches, the use of packing. Source: Kafka's KIP-390 for levels, CompressionType.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Has a cluster refuse what older lives of a producer still have on the way, by an aborted transaction without data.
+"""Make a cluster refuse batches in flight of a producer's older sessions, by an aborted transaction without data.
 
 | round trip | request, all to the coordinator of the transactional id | why |
 |---|---|---|
 | 1 | FindCoordinator, of any broker | |
 | 2 | InitProducerId | the same producer id, its epoch one higher; an open transaction of an older life is aborted |
-| 3 | AddPartitionsToTxn and, behind it at once, EndTxn (abort) | a marker of that epoch for each partition |
+| 3 | AddPartitionsToTxn and, at once after it, EndTxn (abort) | a marker of that epoch for each partition |
 | 4 | EndTxn (abort) again | EndTxn is answered before its markers are written; only the same one again tells when |
 
 Of the fourth the caller may make use: what is read meanwhile holds where it shows the marker.
 
-What then holds, by Apache Kafka 3.9.2 and 4.3.1 (tests/conformance/test_fencing.py; ProducerAppendInfo,
+Then these rules hold, by Apache Kafka 3.9.2 and 4.3.1 (tests/conformance/test_fencing.py; ProducerAppendInfo,
 ProducerStateManager, TransactionCoordinator of the source):
 - A batch of a lower epoch is refused with INVALID_PRODUCER_EPOCH, one that is sent again with equal bounds, too. The
   first batch of the new epoch must have sequence 0 and need not be transactional.
@@ -27,7 +27,7 @@ ProducerStateManager, TransactionCoordinator of the source):
   and then gives another producer id, whose epoch says nothing about the old one's: `extend` once a day, with one
   partition, keeps it.
 - A partition without a leader gets its marker when it has one again. Until then the coordinator answers
-  CONCURRENT_TRANSACTIONS to all that begins anew, for every partition: give none that has no leader. By the source, the
+  CONCURRENT_TRANSACTIONS to each new transaction, for every partition: give none that has no leader. By the source, the
   same holds of one with fewer in-sync replicas than min.insync.replicas: its leader takes no marker either. Where that
   comes to pass while markers are written, the others have theirs: the fence is not confirmed, and each log tells.
 - A batch that head deletion or DeleteRecords has removed is still remembered. A marker of the epoch that is in force
@@ -35,7 +35,7 @@ ProducerStateManager, TransactionCoordinator of the source):
 - Epochs end at LAST_EPOCH. The next producer id's markers say nothing about the old one, so an open transaction is left
   under the last epoch: the coordinator then aborts it with epoch 32767, which refuses whatever the old id still sends.
 
-Must never come in: which partitions, what is looked for or written afterwards, another attempt after a lost connection.
+Does not contain: the choice of partitions, later reads and writes, another attempt after a lost connection.
 """
 
 from __future__ import annotations

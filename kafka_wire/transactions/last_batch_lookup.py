@@ -1,22 +1,22 @@
-"""Finds the last batch that a producer has in a partition, reading backwards from the high watermark.
+"""Find the last batch of a producer in a partition by reading backwards from the high watermark.
 
 | step | request | gives |
 |---|---|---|
 | 1 | ListOffsets, the end and the start, both at once | where to look |
-| 2 | Fetch at the end - 2 | mostly our last batch, and the marker of a fence behind it |
+| 2 | Fetch at the end - 2 | mostly our last batch, and the marker of a fence after it |
 | 3 and on | Fetch at the first offset of what was read - 1 | the batch before, over markers and foreign ones |
 
 A fetch gives the batch that holds its offset whole, and what follows as far as it goes: KIP-74 promises a whole one to
 the first partition of a request alone, so every request brings at least one partition on. Where compaction left a hole,
 the way back through it doubles with each step.
 
-The high watermark is what can be read: of a batch that the leader has and its followers do not, nothing is seen. Behind
-a fence (fencing.py) nothing of this kind is left; without one, a batch without an answer may appear after a look.
+Only records below the high watermark are visible, so a batch on the leader alone is not. After a fence (fencing.py) no
+such batch remains; without one, a batch without an answer may appear after a lookup.
 
 Compacted logs: a cleaner keeps the last batch of every producer that the leader remembers, without its records if need
 be; later it goes, too. Its sequences and offsets are those of the header, whatever records are left.
 
-Must never come in: what a batch found, or none, means for who wrote it; which partitions.
+Does not contain: the meaning of the result for the producer, the choice of partitions.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Transactions with data under the transactional id of a fence: begun, ended, and asked about.
+"""Begin, end and describe transactions with data under the transactional id of a fence.
 
 | call | request, to the coordinator of the id | then |
 |---|---|---|
 | `add` | AddPartitionsToTxn | their leaders take transactional batches of this epoch; the first one begins it |
 | `commit`, `abort` | EndTxn | answered once the coordinator has it on disk, before the markers are written |
-| `described` | DescribeTransactions | how the last transaction of the id stands, whoever began it |
+| `described` | DescribeTransactions | the state of the id's last transaction, of any producer |
 
 By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndTxn 4, no epoch is raised by an end):
-- The producer's epoch and sequences go on behind a commit.
+- The producer's epoch and sequences continue after a commit.
 - The same end told again is answered with NONE once the markers are written, CONCURRENT_TRANSACTIONS before; so is
   what begins the next transaction. A commit that got no answer can be told again. But the first one may come later than
   the second, and would then end what was begun meanwhile under the same epoch: behind a commit that was told twice
@@ -24,7 +24,7 @@ By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndT
   DescribeTransactions lists those that have none. Until all have one the id gives no epoch and takes nothing else
   (CONCURRENT_TRANSACTIONS). Another id carries on (tests/fault/test_unwritten_markers.py).
 
-Must never come in: which records, when one ends, what an end means for whoever sent.
+Does not contain: the choice of records, the time of an end, its meaning for the sender.
 """
 
 from __future__ import annotations
