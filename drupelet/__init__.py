@@ -1,1 +1,1 @@
-"""What every part writes again, once. All parts import it; it imports none, and the standard library alone."""
+"""Code that all parts share. All parts import it; it imports no part, and only the standard library."""

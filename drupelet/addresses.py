@@ -1,6 +1,6 @@
-"""HOST:PORT, as options and configuration files name an address, and whether it is on this machine alone.
+"""Parse HOST:PORT of options and configuration files; check for a loopback address.
 
-Must never come in: looking a name up, opening a socket, and the sentence for a person, which names the option.
+Does not contain: name look-ups, sockets, the error sentence, which names the option.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""How long to wait before the next attempt: doubling, bounded, and never the same for two boards.
+"""Compute the wait before the next attempt: exponential backoff with a bound and jitter.
 
-Must never come in: the waiting itself, which is the caller's loop.
+Does not contain: the wait itself, which is in the caller's loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Backoff:
         self._attempt = 0
 
     def reset(self) -> None:
-        """Begin again with the shortest wait."""
+        """Start again with the shortest wait."""
         self._attempt = 0
 
     def next_s(self) -> float:

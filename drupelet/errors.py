@@ -1,7 +1,7 @@
-"""The errors that every command shows to a person, and the text of any error as a plain sentence.
+"""The errors that every command prints, and the text of any error as a plain sentence.
 
 Does not contain: an error that one part alone raises, an import of a client library, and anything that costs time to
-import. Names of a library's classes stand here as text, so that no library has to be imported for them.
+import. Names of a library's classes are strings, so that no library has to be imported for them.
 """
 
 import os
@@ -92,7 +92,7 @@ def without_numbers(text: str) -> str:
 def reason(error: OSError) -> str:
     """Return why the system refused, within a sentence: `no space left on device`, without number and file name.
 
-    What libraries make of it is left out. Numbers below 0 are those of name look-ups, which have words of their own.
+    Omits the text that libraries add. Numbers below 0 are those of name look-ups, which have their own texts.
     """
     if said := _of_tls(error):
         return said

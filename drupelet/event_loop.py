@@ -1,6 +1,6 @@
-"""The event loop of a service: uvloop's, which hands on what is written without a copy; asyncio's where there is none.
+"""Run a service on uvloop, which sends written bytes without a copy; on asyncio's loop without uvloop.
 
-Must never come in: what runs on it.
+Does not contain: the work that runs on it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end; what it returns or raises."""
+    """Run the coroutine to its end; return its result or raise its error."""
     try:
         import uvloop  # noqa: PLC0415 - absent on 32-bit boards
     except ImportError:

@@ -1,12 +1,12 @@
-"""What is installed here: version and commit, and what to do where a package is missing.
+"""Describe the installation: version and commit, and the remedy for a missing package.
 
 | installed from | the commit is | a missing package |
 |---|---|---|
 | a wheel | in `commit.txt`, with its date, written when the wheel was built | pip, with the wheel or a checkout |
 | a wheel, by the Ansible role | the same | the inventory's groups, and provision.yml |
-| a checkout | asked of git | pip, in the checkout |
+| a checkout | from git | pip, in the checkout |
 
-Must never come in: git on a board. Nothing here is imported before somebody asks.
+Does not contain: git on a board. Imported only on request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def version_line(program: str) -> str:
 
 
 def commit() -> str:
-    """The commit this was built from, `+dirty` behind it when files differed from it; `unknown` where nobody knows."""
+    """Return the commit of the build, with `+dirty` after it if files differed; else `unknown`."""
     try:
         with open(COMMIT_FILE, encoding="ascii") as file:
             return file.readline().strip() or UNKNOWN
@@ -50,7 +50,7 @@ def commit() -> str:
 def built_s() -> int:
     """Return when this was committed, in seconds since 1970: no clock that shows less is right.
 
-    Git is not asked, as a service does at its start: in a checkout, and in a wheel without a date, it is LEAST_S.
+    Does not run git, as a service calls it at its start: in a checkout, and in a wheel without a date, it is LEAST_S.
     """
     try:
         with open(COMMIT_FILE, encoding="ascii") as file:
@@ -60,7 +60,7 @@ def built_s() -> int:
 
 
 def commit_date(checkout: str) -> int | None:
-    """Return the date of a checkout's commit, in seconds since 1970, asked of git; None where nobody knows."""
+    """Return the date of a checkout's commit, in seconds since 1970, from git; None if unknown."""
     if not os.path.exists(os.path.join(checkout, ".git")):
         return None
     found = _git(checkout, "log", "-1", "--format=%ct")
@@ -68,7 +68,7 @@ def commit_date(checkout: str) -> int | None:
 
 
 def commit_of(checkout: str) -> str:
-    """Return the same of a checkout, asked of git; `unknown` where it is none, or there is no git."""
+    """Return the commit of a checkout, from git; `unknown` without a checkout or git."""
     if not os.path.exists(os.path.join(checkout, ".git")):  # else git answers for a checkout around it
         return UNKNOWN
     found = _git(checkout, "rev-parse", f"--short={COMMIT_DIGITS}", "HEAD")
@@ -93,7 +93,7 @@ def _git(checkout: str, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-EXTRAS = {"kazoo": "cluster"}  # packages with an extra of their own, whichever part needs them
+EXTRAS = {"kazoo": "cluster"}  # packages with their own extra, for any part that needs them
 
 
 def missing_package(package: str, extra: str) -> str:

@@ -1,28 +1,28 @@
-"""The record of the loss ledger, version 1: what every part that loses something writes to `__edge_ledger`.
+"""The record of the loss ledger, version 1: all parts write it to `__edge_ledger` for each loss.
 
 | field | content |
 |---|---|
 | version | 1 |
 | id | the record's key; the same for the same loss, however often it is written |
 | cause | each part's own |
-| topic, partition | where; partition null: it never had one |
+| topic, partition | the place; partition null: it never had one |
 | first_offset, last_offset | inclusive; null: unknown, or it never had one |
 | records, bytes | null: unknown |
 | time_ms | when it was noticed, by the wall clock |
-| node | who noticed it |
+| node | the node that noticed it |
 
-| what `fault_of_record` asks of any record | |
+| field | requirement of `fault_of_record` |
 |---|---|
 | key | the id, UTF-8 |
 | version | 1 |
 | id, cause, topic | text, not empty |
 | node | text |
 | partition, first_offset, last_offset, records, bytes | a whole number from 0 on, or null |
-| the same, of a cause that the reader reckons with | partition and first_offset are not null |
+| the same, for a cause in `placed_causes` | partition and first_offset are not null |
 | time_ms | a whole number |
 
-Other fields may follow. The JSON's keys stand in this order, without blanks.
-Must never come in: what a loss is, how its id is made, a client, a clock, a file.
+Other fields may follow. The JSON has its keys in this order, without blanks.
+Does not contain: the definition of a loss, the making of its id, clients, clocks, files.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def encode(loss: LostRange, time_ms: int, node: str, **more: object) -> tuple[by
 def fault_of_record(key: bytes | None, value: bytes | None, placed_causes: Collection[str]) -> str:
     """Return why a record of the topic is no ledger record; empty when it is one.
 
-    Losses of `placed_causes` must say their partition and first offset.
+    Losses of `placed_causes` must have their partition and first offset.
     """
     try:
         fields = json.loads(value or b"")

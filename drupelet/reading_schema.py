@@ -1,7 +1,7 @@
-"""What a reading is, declared once for the part that takes it in and the parts that read it.
+"""The declaration of a reading, for the part that accepts readings and the parts that read them.
 
-Here: `reading.schema.json` and its fields' types. Never here: what is done with a reading, or a validator: a device's
-message is checked by the part that answers for it.
+Contains: `reading.schema.json` and its fields' types. Does not contain: the use of a reading, a validator: the part
+that acknowledges a device's message checks it.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The parser of every command: errors in our own words, the nearest name for a misspelt one, --version.
+"""Parse the arguments of every command: plain errors, the nearest name for a misspelt one, --version.
 
-Must never come in: an option of one command, and what only a mistake or --version needs at import.
-Source: https://docs.python.org/3/library/argparse.html; its messages stand in _WORDS, others stay as they are.
+Does not contain: an option of one command; imports at module level that only an error or --version needs.
+Source: https://docs.python.org/3/library/argparse.html; _WORDS has its messages, others stay unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHOWN_MAX = 60  # characters of what somebody wrote
+SHOWN_MAX = 60  # characters of the user's text
 _CHOICE = re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
 _WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"the following arguments are required: (.*)"), r"\1 is missing"),
@@ -31,7 +31,7 @@ _WORDS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says in one sentence what is wrong."""
+    """An argument parser that reports an error in one sentence."""
 
     def __init__(self, *, formatter_class: Any = argparse.HelpFormatter, **named: Any) -> None:
         # argparse asks for the width by shutil, at each option, which brings bz2 and lzma, 0.6 MB.
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {said}{' See' if said.endswith('?') else '; see'} {self.prog} --help\n")
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse, refusing whatever is unknown: a misspelt option before a missing one, which it may have been."""
+        """Parse, and refuse unknown arguments: a misspelt option before a missing one, which it may stand for."""
         given = list(sys.argv[1:] if args is None else args)
         self._refuse_unknown(given)
         parsed, rest = super().parse_known_args(given, namespace)
@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Says more than argparse's own, and looks only when asked."""
+    """Prints the version and the commit; reads them only on request."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, detail: Callable[[], str], help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)

@@ -1,17 +1,17 @@
-"""What every command does around its work: its output, Ctrl-C, what it could not do, and its exit status.
+"""Run a command's work: output, Ctrl-C, errors, and exit status.
 
-| what happens | it says | exit status |
+| event | output | exit status |
 |---|---|---|
-| the work is done | what it has to | what it returns, 0 as a rule |
+| the work is done | its own | its result, 0 as a rule |
 | a wrong option, file or setting (`ConfigurationError`) | one sentence | 2 |
-| a Python package is missing | one sentence with what brings it | 2 |
-| it could not do what was asked (`CommandFailed`) | one sentence | 1 |
-| standard output takes no more (full, closed) | one sentence | 1 |
-| who read the output has gone, as `head` does | nothing | 141, as shells say it of a program that SIGPIPE ended |
-| Ctrl-C, where it does not mean a clean stop | nothing | 130 |
+| a Python package is missing | one sentence with the remedy | 2 |
+| the work failed (`CommandFailed`) | one sentence | 1 |
+| standard output fails (full, closed) | one sentence | 1 |
+| the reader of the output has ended, such as `head` | nothing | 141, as shells report a program that SIGPIPE ended |
+| Ctrl-C, if it is no clean stop | nothing | 130 |
 
-What cannot be said on standard error is lost, and nothing fails for it: a broker does not stop for a log line.
-Must never come in: argparse, a part's own errors, and anything that costs time or memory to import.
+Output that standard error refuses is lost without an error: a broker does not stop for a log line.
+Does not contain: argparse, a part's own errors, imports that cost time or memory.
 Source: https://docs.python.org/3/library/signal.html#note-on-sigpipe
 """
 
@@ -36,7 +36,7 @@ FAILED, BAD_USAGE, INTERRUPTED, NOBODY_READS = 1, 2, 130, 141
 
 
 class OutputLost(BaseException):
-    """Standard output takes no more; no `Exception`, so that nobody takes it for a fault of his own files."""
+    """Standard output fails; no `Exception`, so that no caller takes it for an error of its own files."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__("standard output is closed" if error.errno == errno.EBADF else reason(error))
@@ -44,7 +44,7 @@ class OutputLost(BaseException):
 
 
 class _Output(io.FileIO):
-    """Standard output; the first failure is raised, what comes after it is dropped."""
+    """Standard output; raises the first failure, drops later output."""
 
     _lost = False
 
@@ -59,7 +59,7 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    """Standard error; what it does not take is dropped."""
+    """Standard error; drops output that it refuses."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -69,10 +69,10 @@ class _Errors(io.FileIO):
 
 
 def run(program: str, work: Callable[[], int], *, extra: str = "", trouble: int | None = None) -> int:
-    """Do a command's work; its exit status.
+    """Do a command's work; return its exit status.
 
-    `extra` of the installation brings the packages that it needs. `trouble` is the status of all that the table has but
-    the work's own, where statuses mean something else, as to Nagios.
+    `extra` of the installation has the packages that it needs. `trouble` replaces every status of the table except the
+    work's own, if statuses have another meaning, as for Nagios.
     """
     with _own_streams():
         try:
@@ -86,7 +86,7 @@ def run(program: str, work: Callable[[], int], *, extra: str = "", trouble: int 
 
 
 class _EndOfWork(Exception):
-    """The work did not end by itself; what there was to say is said."""
+    """The work did not end by itself; its output is complete."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -94,7 +94,7 @@ class _EndOfWork(Exception):
 
 
 def _flushed(program: str, work: Callable[[], int], extra: str) -> int:
-    """Do the work, and write out what it said, also where it ends by an exception, as --help does."""
+    """Do the work, and flush its output, also if it ends by an exception, as --help does."""
     try:
         with interruptible():
             try:
@@ -110,7 +110,7 @@ def _flushed(program: str, work: Callable[[], int], extra: str) -> int:
 
 
 def announce(line: str) -> None:
-    """Say on standard output that a service is ready; one that cannot say so serves all the same, and says that."""
+    """Print on standard output that a service is ready; if that fails, report it on standard error and go on."""
     try:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -151,7 +151,7 @@ def _own_streams() -> Iterator[None]:
 
 
 def _stream(kind: type[io.FileIO], stream: TextIO | None, flags: int) -> TextIO:
-    """A stream of our kind on the same descriptor; one that was closed is given another, before a data file gets it."""
+    """Return a stream of this class on the same descriptor; reopen a closed one before a data file gets it."""
     if stream is None or not isinstance(stream, io.TextIOWrapper):
         raw = kind(os.open(os.devnull, flags), "w", closefd=False)
         return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
@@ -159,6 +159,6 @@ def _stream(kind: type[io.FileIO], stream: TextIO | None, flags: int) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(kind(stream.fileno(), "w", closefd=False)),
         stream.encoding,
-        "backslashreplace",  # a name that is no text, or no text of this terminal, ends nothing
+        "backslashreplace",  # a name that this terminal cannot encode is no error
         line_buffering=stream.line_buffering or stream.write_through or kind is _Errors,
     )

@@ -1,6 +1,6 @@
-"""Configuration from TOML: read whole, checked key by key, and an unknown key is an error that names the nearest.
+"""Read a TOML configuration and check it key by key; the error for an unknown key names the nearest one.
 
-Must never come in: a part's keys, and what TOML alone needs at import: a broker without a file does not pay for it.
+Does not contain: a part's keys; imports at module level that only TOML needs, as a broker may have no file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def parse_toml(text: str, name: object) -> dict[str, Any]:
 
 
 class Table:
-    """One table of a file, taken key by key. `part` is whose keys they are."""
+    """One table of a file, read key by key. `part` is the owner of the keys."""
 
     def __init__(self, file: Path, part: str, values: Mapping[str, Any], name: str = "") -> None:
         self.file = file
@@ -98,8 +98,8 @@ class Table:
         return value
 
     def path(self, key: str, default: str | None = None) -> Path:
-        """Return an absolute path; a relative one is relative to the file it stands in, wherever the command runs."""
-        from pathlib import Path  # noqa: PLC0415 - whoever has paths in a file has it already
+        """Return an absolute path; a relative one is relative to its file, not to the current folder."""
+        from pathlib import Path  # noqa: PLC0415 - a part with paths in a file has imported it
 
         return (self.file.parent / Path(self.text(key, default)).expanduser()).absolute()
 
@@ -121,7 +121,7 @@ class Table:
     def refuse_unknown(self, keys: Keys) -> None:
         """Refuse a key that is none of `keys`, here and below.
 
-        Called before anything is taken: the key that a person misspelt explains the one that is missing.
+        Call it before any key is read: a misspelt key explains a missing one.
         """
         for key in self.values:
             if key not in keys:

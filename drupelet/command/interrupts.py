@@ -1,13 +1,13 @@
-"""Ctrl-C around a command: while Python imports it, and when its work is done.
+"""Handle Ctrl-C while Python imports a command, and after its work.
 
 | while | Ctrl-C |
 |---|---|
-| Python imports (`quick_end`, first thing in each `__main__`) | ends the process without a word, as the kernel does |
-| the work runs (`interruptible`) | is KeyboardInterrupt, as ever |
-| Python takes the rest down | ends the process without a word |
+| Python imports (`quick_end`, first thing in each `__main__`) | ends the process silently, as the kernel does |
+| the work runs (`interruptible`) | is KeyboardInterrupt, as usual |
+| Python shuts down | ends the process silently |
 
-Whoever started the process with SIGINT ignored, as a shell does in the background, has it ignored throughout.
-Must never come in: anything that costs time to import, as it is not covered itself.
+A process that starts with SIGINT ignored, as in a shell's background, ignores it throughout.
+Does not contain: imports that cost time, as Ctrl-C during them is not handled.
 """
 
 import signal
@@ -16,14 +16,14 @@ from contextlib import contextmanager
 
 
 def quick_end() -> None:
-    """Let Ctrl-C end the process at once: there is nothing yet to be left in order."""
+    """Let Ctrl-C end the process at once: no work has begun."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C be KeyboardInterrupt meanwhile, where `quick_end` had changed that."""
+    """Let Ctrl-C be KeyboardInterrupt during the block, if `quick_end` had changed that."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
         yield
         return

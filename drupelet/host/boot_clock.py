@@ -1,4 +1,4 @@
-"""The kernel's clocks of one boot, and the record that says when a boot began.
+"""Read the kernel's clocks of one boot, and encode the record of a boot's beginning.
 
 | state of the wall clock | when |
 |---|---|
@@ -7,7 +7,7 @@
 | set by hand after it was synchronised | the kernel says unsynchronised again: settimeofday(2) sets STA_UNSYNC |
 | unknown (None) | the kernel refuses adjtimex(2), as in some containers |
 
-A board without a set clock knows how long it runs: CLOCK_BOOTTIME. Once its clock is synchronised, the wall clock minus
+A board without a set clock has its uptime: CLOCK_BOOTTIME. Once its clock is synchronised, the wall clock minus
 that time is the epoch of the boot, which corrects every time noted before. chronyd clears STA_UNSYNC only with
 `rtcsync`; ntpd, phc2sys and systemd-timesyncd always do. Source: adjtimex(2), clock_gettime(2), random(4).
 
@@ -18,7 +18,7 @@ that time is the epoch of the boot, which corrects every time noted before. chro
 | `host` | the host's name |
 | `boot_epoch_ms` | epoch milliseconds at which the boot began |
 
-Does not contain: who publishes it (gateway/records/boot_times.py), who corrects by it.
+Does not contain: the publisher of the record (gateway/records/boot_times.py), the readers that correct by it.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class BootClock(Protocol):
         """Milliseconds since 1970 by the wall clock."""
 
     def synchronised(self) -> bool | None:
-        """Return whether the wall clock was set in this boot; None where the kernel does not say."""
+        """Return whether the wall clock was set in this boot; None if the kernel does not report it."""
 
     def is_kept(self) -> bool | None:
-        """Whether a time service keeps the wall clock right at this moment; None where the kernel does not say."""
+        """Return whether a time service keeps the wall clock right now; None if the kernel does not report it."""
 
 
 class KernelBootClock:
@@ -95,13 +95,13 @@ class KernelBootClock:
         return time.time_ns() // 1_000_000
 
     def synchronised(self) -> bool | None:
-        """Return whether the wall clock was set in this boot; None where the kernel does not say."""
+        """Return whether the wall clock was set in this boot; None if the kernel does not report it."""
         if self._trusted == "auto" and self.wall_ms() >= self._built_ms and os.path.exists(TIMESYNC_MARK):
             return True
         return self.is_kept()
 
     def is_kept(self) -> bool | None:
-        """Whether a time service keeps the wall clock right at this moment; None where the kernel does not say."""
+        """Return whether a time service keeps the wall clock right now; None if the kernel does not report it."""
         if self._trusted != "auto":
             return self._trusted == "true"
         return False if self.wall_ms() < self._built_ms else kernel_synchronised()

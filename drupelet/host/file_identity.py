@@ -1,6 +1,6 @@
-"""Which file a path names, so that a program sees when it is replaced, written to, or given other rights.
+"""Identify the file of a path, so that a program sees a replacement, a write, or a change of permissions.
 
-Contains: one call of stat. Does not contain: what a file holds. Source: stat(2), inode(7).
+Contains: one call of stat. Does not contain: the content of a file. Source: stat(2), inode(7).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ MISSING: FileIdentity = ()
 
 
 def file_identity(path: str | os.PathLike[str]) -> FileIdentity:
-    """Return what identifies the file at `path`, behind links; MISSING where none can be looked at.
+    """Return the identity of the file at `path`, after links; MISSING if there is none, or no permission.
 
     The time of the last change counts: chmod, chown and setfacl set it and leave size and modification time.
     """

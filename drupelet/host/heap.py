@@ -1,7 +1,7 @@
-"""What the C library is told of memory: one heap for all threads, and what is free goes back to the system.
+"""Tune the C library's memory: one heap for all threads, and free memory returns to the system.
 
-Lives here: mallopt(3) and malloc_trim(3), through ctypes, loaded at the first use; nothing where the C library has not
-got them. Must never come in: how much memory is used, which is its owner's bound.
+Contains: mallopt(3) and malloc_trim(3), by ctypes, loaded at the first use; no effect if the C library lacks them.
+Does not contain: the bound of used memory, which each owner has.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 LARGE_BYTES = 1024 * 1024
-"""Above what a batch takes, packed or not: its pages were fetched from the system for each batch anew, and cleared,
-which was nearly half of the CPU of a mirror that packs documents of 1 KB."""
+"""Above the size of a batch, packed or not: otherwise each batch got new pages from the system, to be cleared,
+which took nearly half of the CPU of a mirror that packs documents of 1 KB."""
 
 
 @cache
@@ -31,7 +31,7 @@ def _set(name: int, value: int) -> None:
 
 
 def share_one_heap() -> None:
-    """Let all threads allocate from one heap: the pages that one of them gave up serve the next. Before any thread."""
+    """Let all threads share one heap, so that one reuses the pages of another. Call it before any thread starts."""
     _set(M_ARENA_MAX, 1)
 
 

@@ -1,4 +1,4 @@
-"""Kernel state of the wall clock: whether a time service keeps it right, by adjtimex(2) through ctypes.
+"""Read the kernel's state of the wall clock by adjtimex(2) and ctypes: whether a time service keeps it right.
 
 Does not contain: policy, other signs of a clock that was set. Source: adjtimex(2), linux/timex.h.
 """
@@ -22,7 +22,7 @@ class KernelClock(NamedTuple):
 
     @property
     def is_synchronised(self) -> bool:
-        """Whether a time service keeps the wall clock right, as far as it told the kernel."""
+        """Whether a time service keeps the wall clock right, as far as the kernel knows."""
         return not self.status & STATUS_UNSYNCHRONISED
 
     @property
@@ -34,7 +34,7 @@ class KernelClock(NamedTuple):
 def read() -> KernelClock:
     """Read the kernel's state of the wall clock; no rights are needed.
 
-    Raises OSError where the kernel refuses the question, as in some containers.
+    Raises OSError if the kernel refuses the call, as in some containers.
     """
     return _reader()()
 

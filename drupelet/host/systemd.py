@@ -1,7 +1,7 @@
-"""What a service tells systemd: ready, stopping, its state in one line, and that it is alive.
+"""Notify systemd of a service: ready, stopping, its state in one line, and keep-alives.
 
-Own code, as no library fits: the ones with a wheel (systemd-watchdog, sd-notify) know no STOPPING=1, sdnotify has no
-wheel, cysystemd brings 2 MB. Must never come in: what the state is, and when a part counts as alive.
+No library fits: those with a wheel (systemd-watchdog, sd-notify) lack STOPPING=1, sdnotify has no
+wheel, cysystemd needs 2 MB. Does not contain: the state, the rule by which a part is alive.
 Source: sd_notify(3), sd_watchdog_enabled(3).
 """
 
@@ -15,7 +15,7 @@ from drupelet.printable import printable
 
 
 class Notifier:
-    """Sends to the socket that systemd named in the environment; without one nothing happens."""
+    """Sends to systemd's socket in the environment; without one it does nothing."""
 
     def __init__(self, environment: Mapping[str, str], failed: Callable[..., None]) -> None:
         """`failed` writes a log line of the fields `message` and `error`, when a datagram could not be sent."""
@@ -37,7 +37,7 @@ class Notifier:
             self._failed(message=message, error=error)
 
     async def keep_alive(self, beat: Callable[[], Iterable[str]]) -> None:
-        """Send what `beat` returns at half of the unit's WatchdogSec, for ever; return at once where it has none."""
+        """Send the result of `beat` at half of the unit's WatchdogSec, without end; return at once if it has none."""
         import asyncio  # noqa: PLC0415 - a part without a loop tells systemd too
 
         while self.watchdog_s:
@@ -46,5 +46,5 @@ class Notifier:
 
 
 def alive(status: Callable[[], str]) -> Callable[[], Iterable[str]]:
-    """The beat of a service that is alive as long as its loop turns: a peer that is away is no reason to restart it."""
+    """Return the beat of a service that lives while its loop runs: an absent peer is no reason for a restart."""
     return lambda: ("WATCHDOG=1", f"STATUS={status()}")

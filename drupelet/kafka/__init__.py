@@ -1,1 +1,1 @@
-"""How every part connects to Kafka: properties, TLS, SASL, errors of connections."""
+"""Connections of all parts to Kafka: properties, TLS, SASL, connection errors."""

@@ -1,8 +1,8 @@
-"""SCRAM of aiokafka's connections by our own side of it (sasl_login.py), which bounds what a broker may ask for.
+"""Replace aiokafka's SCRAM client by sasl_login.py, which bounds the iterations that a broker may request.
 
-aiokafka's own does any number of iterations: few tell a false broker the password, many keep a thread for hours; and
-an answer that is no SCRAM, or has a wrong signature, ends its producer with a ValueError, as if that were a bug.
-Must never come in: aiokafka itself and asyncio at import, which those bring who use it.
+aiokafka's own accepts any number of iterations: few reveal the password to a false broker, many block a thread for
+hours. An answer that is no SCRAM, or has a wrong signature, ends its producer with a ValueError, like a bug.
+Does not contain: aiokafka and asyncio at import; their users import them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from drupelet.kafka.sasl_login import LogInError, tokens
 
 
 class Scram:
-    """A log-in as aiokafka takes one: `step` gives the next token, and that an answer is due; None: it is over."""
+    """An authentication for aiokafka: `step` returns the next token and that an answer is due; None: it is complete."""
 
     def __init__(self, exchange: Generator[bytes, bytes, None], failure: type[Exception]) -> None:
         self._exchange: Generator[bytes, Any, None] = exchange
         self._failure = failure
 
     def step(self, answer: bytes | None) -> Awaitable[tuple[bytes, bool] | None]:
-        """Take the broker's answer, None at first; a thread does the hashing. `failure` says what is wrong with it."""
-        import asyncio  # noqa: PLC0415 - whoever comes here has it already
+        """Process the broker's answer, None at first; hash in a thread. Raises `failure` with the reason."""
+        import asyncio  # noqa: PLC0415 - the caller has imported it
 
         return asyncio.get_running_loop().run_in_executor(None, self._step, answer)
 
@@ -37,7 +37,7 @@ class Scram:
 
 
 def log_in_as_ours(connection: Any, failure: type[Exception]) -> None:
-    """Have aiokafka's class of connections log in by this SCRAM; `failure` is its exception for a failed log-in."""
+    """Make aiokafka's connections authenticate by this SCRAM; `failure` is its exception for a refusal."""
 
     def authenticator(self: Any) -> Scram:
         exchange = tokens(

@@ -1,7 +1,7 @@
-"""What the clients of a Kafka cluster are told alike: where it is, how it is secured, how a producer is made safe.
+"""The settings of all clients of a Kafka cluster: addresses, security, a safe producer.
 
-The values are arguments of aiokafka's clients, which is not imported here. Must never come in: a client, a topic, what
-one part alone sets, and the keys of a configuration file (security.py).
+The values are arguments of aiokafka's clients, which it does not import. Does not contain: a client, a topic, settings
+of one part, the keys of a configuration file (security.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REPLICAS_MAX = 3
 
 
 class ClientSettings(NamedTuple):
-    """A cluster, and who asks it; `bootstrap_servers` is HOST:PORT with commas between."""
+    """A cluster and its client's name; `bootstrap_servers` is HOST:PORT with commas between."""
 
     bootstrap_servers: str
     client_id: str
@@ -28,7 +28,7 @@ class ClientSettings(NamedTuple):
         return [server.strip() for server in self.bootstrap_servers.split(",")]
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments that every client of aiokafka takes, files and the password read anew.
+        """Return the arguments of every aiokafka client; read files and the password again.
 
         ConfigurationError when one of them cannot be used.
         """
@@ -42,7 +42,7 @@ class ClientSettings(NamedTuple):
         }
 
     def producer_arguments(self, compression_type: str, batch_bytes_max: int) -> dict[str, Any]:
-        """Return the same for a producer that is answered once all replicas have a batch, and that repeats none.
+        """Return the arguments of an idempotent producer with acks=all.
 
         `batch_bytes_max` bounds one batch before compression.
         """
@@ -65,5 +65,5 @@ class ClientSettings(NamedTuple):
 
 
 def replicas_for(brokers: int) -> int:
-    """Return the replication factor of a topic that nobody gave one: a replica on each broker, three at most."""
+    """Return the replication factor of a topic without a configured one: a replica on each broker, three at most."""
     return max(1, min(REPLICAS_MAX, brokers))

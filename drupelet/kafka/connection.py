@@ -1,13 +1,13 @@
-"""One blocking connection to a Kafka broker, with TLS and log-in: what tools and `check --connect` begin with.
+"""Open one blocking connection to a Kafka broker, with TLS and SASL, for tools and `check --connect`.
 
-| step | what goes wrong there |
+| step | its errors |
 |---|---|
 | TCP | an OSError, as it is |
-| TLS | NotConnected: whose certificate, or that one side has no TLS |
-| SaslHandshake 1, SaslAuthenticate 1 | NotConnected: no log-ins there, another mechanism, the user is refused |
+| TLS | NotConnected: the wrong certificate, or one side without TLS |
+| SaslHandshake 1, SaslAuthenticate 1 | NotConnected: no authentication there, another mechanism, the user is refused |
 
-Every sentence goes after the broker's address, and names our keys (security.py).
-Must never come in: topics, records, what a part asks. Source: Kafka's protocol guide, KIP-43 and KIP-152.
+Every sentence follows the broker's address, and names the keys of security.py.
+Does not contain: topics, records, requests of one part. Source: Kafka's protocol guide, KIP-43 and KIP-152.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ WANTS_TLS = "answers in TLS on that port: set security_protocol to SSL or SASL_S
 
 
 class NotConnected(Exception):
-    """Why there is no connection: a predicate of the broker, with the remedy."""
+    """The reason why there is no connection: a predicate of the broker, with the remedy."""
 
 
 class End(NamedTuple):
-    """One thing that was tried; `trouble` is None where all is well, else what goes after the name."""
+    """The result of one check; `trouble` is None without a problem, else the text after the name."""
 
     name: str
     trouble: str | None
-    unknown: str | None = None  # what could not be tried, with the remedy
+    unknown: str | None = None  # the part that could not be checked, with the remedy
 
     @property
     def line(self) -> str:
-        """What a person is told of it."""
+        """The line that the command prints."""
         if self.trouble is not None:
             return f"{self.name} {self.trouble}"
         return f"{self.name}: ok" if self.unknown is None else f"{self.name}: ok, but {self.unknown}"
 
 
 def connected(security: Security, host: str, port: int, timeout_s: float = TIMEOUT_S) -> socket.socket:
-    """Return a connection on which requests may be sent: encrypted and logged in, where the security says so.
+    """Return a connection for requests: encrypted and authenticated, if the security requires it.
 
     OSError from TCP alone, NotConnected for the rest. `timeout_s` bounds each wait, and stays set.
     """
@@ -77,7 +77,7 @@ def connected(security: Security, host: str, port: int, timeout_s: float = TIMEO
 
 
 def asked(connection: socket.socket, security: Security, key: int, version: int, body: bytes) -> memoryview:
-    """Send a request whose header has no tags, and return its answer behind the correlation id. NotConnected."""
+    """Send a request whose header has no tags, and return its answer after the correlation id. NotConnected."""
     head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + _CORRELATION_ID.to_bytes(4, "big") + b"\0\x05check"
     frame = head + body
     try:
@@ -184,7 +184,7 @@ def _log_in(connection: socket.socket, security: Security) -> None:
 
 
 def login_tokens(security: Security) -> Generator[bytes, bytes, None]:
-    """Yield what a log-in sends, be sent what is answered; the password is read, and hashed, here. NotConnected."""
+    """Yield the tokens of an authentication, receive the answers; read and hash the password. NotConnected."""
     import secrets  # noqa: PLC0415 - both only for those who log in
 
     from drupelet.kafka.sasl_login import LogInError, tokens  # noqa: PLC0415
@@ -200,7 +200,7 @@ def login_tokens(security: Security) -> Generator[bytes, bytes, None]:
 
 
 def check_mechanism(code: int, known: Sequence[str], security: Security) -> None:
-    """Judge the answer to SaslHandshake: its error code, and the mechanisms that the broker has. NotConnected."""
+    """Check the answer to SaslHandshake: its error code, and the broker's mechanisms. NotConnected."""
     if code == UNSUPPORTED_SASL_MECHANISM:
         by = " or ".join(known) or "none"
         raise NotConnected(f"takes no log-in by {security.mechanism}, but by {by}: set sasl_mechanism")
@@ -212,7 +212,7 @@ def check_mechanism(code: int, known: Sequence[str], security: Security) -> None
 
 
 def check_login(code: int, said: str, security: Security) -> None:
-    """Judge the answer to SaslAuthenticate: its error code, and what the broker says of it. NotConnected."""
+    """Check the answer to SaslAuthenticate: its error code, and the broker's message. NotConnected."""
     if code:
         where = f" in {security.password_name}" if security.password_name else ""
         reason = f" ({peer_text(said)})" if said and "credentials" not in said else ""

@@ -1,6 +1,6 @@
-"""Why a connection could not be made, in words that name the remedy, instead of the library's.
+"""Explain a failed connection in words that name the remedy.
 
-Must never come in: the connecting itself, a peer's own refusals, and ssl at import, which costs a broker 2 MB.
+Does not contain: connecting, a peer's own refusals, ssl at import, which costs a broker 2 MB.
 Sources: connect(2), getaddrinfo(3), OpenSSL's X509_V_ERR_ codes.
 """
 
@@ -46,7 +46,7 @@ _BY_ALERT = {  # what the peer says of our certificate before it hangs up
 
 
 def explained(error: BaseException) -> str:
-    """What goes after the peer's address: a verb, the cause, the remedy; the error's own words where it is unknown."""
+    """Return the text after the peer's address: a verb, the cause, the remedy; for an unknown error its own text."""
     if isinstance(error, socket.gaierror):
         return NOT_FOUND
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""A client's security in the form that Kafka's own tools read, for `--command-config`: a Java properties file.
+"""Read a client's security from a Java properties file, as Kafka's own tools do with `--command-config`.
 
 | key | taken |
 |---|---|
@@ -10,8 +10,8 @@
 | sasl.mechanism | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 |
 | sasl.jaas.config | PlainLoginModule or ScramLoginModule with username and password |
 
-Every other key of ssl, sasl and security is refused, as leaving it out would change what somebody secured; what else
-stands there is other tools' business. The file is UTF-8. Must never come in: a connection.
+Every other key of ssl, sasl and security is refused, as ignoring it would weaken the configured security. All further
+keys belong to other tools. The file is UTF-8. Does not contain: connections.
 Source: java.util.Properties.load, JaasConfig.java of kafka-clients.
 """
 

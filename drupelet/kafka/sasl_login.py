@@ -1,4 +1,4 @@
-"""A client's side of a log-in: what it sends, and what it makes of the answers.
+"""The client side of SASL: make the tokens, and check the answers.
 
 | mechanism | tokens | source |
 |---|---|---|
@@ -6,7 +6,7 @@
 | SCRAM-SHA-256, SCRAM-SHA-512 | client-first, client-final; both answers are checked | RFC 5802, RFC 7677 |
 
 As in Kafka's own clients, names and passwords are UTF-8 and are not prepared by SASLprep, and there is no channel
-binding. Must never come in: a socket, chance (the nonce is an argument), and a text with the password.
+binding. Does not contain: sockets, randomness (the nonce is an argument), a text with the password.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ITERATIONS_MAX = 1 << 20  # a board is busy for a second; more would be an attac
 
 
 class LogInError(Exception):
-    """What is wrong with a log-in, as a predicate of the broker."""
+    """The problem of an authentication, as a predicate of the broker."""
 
 
 def tokens(mechanism: str, username: str, password: str, nonce: str) -> Generator[bytes, bytes, None]:
-    """Yield what is sent, be sent what is answered; ends when the client is content. LogInError.
+    """Yield the tokens, receive the answers; end when the client accepts the broker. LogInError.
 
     `nonce` is fresh printable ASCII without a comma, for SCRAM.
     """

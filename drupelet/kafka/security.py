@@ -1,15 +1,15 @@
-"""How a Kafka client of ours is secured: the keys of every configuration of ours, checked alike.
+"""Check the security keys of a Kafka client, the same in all configurations.
 
-| key | what it is | Kafka's name |
+| key | meaning | Kafka's name |
 |---|---|---|
 | security_protocol | PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL | security.protocol |
-| ssl_ca_file | PEM file of the CAs that are believed; none: the system's | ssl.truststore.location |
+| ssl_ca_file | PEM file of the trusted CAs; none: the system's | ssl.truststore.location |
 | ssl_cert_file, ssl_key_file | PEM files of the client's certificate and its key | ssl.keystore.location |
 | sasl_mechanism | PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, the default | sasl.mechanism |
 | sasl_username | the user | sasl.jaas.config |
-| sasl_password_file | a file with the password, that nobody else may read | sasl.jaas.config |
+| sasl_password_file | a file with the password, that no other user may read | sasl.jaas.config |
 
-Must never come in: a client, a connection, and ssl at import.
+Does not contain: clients, connections, ssl at import.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SECURITY_KEYS = ("security_protocol", *TLS_KEYS, *SASL_KEYS)
 
 
 class Security(NamedTuple):
-    """What a client shows to a cluster and expects of it. `password_name` says where a person finds the password."""
+    """A client's credentials, and its requirements of a cluster. `password_name` names the place of the password."""
 
     protocol: str = "PLAINTEXT"
     ca_file: str | None = None
@@ -56,12 +56,12 @@ class Security(NamedTuple):
 
     @property
     def shows_who(self) -> bool:
-        """Whether the broker is told who we are, by a log-in or a certificate."""
+        """Whether the client authenticates, by SASL or a certificate."""
         return self.has_login or self.cert_file is not None
 
     @property
     def shows_password(self) -> bool:
-        """Whether whoever listens on the network reads the password."""
+        """Whether the password crosses the network in clear text."""
         return self.protocol == "SASL_PLAINTEXT" and self.mechanism == "PLAIN"
 
     def ca_note(self, named: str) -> str:
@@ -72,7 +72,7 @@ class Security(NamedTuple):
         return "" if self.ca_file is None else changeable(self.ca_file, named)
 
     def context(self) -> Any:
-        """The ssl.SSLContext of its connections, None without TLS; ConfigurationError where a file cannot be used."""
+        """Return the ssl.SSLContext, None without TLS; ConfigurationError if a file cannot be used."""
         if not self.has_tls:
             return None
         from drupelet.tls.contexts import client_context  # noqa: PLC0415 - ssl takes 2 MB, for those who use it
@@ -142,7 +142,7 @@ def _choice(values: Mapping[str, Any], key: str, choices: tuple[str, ...], named
 
 
 def _check_used(values: Mapping[str, Any], protocol: str, named: Callable[[str], str]) -> None:
-    """A key that would change nothing is a mistake: somebody believes that the connection is secured."""
+    """Refuse a key without effect: the operator may believe that the connection is secured."""
     for keys, with_it in ((TLS_KEYS, "SSL or SASL_SSL"), (SASL_KEYS, "SASL_SSL or SASL_PLAINTEXT")):
         unused = next((key for key in keys if key in values), None)
         if unused and protocol not in with_it.split(" or "):
@@ -157,5 +157,5 @@ def _check_used(values: Mapping[str, Any], protocol: str, named: Callable[[str],
 
 
 def _short(key: str, named: Callable[[str], str]) -> str:
-    """Return where a key stands, behind a sentence that has named the file."""
+    """Return the place of a key, for a sentence that has named the file."""
     return named(key).rpartition(": ")[2]

@@ -1,8 +1,8 @@
-"""`GET /metrics` (Prometheus text), `GET /health`, `GET /status` (JSON) of a part that has it, on a port of their own.
+"""Serve `GET /metrics` (Prometheus text), `GET /health` and, if a part has it, `GET /status` (JSON) on their own port.
 
 A whole HTTP server or the Prometheus client would cost more memory than the rest of a broker's code. This one reads a
-bounded request, answers, and closes. With a token it answers nobody else than who shows it, as `Authorization: Bearer`.
-Must never come in: what the figures are, and what counts as well.
+bounded request, answers, and closes. With a token it answers only requests with it, as `Authorization: Bearer`.
+Does not contain: the metrics, the rule for health.
 Source: RFC 9112, RFC 6750; Prometheus text exposition format 0.0.4.
 """
 
@@ -26,9 +26,9 @@ _BEARER = re.compile(rb"\r\nauthorization:[ \t]*bearer +([^\r]*?)[ \t]*\r\n", re
 
 
 class Pages(NamedTuple):
-    """What is served: `metrics` of content type `metrics_type`, and /health.
+    """The pages: `metrics` of content type `metrics_type`, and /health.
 
-    `problem` says in one line what is wrong, answered with 503; None or empty: all is well, and `well` is said.
+    `problem` returns a problem in one line, with status 503; None or empty: the page is that of `well`.
     A character of either that is not printable is served as its escape, so that a name makes no second line.
     """
 
@@ -37,16 +37,16 @@ class Pages(NamedTuple):
     well: Callable[[], str] = lambda: "ok"
     metrics_type: str = PROMETHEUS_TEXT
     token: bytes = b""
-    """Who does not show it gets no page; empty: everybody gets all."""
+    """A request without it gets no page; empty: every request gets all."""
     status: Callable[[], bytes] | None = None
     """The JSON text of /status; None: there is no such page."""
 
 
 async def serve_http(host: str, port: int, pages: Pages) -> asyncio.Server:
-    """Listen until the server is closed; OSError when the address cannot be had.
+    """Listen until the server is closed; OSError if the address is not available.
 
-    Who sends more than 4 KB, hangs up, or takes longer than 5 s gets no answer; nor does the oldest connection when
-    one more than `CONNECTIONS_MAX` comes.
+    A client that sends more than 4 KB, closes early, or takes longer than 5 s gets no answer; nor does the oldest
+    connection if more than `CONNECTIONS_MAX` are open.
     """
     open_connections: dict[asyncio.StreamWriter, None] = {}
 

@@ -1,7 +1,7 @@
-"""The form of a log line: `time level component event key=value …` (logfmt, RFC 3339 times in UTC).
+"""Format a log line: `time level component event key=value …` (logfmt, RFC 3339 times in UTC).
 
-Must never come in: the clock, a stream, Python's logging tree (log_tree.py), and any event's wording. What callers hand
-over are names and figures, never payloads or secrets.
+Does not contain: clocks, streams, Python's logging tree (log_tree.py), the wording of an event. Callers pass names and
+figures, never payloads or secrets.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Log lines of a part whose libraries log through Python's logging tree: its events and theirs, on standard error.
 
-| who writes | component, event and fields of the line |
+| writer | component, event and fields of the line |
 |---|---|
-| the part | as given to `Log`; an exception is written as the sentence that it says |
+| the part | as given to `Log`; an exception as its sentence |
 | a library, from warning on | the part, `library`, the library's `name` and `message`, without `[Errno …]` |
 
 A library's message, word for word the same, is written once in REPEAT_S.
-Must never come in: an event's wording; a part that needs no logging tree (log_lines.py is enough there).
+Does not contain: the wording of an event. A part without Python's logging uses log_lines.py.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ class Log:
         self._logger = logging.getLogger(component)
 
     def info(self, event: str, **fields: object) -> None:
-        """Write an event of normal work that a person may want to know of."""
+        """Write an event of normal work."""
         self._logger.info(event, extra={_FIELDS: fields})
 
     def warning(self, event: str, **fields: object) -> None:
-        """Write an event that a person should look at when it goes on."""
+        """Write an event that the operator should check if it continues."""
         self._logger.warning(event, extra={_FIELDS: fields})
 
     def error(self, event: str, **fields: object) -> None:
-        """Write an event that costs data or needs a person."""
+        """Write an event that costs data or needs the operator."""
         self._logger.error(event, extra={_FIELDS: fields})
 
     def exception(self, event: str, **fields: object) -> None:
-        """The same with the traceback of the exception that is being handled."""
+        """Write an error with the traceback of the present exception."""
         self._logger.exception(event, extra={_FIELDS: fields})
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record as one line; `part` is the component of what libraries say."""
+    """Formats a record as one line; `part` is the component of libraries' messages."""
 
     def __init__(self, part: str) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Ends a window of bounded log lines by a timer, so that what was left out is summed though no other line comes.
+"""End a window of bounded log lines by a timer, so that omitted lines are summed without a further line.
 
 A window begins with its first line. It ends LENGTH_S later, or at a stop of the program. After a crash the sums of at
 most LENGTH_S are missing.
 
-Contains: the window's begin and end. Does not contain: which lines are left out, and the text of a sum.
+Contains: the window's begin and end. Does not contain: the choice of omitted lines, the text of a sum.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class LogWindow:
         self._begin_s = 0.0
 
     def begin(self) -> None:
-        """Begin a window unless one is under way; call it for each line."""
+        """Begin a window unless one is open; call it for each line."""
         if self._timer is None:
             self._begin_s = self._timers.time()
             self._timer = self._timers.call_later(LENGTH_S, self.end)
 
     def end(self) -> None:
-        """End the window that is under way, and have its sums written; call it when the program stops, too."""
+        """End the open window, and have its sums written; call it when the program stops, too."""
         if self._timer is None:
             return
         self._timer.cancel()

@@ -1,7 +1,7 @@
-"""Who may read /metrics and /health: who shows a token; without one everybody on this host, beyond it nobody.
+"""Control access to /metrics and /health: by a token; without one only from this host.
 
-Every part's keys for it are judged here: the broker's `edge.metrics.token.file` and `edge.network.trusted`, and of the
-others `metrics_token_file` and `network_trusted`. Must never come in: HTTP (http.py), what else a part serves.
+Checks the keys of all parts for it: the broker's `edge.metrics.token.file` and `edge.network.trusted`, and of the
+others `metrics_token_file` and `network_trusted`. Does not contain: HTTP (http.py), other services of a part.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ ACCESS_KEYS = (TOKEN_KEY, TRUSTED_KEY)
 
 
 class MetricsAccess(NamedTuple):
-    """What a configuration says of it. `named` is how a person finds the file's key."""
+    """The access settings of a configuration. `named` is the name of the file's key."""
 
     token_file: str = ""
     trusted: bool = False
     named: str = TOKEN_KEY
 
     def token(self) -> bytes:
-        """What a reader has to show, empty where nothing is asked for. ConfigurationError names what is wrong with the
+        """Return the token that a reader has to send, empty without one. ConfigurationError names the problem of the
         file.
         """
         return first_line(self.token_file, self.named).encode() if self.token_file else b""
 
 
 def open_to_anybody(host: str, token_file: str) -> bool:
-    """Return whether metrics on `host` tell everybody in the network, who shows nothing."""
+    """Return whether every host of the network may read metrics on `host` without a token."""
     return not is_loopback(host) and not token_file
 
 
@@ -57,7 +57,7 @@ def access_from(values: Mapping[str, Any], folder: str | PathLike[str], named: C
 
 
 def check_metrics(address: tuple[str, int], access: MetricsAccess, named: Callable[[str], str]) -> None:
-    """ConfigurationError where metrics at `address` would tell everybody, and nobody has said that this is meant."""
+    """Raise ConfigurationError if every host could read metrics at `address` without the operator's consent."""
     if open_to_anybody(address[0], access.token_file) and not access.trusted:
         raise ConfigurationError(
             f"{named('metrics')} {endpoint_text(*address)} is open to anybody in the network; set {TOKEN_KEY} to a "

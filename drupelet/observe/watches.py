@@ -1,12 +1,12 @@
-"""PURE: what a watch has heard: that all is well, that something is wrong, or nothing, which is neither.
+"""PURE: the state of a watch: its signal reports health, a problem, or does not arrive, which is neither.
 
 | state | meaning | `/health` |
 |---|---|---|
-| ok | the watch has heard its signal, and the signal says that nothing is wrong | 200 `ok` |
-| problem | the signal says that something is wrong | 503, or 200 with a note, as the part decides |
-| unknown | the watch hears nothing, so it can tell neither | 200 `unknown: …` |
+| ok | the signal arrives and reports no problem | 200 `ok` |
+| problem | the signal reports a problem | 503, or 200 with a note, as the part decides |
+| unknown | the signal does not arrive | 200 `unknown: …` |
 
-WATCHES.md lists the watches of all parts, and how each tells silence from well.
+WATCHES.md lists the watches of all parts, and how each detects silence.
 Does not contain: the signals themselves, clocks, and HTTP (http.py).
 """
 
@@ -28,7 +28,7 @@ class WatchState(StrEnum):
 class Watch(NamedTuple):
     """The state of the watch `name`; `reason` says why it is not ok, and the remedy, in one line without a period.
 
-    `is_early`: it has not had the time to hear anything, which is worth no line in the log.
+    `is_early`: the signal is not due yet; no log line.
     """
 
     name: str
@@ -38,28 +38,28 @@ class Watch(NamedTuple):
 
 
 def ok(name: str) -> Watch:
-    """Return a watch that has heard that all is well."""
+    """Return a watch whose signal reports no problem."""
     return Watch(name, WatchState.OK)
 
 
 def unknown(name: str, reason: str) -> Watch:
-    """Return a watch that hears nothing."""
+    """Return a watch without its signal."""
     return Watch(name, WatchState.UNKNOWN, reason)
 
 
 def early(name: str, reason: str) -> Watch:
-    """Return a watch that has heard nothing yet; `reason` says what it waits for."""
+    """Return a watch whose signal is not due yet; `reason` names what it waits for."""
     return Watch(name, WatchState.UNKNOWN, reason, is_early=True)
 
 
 def health_text(watches: Iterable[Watch], notes: Iterable[str] = ()) -> str:
-    """Return what /health says where nothing is wrong: `ok`, or which watches hear nothing; then the notes."""
+    """Return the text of /health without a problem: `ok`, or the unknown watches; then the notes."""
     silent = unknown_text(watches)
     return "; ".join([f"unknown: {silent}" if silent else "ok", *notes])
 
 
 def unknown_text(watches: Iterable[Watch]) -> str:
-    """Return the watches that hear nothing, those with the same reason together; empty where each hears."""
+    """Return the unknown watches, those with the same reason together; empty without any."""
     names: dict[str, list[str]] = {}
     for watch in watches:
         if watch.state is WatchState.UNKNOWN:

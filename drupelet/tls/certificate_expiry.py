@@ -1,13 +1,13 @@
-"""What is wrong with the certificates of a client, for its /health: a person hears of it while it still connects.
+"""Report problems of a client's certificates in its /health, while it still connects.
 
 | a file | counts as ending |
 |---|---|
-| the client's own certificate and the CAs behind it | with the first of them |
-| the CAs that it believes | with the last of them: until then somebody is believed |
+| the client's own certificate and its chain of CAs | with the first of them |
+| the CAs that it trusts | with the last of them: until then it trusts one |
 
-A file of CAs that other users of the host may change is named, too: who changes it decides who is believed.
+A file of CAs that other users of the host may change is named, too: they could add a CA.
 
-The peer's own certificate is the peer's health's business. Must never come in: connections, and refusing anything.
+The peer's /health has the peer's own certificate. Does not contain: connections, refusals.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE_BYTES_MAX = 4 << 20  # a system's whole list of CAs has 200 KB
 
 
 class CertificateEnds:
-    """The files of a client's connections. It costs nothing where none has TLS."""
+    """The files of a client's connections; it costs nothing without TLS."""
 
     def __init__(self) -> None:
         self._files: list[WatchedFile] = []
@@ -55,7 +55,7 @@ class WatchedFile:
     """A PEM file, `name` as its configuration names it, which is read again when it has changed."""
 
     def __init__(self, name: str, path: Path, *, is_own: bool) -> None:
-        """`is_own`: the client's own certificate, else CAs that it believes."""
+        """`is_own`: the client's own certificate, else CAs that it trusts."""
         self._name = name
         self._path = path
         self._is_own = is_own
@@ -75,7 +75,7 @@ class WatchedFile:
         return f"the certificate in {self._name} {self._path} {verb} {_day(self._end_s)}: put a new one there"
 
     def changeable(self) -> str:
-        """Return that others may change the CAs that are believed, empty: they may not, or these are none."""
+        """Return the sentence that others may change the trusted CAs, else empty."""
         return "" if self._is_own else changeable(self._path, self._name)
 
     def _look(self) -> None:

@@ -1,6 +1,6 @@
-"""What is read of certificates: when they end, and who signed whom.
+"""Read from certificates when they end, and their issuers.
 
-Must never come in: a clock, a file, a connection, and whether a signature is right, which OpenSSL decides.
+Does not contain: clocks, files, connections, the check of a signature, which OpenSSL does.
 Source: RFC 5280, section 4.1 (the fields) and 4.1.2.5 (the two forms of a time); X.690 for the encoding.
 """
 
@@ -27,7 +27,7 @@ class Certificate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its common name, for a person; empty where it has none."""
+        """Its common name, for a person; empty without one."""
         _, found, rest = self.subject.rpartition(_COMMON_NAME)
         return rest[2 : 2 + rest[1]].decode("utf-8", "replace") if found and len(rest) > 1 else ""
 
@@ -90,10 +90,10 @@ def _time(der: bytes, at: int) -> int:
 
 
 def ended(chain: Sequence[Certificate], authorities: Iterable[Certificate], now_s: float) -> Certificate | None:
-    """The certificate that has ended, of a peer's own, the CAs behind it and the one that is believed; None: none has.
+    """Return an ended certificate: of a peer's own, its chain of CAs and the trusted one; None if none has ended.
 
     `chain` begins with the peer's own. A CA that is in `authorities` under one name more than once ends with the last
-    of them, and what stands behind it in the chain is not judged.
+    of them, and the rest of the chain is not checked.
     """
     known: dict[bytes, Certificate] = {}
     for each in authorities:

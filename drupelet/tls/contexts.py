@@ -1,9 +1,9 @@
-"""TLS towards a peer, and how long a certificate is believed on a host whose clock may be wrong.
+"""Make TLS contexts, and check the ends of certificates on a host whose clock may be wrong.
 
-OpenSSL looks at signatures, purposes and names, and not at times: a board without a battery starts in 1970, when no
-certificate is valid yet. We judge the ends ourselves, by the later of the clock and the date of this build; beginnings
-are not judged. This module imports ssl, 2 MB: import it where TLS is configured, and not before.
-Must never come in: who is connected to, and sentences about failures (kafka/connection_errors.py).
+OpenSSL checks signatures, purposes and names, but no times: a board without a battery starts in 1970, when no
+certificate is valid yet. This module checks the ends, by the later of the clock and the date of this build; it ignores
+beginnings. It imports ssl, 2 MB: import it only if TLS is configured.
+Does not contain: connections, sentences about failures (kafka/connection_errors.py).
 Source: https://docs.python.org/3/library/ssl.html, X509_VERIFY_PARAM_set_flags(3).
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which Python has no name for
-PARTIAL_CHAIN = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: what is configured is believed, as Java does, root or not
+PARTIAL_CHAIN = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: trust each configured CA, as Java does, root or not
 STRICT = 0x20  # X509_V_FLAG_X509_STRICT: Python 3.13 sets it, older ones and other clients do not
 DAY = "%Y-%m-%d"
 
@@ -37,7 +37,7 @@ class CertificateEndedError(ssl.SSLCertVerificationError):
 
 
 def latest_s(clock: Callable[[], float] = time.time) -> float:
-    """The seconds since 1970 that certificates are judged by: those of the clock, or of this build if that is later."""
+    """Return the seconds since 1970 for checks of certificates: the clock's, or this build's if later."""
     return max(clock(), built_s())
 
 
@@ -48,7 +48,7 @@ def client_context(
     *,
     now_s: Callable[[], float] = latest_s,
 ) -> ssl.SSLContext:
-    """A context of a client that believes the CAs of `ca_file` (None: the system's), and shows its own certificate.
+    """Return a client's context that trusts the CAs of `ca_file` (None: the system's), with its certificate.
 
     The name in the peer's certificate is always checked. OSError or ValueError where a file cannot be used; a key with
     a passphrase is one.
@@ -56,7 +56,7 @@ def client_context(
     for path in (ca_file, cert_file, key_file):
         if (
             path is not None and os.path.exists(path) and not os.path.isfile(path)
-        ):  # OpenSSL would wait for ever for who writes a pipe
+        ):  # OpenSSL would wait without end for the writer of a pipe
             raise ValueError(f"{path} is no file")
     context = ssl.create_default_context(cafile=ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -67,7 +67,7 @@ def client_context(
 
 
 def judge_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -> None:
-    """Have every connection of a context, client's or server's, judge the chain that its peer shows, by `now_s`.
+    """Make every connection of a context, client's or server's, check the ends in its peer's chain, by `now_s`.
 
     Call it when the context has its CAs. A handshake with one that has ended raises CertificateEndedError.
     """
@@ -90,9 +90,9 @@ def judge_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -
 
 
 def peer_chain(connection: Any) -> list[bytes]:
-    """Return what OpenSSL believes a peer by, encoded: its own certificate, the CAs behind it, the configured one last.
+    """Return the verified chain of a peer, encoded: its own certificate, its CAs, the configured one last.
 
-    The first alone where a session was resumed (the rest was judged when that began), nothing where it showed none.
+    Only the first of a resumed session (the rest was checked when that began); empty without a certificate.
     """
     own = connection.getpeercert(binary_form=True)
     if own is None:

@@ -1,15 +1,15 @@
-"""Reads a file that a person named: as it is, and from a pipe for a bounded time.
+"""Read a file that the user named; read a pipe for a bounded time.
 
-| what is named | how it is read |
+| kind of file | how it is read |
 |---|---|
 | a regular file | whole, or its first bytes |
 | a named pipe (fifo(7)) | until its writer closes it; a writer may come within FIFO_WAIT_S |
 | the pipe of a shell, `<(command)` | the same within SHELL_WAIT_S: its command may ask a person for a passphrase |
 
 Opening a pipe without a writer would block for ever, and so would reading one whose writer neither writes nor ends.
-A service that runs reads with AT_ONCE_S: what it serves must not wait for a pipe.
+A running service reads with AT_ONCE_S: its clients must not wait for a pipe.
 
-Does not contain: who may read the file (secret_files.py). Source: fifo(7), pipe(7), open(2).
+Does not contain: the check of permissions (secret_files.py). Source: fifo(7), pipe(7), open(2).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Secrets that stand in files: who may read them, and their text, which nothing here prints.
+"""Read secrets from files, and check their permissions; never print them.
 
 A secret is in a file of its own, never in an argument or the environment, which every user of the host can list.
 systemd's credentials (`LoadCredential=`) are such files, below /run/credentials/UNIT.
-Must never come in: what a secret is for.
+Does not contain: the use of a secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_ALLOWED = stat.S_IWGRP | stat.S_IRWXO  # its group may read it, as the serv
 
 
 class Secret:
-    """A secret that is read when it is asked for, so that a new one counts from the next connection on."""
+    """A secret that is read at each use, so that the next connection uses a new one."""
 
     def __init__(self, read: Callable[[], str]) -> None:
         self._read = read
@@ -40,7 +40,7 @@ class Secret:
 def check_private(path: str | Path, named: str) -> None:
     """Refuse a file that other users of this host may read or change; `named` is its key, for the ConfigurationError.
 
-    A link or a pipe is taken: what it leads to counts.
+    A link or a pipe is accepted: its target counts.
     """
     try:
         status = os.stat(path)
@@ -50,7 +50,7 @@ def check_private(path: str | Path, named: str) -> None:
 
 
 def check_status(status: os.stat_result, path: str | Path, named: str) -> None:
-    """As `check_private`, of a file that is open already: fstat tells what was opened, whatever the path is now."""
+    """Check an open file as `check_private` does: fstat describes the opened file, not the present path."""
     mode = status.st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise ConfigurationError(f"{named} is {path}, which is no file: name the file.")
