@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 from pathlib import Path
-from drupelet.heap import give_back_large_buffers, share_one_heap
+from drupelet.host.heap import give_back_large_buffers, share_one_heap
 {call}
 MB = 1024 * 1024
 
