@@ -117,7 +117,7 @@ RULES = (
     ),
     Rule(
         "watchdog_active",
-        "no program feeds the hardware watchdog, so a board that hangs stays so: set systemd's RuntimeWatchdogSec=60",
+        "nobody feeds the hardware watchdog, so a board that hangs stays so: set systemd's RuntimeWatchdogSec=60",
         warning=is_false,
     ),
     Rule(
