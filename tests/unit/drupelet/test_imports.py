@@ -33,9 +33,11 @@ def test_a_module_brings_the_standard_library_alone_and_nothing_heavy(name: str)
 
 def test_the_brokers_command_brings_only_what_parses_and_answers() -> None:
     assert {module for module in imported_by("import edge_broker.cli") if module.startswith("drupelet.")} == {
+        "drupelet.command",
         "drupelet.command.arguments",
         "drupelet.command.command_line",
         "drupelet.errors",
         "drupelet.command.interrupts",
         "drupelet.printable",
+        "drupelet.quantities",
     }
