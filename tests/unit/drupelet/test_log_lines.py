@@ -69,7 +69,7 @@ def test_a_library_repeats_itself_once_in_a_while_and_the_part_always(caplog: py
 
 SCRIPT = """
 import logging
-from drupelet.log_tree import Log, set_up
+from drupelet.observe.log_tree import Log, set_up
 
 set_up("a_part", "debug", silent=("a_silent_library",))
 Log("a_part.x").info("begun")
