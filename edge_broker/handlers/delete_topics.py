@@ -227,7 +227,7 @@ class _Deletion:
         failures = {}
         for topic in self._topics:
             try:
-                self._broker.store.erase_topic(topic)
+                self._broker.store.topic_files.erase_topic(topic)
             except StorageFault as fault:
                 failures[topic.name] = str(fault)
             except Exception as error:  # noqa: BLE001 - the client must hear of it, and the name must be free

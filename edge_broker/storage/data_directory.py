@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from edge_broker.clock import Reading
     from edge_broker.storage.files.filesystem import File, FileSystem
     from edge_broker.storage.metadata.broker_registrations import Registrations
+    from edge_broker.storage.recovery.open_partition import Truncated
 
 RECOVERY_NOTES_MAX = 500
 RECOVERY_NOTE_CHARS_MAX = 1000
@@ -298,6 +299,17 @@ class DataDirectory:
             write_card(self.fs, self.path, card)
         except OSError as error:
             raise fault_of(error, self.path_of("card"), 0) from error
+
+    def keep_truncated_ends(self, truncated: Sequence[Truncated]) -> None:
+        """Write the ends of truncated logs, synced, then remove their truncation files: the logs may grow. OSError."""
+        if not truncated:
+            return
+        from edge_broker.storage.recovery.truncation_file import forget_truncation  # noqa: PLC0415 - memory: for a cluster alone
+
+        ends = {(one.topic_id, one.partition): one.end for one in truncated}
+        self.positions.write({**self.positions.stored, **ends})
+        for one in truncated:
+            forget_truncation(self.fs, one.directory)
 
     # at a stop
 

@@ -41,7 +41,7 @@ from edge_broker.testing.worker import HandWorker
 
 def make_topic(store: LogStore, name: str = "t", partitions: int = 1, config: dict[str, str] | None = None) -> Topic:
     """Make a topic and show it."""
-    topic = store.make_topic(name, partitions, config or {}, uuid.uuid4())
+    topic = store.topic_files.make_topic(name, partitions, config or {}, uuid.uuid4())
     store.add_topic(topic)
     return topic
 

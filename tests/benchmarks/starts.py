@@ -59,7 +59,7 @@ def fill(data_dir: Path, partitions: int) -> None:
     """Make the directory, as a broker leaves it that is killed."""
     clock = SystemClock()
     store = LogStore.open(Disk(), str(data_dir), LogSettings(), clock.look(), uuid.uuid4)
-    topic = store.make_topic("load", partitions, {}, uuid.uuid4())
+    topic = store.topic_files.make_topic("load", partitions, {}, uuid.uuid4())
     store.add_topic(topic)
     for log in topic.partitions:
         for _ in range(SEALED):

@@ -114,7 +114,7 @@ class Site(Board):
         self.store = LogStore.open(self.disk, "/data", LogSettings(), self.reading(), uuid.uuid4)
         if "t" not in self.store.topics:
             config = {"segment.ms": "1", "retention.ms": str(self.retention_ms)}
-            self.store.add_topic(self.store.make_topic("t", 1, config, uuid.uuid4()))
+            self.store.add_topic(self.store.topic_files.make_topic("t", 1, config, uuid.uuid4()))
         self.age = self.store.directory.age
 
     def power_off(self, *, kept: bool) -> None:

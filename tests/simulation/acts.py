@@ -522,7 +522,7 @@ class Acts(Site):
         self.world.previous = (*earlier, before) if before is not None else earlier
         self.world.topics[name] = TopicModel.of(topic_id, CONFIGS[name], PARTITIONS)
         self.world.doubtful = name
-        topic = self.worker("files", partial(store.make_topic, name, PARTITIONS, CONFIGS[name], topic_id))
+        topic = self.worker("files", partial(store.topic_files.make_topic, name, PARTITIONS, CONFIGS[name], topic_id))
         store.add_topic(topic)
         self.world.doubtful = None
 
@@ -538,7 +538,7 @@ class Acts(Site):
         self.note(f"delete {name}")
         self.world.doubtful = name
         topic = store.remove_topic(name)
-        self.worker("files", partial(store.erase_topic, topic))
+        self.worker("files", partial(store.topic_files.erase_topic, topic))
         self.world.doubtful = None
         del self.world.topics[name]
 

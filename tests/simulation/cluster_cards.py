@@ -25,7 +25,7 @@ from edge_broker.cluster.inter_broker_messages import HandOver
 from edge_broker.cluster.member import Standing
 from edge_broker.cluster.partition.partition import LEADS
 from edge_broker.cluster.state.cluster_state import PartitionId
-from edge_broker.storage.log_store import WRITTEN_ON
+from edge_broker.storage.shared_log_parts import WRITTEN_ON
 from tests.simulation.cluster_checks import Violation
 from tests.simulation.cluster_world import SESSION_MS, SETTINGS, Board, Process, World
 

@@ -612,7 +612,7 @@ class RealDisk:
             if topic is None:
                 with at("files"):
                     config = {} if synced else {"edge.durability": "kernel"}
-                    topic = self.store.make_topic(partition.topic, PARTITIONS, config, id_of(topic_id))
+                    topic = self.store.topic_files.make_topic(partition.topic, PARTITIONS, config, id_of(topic_id))
                 self.store.add_topic(topic)
             if id_text(topic.topic_id) != topic_id:
                 raise Damaged(f"{partition} of {topic_id} is opened, and {topic.topic_id} is here")
@@ -644,7 +644,7 @@ class RealDisk:
         topic = self.store.remove_topic(partition.topic)
         self.may_be_cut(CUT_AMID_A_DELETION)
         with at("files"):
-            self.store.erase_topic(topic)
+            self.store.topic_files.erase_topic(topic)
         self.store.forget_topic(topic)
         self.checkpoint()
 

@@ -311,15 +311,19 @@ class Board:
         topic = store.topics.get(effect.topic)
         if topic is not None:
             config = dict(effect.config)
-            store.use_config(topic, config, self.work(lambda: store.write_config(topic, config)))
+            store.use_config(topic, config, self.work(lambda: store.topic_files.write_config(topic, config)))
             if effect.partitions > len(topic.partitions):
-                store.add_partitions(topic, self.work(lambda: store.make_partitions(topic, effect.partitions)))
+                store.add_partitions(
+                    topic, self.work(lambda: store.topic_files.make_partitions(topic, effect.partitions))
+                )
 
     def _open(self, partition: PartitionId, topic_id: str) -> None:
         store, known = self.site.store, self.member.image.topics[partition.topic]
         if partition.topic not in store.topics:
             made = self.work(
-                lambda: store.make_topic(partition.topic, len(known.replicas), dict(known.config), id_of(topic_id))
+                lambda: store.topic_files.make_topic(
+                    partition.topic, len(known.replicas), dict(known.config), id_of(topic_id)
+                )
             )
             store.add_topic(made)
         self.replicas[partition] = replica = Replica(self.log(partition))
@@ -335,7 +339,7 @@ class Board:
         if partition.topic in store.topics:
             topic = store.remove_topic(partition.topic)
             self.broker.effects.offline(topic.partitions)
-            self.work(lambda: store.erase_topic(topic))
+            self.work(lambda: store.topic_files.erase_topic(topic))
             store.forget_topic(topic)
 
     def log(self, partition: PartitionId) -> PartitionLog:

@@ -302,7 +302,7 @@ def _agree(
 
 def _written(broker: Broker, topic: Topic, asked: Alteration) -> _Altered:
     config = _changed(broker, topic, asked)
-    return _Altered(topic, config, broker.store.write_config(topic, config))
+    return _Altered(topic, config, broker.store.topic_files.write_config(topic, config))
 
 
 def _note_durability(broker: Broker, topic: str, before: LogSettings, after: LogSettings) -> None:

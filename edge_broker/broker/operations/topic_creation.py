@@ -238,7 +238,8 @@ def _making_topic(broker: Broker, new: NewTopic) -> Callable[[], Callable[[], No
     def make() -> Callable[[], None]:
         store = broker.store
         return partial(
-            store.add_topic, store.make_topic(new.name, new.partitions, dict(new.config), broker.clock.new_uuid())
+            store.add_topic,
+            store.topic_files.make_topic(new.name, new.partitions, dict(new.config), broker.clock.new_uuid()),
         )
 
     return make
@@ -346,7 +347,7 @@ class _MoreInCluster(ChangeOfTopic):
 
 def _making_partitions(broker: Broker, topic: Topic, count: int) -> Callable[[], Callable[[], None]]:
     def make() -> Callable[[], None]:
-        return partial(broker.store.add_partitions, topic, broker.store.make_partitions(topic, count))
+        return partial(broker.store.add_partitions, topic, broker.store.topic_files.make_partitions(topic, count))
 
     return make
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class PartitionLog:
-    """One partition; made by recovery or by LogStore.make_topic, not by hand."""
+    """One partition; made by recovery or by TopicFiles.make_topic, not by hand."""
 
     def __init__(self, state: LogState, producers: Producers) -> None:
         self.topic = state.topic

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.storage.files.atomic_files import fault_of
 from edge_broker.storage.files.data_age import Now
-from edge_broker.storage.log_store import WRITTEN_ON
 from edge_broker.storage.maintenance.preallocation import Reserve
 from edge_broker.storage.metadata.loss_records import CAUSES
 from edge_broker.storage.retention.eviction_plan import (
@@ -49,6 +48,7 @@ from edge_broker.storage.retention.segment_removal import (
     remove_front,
     split_at,
 )
+from edge_broker.storage.shared_log_parts import WRITTEN_ON
 from edge_broker.thread_checks import runs_in
 
 if TYPE_CHECKING:

@@ -280,7 +280,7 @@ def test_cut_at_any_step_a_topic_has_the_old_configuration_or_the_new_one(seed: 
         store = open_store(disk)
         topic = make_topic(store, config={"cleanup.policy": "compact"})
         store.checkpoint()
-        if not cut_off(disk, step, partial(store.write_config, topic, {"cleanup.policy": "delete"})):
+        if not cut_off(disk, step, partial(store.topic_files.write_config, topic, {"cleanup.policy": "delete"})):
             assert step > 3
             return
         disk.crash()

@@ -193,7 +193,7 @@ def test_what_cannot_be_written_leaves_the_topic_as_it_was(kind: str, path: str)
 
 
 def make_four(store: LogStore, topic: Topic) -> None:
-    store.add_partitions(topic, store.make_partitions(topic, 4))
+    store.add_partitions(topic, store.topic_files.make_partitions(topic, 4))
 
 
 @pytest.mark.parametrize("seed", range(3))

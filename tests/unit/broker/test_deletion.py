@@ -14,6 +14,7 @@ from edge_broker.protocol.api import CREATE_TOPICS, DELETE_TOPICS, FETCH, METADA
 from edge_broker.protocol.messages.create_topics import CreateTopicsRequest
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.retention.topic_deletion import Deletions
+from edge_broker.storage.topic_files import TopicFiles
 from edge_broker.testing.client import Client
 from edge_broker.testing.site import Site
 from tests.support.storage import batch, ledgered, names_of
@@ -304,7 +305,7 @@ def test_a_bug_in_the_making_costs_its_client_and_not_the_name(monkeypatch: pyte
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patched:
-        patched.setattr(LogStore, "make_topic", bug)
+        patched.setattr(TopicFiles, "make_topic", bug)
         site.files.step()
     site.settle()
     assert unlucky.transport.closed
@@ -312,7 +313,7 @@ def test_a_bug_in_the_making_costs_its_client_and_not_the_name(monkeypatch: pyte
     assert site.broker.topics.changing == set()
 
 
-@pytest.mark.parametrize("owner", [LogStore, Deletions])
+@pytest.mark.parametrize("owner", [TopicFiles, Deletions])
 def test_a_bug_in_the_erasing_is_answered_and_frees_the_name(owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site()
     site.topic()
@@ -323,7 +324,7 @@ def test_a_bug_in_the_erasing_is_answered_and_frees_the_name(owner: Any, monkeyp
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patched:
-        patched.setattr(owner, "erase_topic" if owner is LogStore else "delete", bug)
+        patched.setattr(owner, "erase_topic" if owner is TopicFiles else "delete", bug)
         while client.transport.sent == b"":
             next(worker for worker in site.workers.values() if worker).step()
         assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR

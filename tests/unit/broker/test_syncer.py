@@ -311,7 +311,7 @@ def test_the_mark_of_a_deleted_topic_goes_with_the_next_write() -> None:
     topic = bench.store.remove_topic("t")
     bench.worker.report()
     assert not bench.logs[0].marked
-    bench.store.erase_topic(topic)
+    bench.store.topic_files.erase_topic(topic)
     bench.store.forget_topic(topic)
     assert len(bench.store.in_use) == 1
     bench.syncer.look_at_marks()

@@ -267,7 +267,7 @@ def test_every_key_and_twenty_groups_fit_into_the_bound_and_longer_values_of_old
     site = Site()
     assert create(site, new("n", config=config))[0].error_code == ErrorCode.NONE
     old = {"edge.required.groups": "g" * 30_000}
-    site.store.add_topic(site.store.make_topic("old", 1, old, site.broker.clock.new_uuid()))
+    site.store.add_topic(site.store.topic_files.make_topic("old", 1, old, site.broker.clock.new_uuid()))
     assert site.reopen("cut").store.topics["old"].config == old
 
 

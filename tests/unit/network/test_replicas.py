@@ -185,7 +185,7 @@ def test_a_follower_leaves_writes_to_the_worker_where_the_disk_makes_writers_wai
 def test_a_topic_that_cannot_be_made_is_no_topic_in_the_way(
     board: Board, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_topic, tries = board.store.make_topic, []
+    make_topic, tries = board.store.topic_files.make_topic, []
 
     def makes(*arguments: Any) -> Any:
         tries.append(arguments)
@@ -193,7 +193,7 @@ def test_a_topic_that_cannot_be_made_is_no_topic_in_the_way(
             raise error
         return make_topic(*arguments)
 
-    monkeypatch.setattr(board.store, "make_topic", makes)
+    monkeypatch.setattr(board.store.topic_files, "make_topic", makes)
     board.replicas.topics.open(OpenLog(P, TOPIC_ID))
     board.after(RETRY_S * 1.5)
     assert (len(tries), board.replicas.topics._works) == (2, {})
@@ -209,7 +209,7 @@ def test_a_topic_that_is_deleted_is_not_made_again(board: Board, monkeypatch: py
         tries.append(arguments)
         raise FULL
 
-    monkeypatch.setattr(board.store, "make_topic", makes)
+    monkeypatch.setattr(board.store.topic_files, "make_topic", makes)
     board.replicas.topics.open(OpenLog(P, TOPIC_ID))
     board.after(0)
     board.member.image.topics.clear()
@@ -221,7 +221,7 @@ def test_a_configuration_that_was_refused_comes_again_as_it_is_then(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board.following()
-    write_config, seen = board.store.write_config, []
+    write_config, seen = board.store.topic_files.write_config, []
 
     def writes(topic: Any, config: dict[str, str]) -> Any:
         seen.append(config)
@@ -229,7 +229,7 @@ def test_a_configuration_that_was_refused_comes_again_as_it_is_then(
             raise FULL
         return write_config(topic, config)
 
-    monkeypatch.setattr(board.store, "write_config", writes)
+    monkeypatch.setattr(board.store.topic_files, "write_config", writes)
     old, new = ({"retention.ms": each} for each in ("1000", "2000"))
     board.replicas.topics.configure(Configure("t", old, 2))
     board.member.image.topics["t"] = TOPIC._replace(config=new)

@@ -90,7 +90,7 @@ def test_what_went_is_no_damage_once_the_topic_compacts_no_more(store, disk, how
     clean(store)
     there = content(topic.partitions[0])
     config = {**topic.config, "cleanup.policy": "delete"}
-    store.use_config(topic, config, store.write_config(topic, config))
+    store.use_config(topic, config, store.topic_files.write_config(topic, config))
     assert content(topic.partitions[0]) == there
     for name in disk.names("/data/t-0"):
         if name.endswith(".summary"):
@@ -551,7 +551,7 @@ def test_a_topic_deleted_meanwhile_is_left_alone(store, disk):
     cleaner = LogCleaner(store, BUFFER_BYTES)
     for _ in range(5):
         assert cleaner.step(NOW, 20)
-    store.erase_topic(store.remove_topic("t"))
+    store.topic_files.erase_topic(store.remove_topic("t"))
     log = compacted(store).partitions[0]  # in the same directory
     write(log, (b"k", b"v"))
     sync(log)

@@ -307,7 +307,7 @@ def test_nothing_is_contained_in_a_deleted_topics_directory_which_may_be_another
     damaged = Damaged(disk)
     log = damaged.open()
     segment = log.segments[0]
-    damaged.store.erase_topic(damaged.store.remove_topic("t"))
+    damaged.store.topic_files.erase_topic(damaged.store.remove_topic("t"))
     make_topic(damaged.store)
     names = disk.names("/data/t-0")
     with pytest.raises(StorageFault, match="deleted"):

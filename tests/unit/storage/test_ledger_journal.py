@@ -186,7 +186,7 @@ def test_a_replica_of_the_ledger_stays_one() -> None:
     disk = SimulatedDisk(1)
     store = member(disk)
     store.ledger.write(lost(0))
-    store.add_topic(store.make_topic(LEDGER_TOPIC, 1, LEDGER_CONFIG, uuid.UUID(int=9)))
+    store.add_topic(store.topic_files.make_topic(LEDGER_TOPIC, 1, LEDGER_CONFIG, uuid.UUID(int=9)))
     disk.crash()
     store = member(disk)
     assert set(store.topics) == {JOURNAL_TOPIC, LEDGER_TOPIC}

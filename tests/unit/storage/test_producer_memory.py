@@ -137,7 +137,7 @@ def test_what_goes_with_a_topic_is_not_counted_for_ever(disk, few):
         for number in range(FEW * 3 // 4):
             write(log, number)
         assert len(log.writer.producers) == FEW * 3 // 4
-        store.erase_topic(store.remove_topic(name))
+        store.topic_files.erase_topic(store.remove_topic(name))
         del log
     assert store.producer_memory.evicted == 0
 

@@ -133,5 +133,5 @@ def test_removal_and_deletion_give_their_space_back(store: LogStore, tmp_path: P
     assert deleted_but_open(tmp_path) == []
     fill_and_sync(log, 60)
     read_all(log)
-    store.erase_topic(store.remove_topic("t"))
+    store.topic_files.erase_topic(store.remove_topic("t"))
     assert deleted_but_open(tmp_path) == []

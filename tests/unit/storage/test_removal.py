@@ -294,9 +294,9 @@ def test_the_ledger_is_there_from_the_first_start_on(disk):
 
 def test_a_ledger_that_somebody_else_made_is_never_left_to_expire_or_to_the_kernel(disk):
     store = open_store(disk)
-    store.erase_topic(store.remove_topic(LEDGER_TOPIC))
+    store.topic_files.erase_topic(store.remove_topic(LEDGER_TOPIC))
     config = {"retention.ms": "1", "cleanup.policy": "compact", "flush.ms": "9223372036854775807"}
-    made = store.make_topic(LEDGER_TOPIC, 2, config, uuid.uuid4())
+    made = store.topic_files.make_topic(LEDGER_TOPIC, 2, config, uuid.uuid4())
     assert made.config == config
     disk.crash()
     settings = open_store(disk).topics[LEDGER_TOPIC].partitions[1].settings

@@ -119,7 +119,7 @@ def test_segments_that_go_while_it_is_their_turn_are_left_behind(disk):
     fill(topic.partitions[0], 60, 200)
     scrubber = Scrubber(store)
     assert scrubber.step() > 0
-    store.erase_topic(store.remove_topic("t"))
+    store.topic_files.erase_topic(store.remove_topic("t"))
     one_round(scrubber)
     assert (ledgered(store), scrubber.notes) == ([], [])
 

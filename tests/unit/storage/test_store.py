@@ -90,7 +90,7 @@ def test_wrong_topics_are_refused_before_the_disk_is_touched(disk, name, config,
     store = open_store(disk)
     before = disk.steps
     with pytest.raises(Refusal) as refused:
-        store.make_topic(name, 1, config, uuid.uuid4())
+        store.topic_files.make_topic(name, 1, config, uuid.uuid4())
     assert refused.value.code == code
     assert disk.steps == before
 
@@ -99,7 +99,7 @@ def test_longest_name_works_on_the_real_disk(tmp_path):
     store = open_store(Disk(), str(tmp_path / "d"))
     topic = make_topic(store, "n" * 249)
     append(topic.partitions[0], batch())
-    store.erase_topic(store.remove_topic(topic.name))
+    store.topic_files.erase_topic(store.remove_topic(topic.name))
     store.close()
 
 
@@ -112,7 +112,7 @@ def test_deleted_topic_is_gone_and_its_name_is_free(disk):
     assert topic.topic_id not in store.topics_by_id
     with pytest.raises(StorageFault, match="was deleted"):
         append(topic.partitions[0], batch())
-    store.erase_topic(topic)
+    store.topic_files.erase_topic(topic)
     assert "t-0" not in disk.names("/data")
     again = make_topic(store)
     assert again.topic_id != topic.topic_id
@@ -131,7 +131,7 @@ def test_deletion_cut_at_any_step_is_not_there_or_finished():
         fill(topic.partitions[0], 3)
         store.checkpoint()
         store.remove_topic("t")
-        if not cut_off(disk, step, partial(store.erase_topic, topic)):
+        if not cut_off(disk, step, partial(store.topic_files.erase_topic, topic)):
             return
         disk.crash()
         store = open_store(disk)
@@ -151,7 +151,7 @@ def test_name_of_a_deletion_that_failed_is_used_again_and_cut_at_any_step():
         fill(make_topic(store, "t", 2).partitions[0], 3)
         disk.fault = no_space_for_a_trace
         with pytest.raises(StorageFault, match="No space"):
-            store.erase_topic(store.remove_topic("t"))
+            store.topic_files.erase_topic(store.remove_topic("t"))
         disk.fault = None
         if not cut_off(disk, step, partial(topic_of_five, store)):
             return

@@ -129,7 +129,7 @@ class TopicJobs:
                 self._broker.store.add_topic(made)
                 self._report_opened(wish, made)
 
-            make = partial(self._broker.store.make_topic, partition.topic, count, config, id_of(topic_id))
+            make = partial(self._broker.store.topic_files.make_topic, partition.topic, count, config, id_of(topic_id))
             self._of_topic(make, shown, over, partial(self.open, wish), f"making topic {partition.topic}")
         elif id_text(topic.topic_id) != topic_id or partition.partition >= len(topic.partitions):
             over()  # another topic of this name is on its way out, or gets partitions: it goes on behind that
@@ -164,8 +164,12 @@ class TopicJobs:
             return
 
         def work() -> Callable[[], None]:
-            settings = store.write_config(topic, config)
-            more = store.make_partitions(topic, wish.partitions) if wish.partitions > len(topic.partitions) else []
+            settings = store.topic_files.write_config(topic, config)
+            more = (
+                store.topic_files.make_partitions(topic, wish.partitions)
+                if wish.partitions > len(topic.partitions)
+                else []
+            )
 
             def show() -> None:
                 store.use_config(topic, config, settings)
