@@ -17,7 +17,7 @@ from tests.simulation.cluster_broken import (
 )
 from tests.simulation.cluster_runs import DELETES_OF_4, Schedule, cut_power, forget_partition, hand_over, kill, run_seed
 from tests.simulation.cluster_world import World
-from tests.simulation.test_set_back import TWINS
+from tests.simulation.set_back import TWINS
 
 SEEDS_OF_LINES = {
     "boards do not compare lines": 16,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from edge_broker.cluster.state.cluster_state import PartitionState
-from tests.simulation.test_set_back import SetBack
+from tests.simulation.set_back import SetBack
 
 
 class Upgrade(SetBack):

@@ -29,8 +29,8 @@ from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.doctor_data.cluster import lead
 from tests.support.doctor_data.directory import fill_directory
+from tests.support.doctor_data.registrations import CLUSTER, member
 from tests.support.storage import cut_off
-from tests.unit.storage.test_registrations import CLUSTER, member
 
 T = CopiedTopic("t", "id-t", 20, ((1, 2),), {"retention.ms": "5"})
 COPY = ClusterCopy(70, (T,), (), (CopiedDeletion("old", "id-old", 60),))

@@ -13,8 +13,8 @@ from edge_broker.testing.site import make_topic
 from tests.support.doctor_data.cluster import EPOCH, opened
 from tests.support.doctor_data.damages import DAMAGES
 from tests.support.doctor_data.directory import content_of, flip, let_go, names, tree_of
+from tests.support.doctor_data.registrations import CLUSTER
 from tests.support.storage import fill, open_store, read_all
-from tests.unit.storage.test_registrations import CLUSTER
 
 NOBODY_KNOWS = {
     "another topic's directory",

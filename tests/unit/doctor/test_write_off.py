@@ -22,7 +22,7 @@ from edge_broker.testing.site import make_topic
 from tests.support.command import Ran, edge_broker_run
 from tests.support.doctor_data.cluster import EPOCH, lead, opened
 from tests.support.doctor_data.directory import fill_directory, tree_of
-from tests.unit.storage.test_registrations import CLUSTER
+from tests.support.doctor_data.registrations import CLUSTER
 
 NAMED, UNNAMED = KeptState("s9", 9, named=True), KeptState("t4", 4, named=False)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import uuid
 
 import pytest
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import StorageFault
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.metadata.broker_registrations import (
@@ -23,14 +21,10 @@ from edge_broker.storage.metadata.topic_record import JOURNAL_TOPIC
 from edge_broker.storage.replica.replica_log import Replica
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
-from tests.support.storage import READING, cut_off, failing, open_store
+from tests.support.doctor_data.registrations import CLUSTER, member
+from tests.support.storage import cut_off, failing, open_store
 
 PATH = f"/data/{FILE}"
-CLUSTER = "kUSr1o3mSvqPpNq5u4Cq5A"
-
-
-def member(disk: SimulatedDisk) -> LogStore:
-    return LogStore.open(disk, "/data", LogSettings(), READING, uuid.uuid4, "1", in_cluster=True)
 
 
 def test_a_directory_gets_an_identity_once() -> None:
