@@ -80,7 +80,7 @@ class Host:
         acls = [[name, "TOPIC", "PREFIXED", "plant-7.", "WRITE"] for name in users]
         told = self.say({"show": True})
         held = {
-            name: self._rotation.Held(used=reported and name == user) for name in told["held"] if name != "drupelet"
+            name: self._rotation.HeldUser(used=reported and name == user) for name in told["held"] if name != "drupelet"
         }
         order = self._rotation.Order(users, acls, OWNERS, {"pi-1": removed}, now, unseen)
         plan = self._rotation.plan(order, held, told["known"])
