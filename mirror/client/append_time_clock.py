@@ -31,3 +31,8 @@ class TargetClock:
             return None
         at_ms, asked_s = self._told
         return at_ms + int((boot_s() - asked_s) * 1000)
+
+
+def wall_ms() -> int:
+    """Return milliseconds since 1970 by the clock of this machine, which may jump."""
+    return int(time.time() * 1000)

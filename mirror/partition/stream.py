@@ -187,9 +187,9 @@ class PartitionStream(SendProgress):
         self.answered_below = False  # the target gave an offset that lies below its last: it has lost its end
         self.contradicts = False  # a sequence would mean another record than it may have meant: no life goes on
         self.packing = False  # some of it is out of the buffer and not yet on its way
-        self.suspicion: Any = None  # of batches that have their connection closed (producer/suspects.py)
+        self.suspicion: Any = None  # of batches that have their connection closed (producer/failures/suspects.py)
         self.is_alone = False  # they go one at a time, by a connection of their own
-        self.blocked = False  # it waits for its next attempt (producer/blocked_partitions.py)
+        self.blocked = False  # it waits for its next attempt (producer/failures/blocked_partitions.py)
         self.lingers = False  # a timer will consider it
         self.leaves = False  # another connection is to carry it, once nothing of it is under way
         self.pipe: Any = None  # the connection to the target that carries it
@@ -325,6 +325,11 @@ class PartitionStream(SendProgress):
     def is_drained(self) -> bool:
         """Whether nothing that was read is left to be acknowledged."""
         return not (self.buffer or self.uncommitted or self.flight or self.packing)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no request has a batch of it, and the worker packs none."""
+        return not self.packing and all(batch.mark is None for batch in self.flight)
 
     async def drained(self) -> None:
         """Wait until it is."""

@@ -8,7 +8,7 @@
 | a lane without a backlog, or an urgent one, beside several connections | the first one is kept for those |
 | a backlog on a connection that carries next to nothing, and another that has none | it goes on by that one |
 | a connection that is there again | its lanes are dealt anew: nothing of them is under way |
-| a suspect (suspects.py) | it goes by a connection that no other lane uses |
+| a suspect (failures/suspects.py) | it goes by a connection that no other lane uses |
 | a broker that answers, but by no further connection | what was to go by that goes by those that there are |
 
 A lane moves once nothing of it is under way: two connections would carry it in no order. Must never come in: what a

@@ -1,21 +1,13 @@
-"""The way to the target: makes sure of topics, sends, and settles what fails.
+"""Sends batches to the target: decides which may go, writes Produce requests, and reads the responses.
 
-A batch is final once it is packed, and gets its sequences from the lane's state; it goes once the state topic has what
-they mean. What becomes of it:
+A batch is final once it is packed (batch_packer.py). It goes once the state topic has what its sequences mean.
 
-| answer | then |
+| response | then |
 |---|---|
-| none | it is safe; where its base offset is below the expected one, its lane is unsure |
-| an error, or no answer because the connection is gone | its lane is unsure: nothing more of it is sent |
-| the last one that an unsure lane has under way | the next rows |
-| too large, or a record is refused, and nothing has arrived | they are taken apart; of a single record the host says |
-| none, or one that it lacks replicas, and the target surely knows them again (retry_window.py) | they are sent again |
-| any other by which nothing has arrived | the same batches are sent again, after a wait that grows |
-| all else | a new session (producer_sessions.py): the target's log tells what is safe, the rest is packed again |
-| the producer's epoch is an old one | another mirror has taken over: the host |
+| none of its batches failed | each is safe; if a base offset is below the expected one, its stream is unsure |
+| an error, or no response because the connection is lost | the stream is unsure: delivery_resolver.py |
 
-Lives here: what may be sent, and what becomes of it. Must never come in: by which connection
-(connection_assignment.py), turns
+Does not contain: by which connection a stream goes (leader_placement.py), the order on a connection
 (target_connection.py), how much and how packed (link_model.py, batching.py), which offsets are safe
 (target_state.py, source_offsets.py), reading.
 """
@@ -23,15 +15,13 @@ Lives here: what may be sent, and what becomes of it. Must never come in: by whi
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from drupelet.backoff import Backoff
 from drupelet.observe.log_tree import Log
 from drupelet.printable import peer_text
-from edge_broker.errors import ErrorCode, error_name
+from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -42,35 +32,27 @@ from edge_broker.protocol.messages.produce import (
 from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.apis import ALL_REPLICAS, PRODUCE
 from kafka_wire.connection.connection import Connection
-from mirror.client.append_time_clock import boot_s
-from mirror.client.log_queries import leader_of
+from mirror.client.append_time_clock import boot_s, wall_ms
 from mirror.client.target_client import Target
-from mirror.errors import OvertakenError, SameClusterError, TargetError
 from mirror.ledger.dead_letter import Refused
 from mirror.link.link_model import InFlightRequest, Link
 from mirror.partition.send_state import (
     CHANGING_CONNECTION,
-    CREATING_TOPIC,
-    DRAINING,
     GONE,
-    MOVABLE,
-    RESOLVING,
     SENDING,
-    STARTING_SESSION,
     UNSURE,
 )
 from mirror.partition.stream import Batch, PartitionStream
-from mirror.partition.target_state import Contradiction
-from mirror.producer.batch_isolation import Break, Isolation
 from mirror.producer.batch_packer import BatchPacker
 from mirror.producer.batching import Job, next_job
 from mirror.producer.connection_assignment import BACKLOG_S, ConnectionAssignment
-from mirror.producer.produce_errors import FENCED, LOST, MOVED, OPEN, SHORT, TAKEN_APART, first_refused, nothing_arrived
-from mirror.producer.refusals import Refusals
-from mirror.producer.retry_window import YOUNG_S, may_be_sent_again
+from mirror.producer.delivery_resolver import DeliveryResolver, SessionListener
+from mirror.producer.failures.batch_isolation import Isolation
+from mirror.producer.failures.produce_errors import LOST, OPEN
+from mirror.producer.failures.refusals import Refusals
+from mirror.producer.leader_placement import LeaderPlacement
 from mirror.producer.target_connection import TargetConnection
 from mirror.session.producer_sessions import ProducerSessions
-from mirror.session.session_start import StartedSession
 
 _log = Log("mirror")
 
@@ -79,35 +61,16 @@ REMEMBERED_S = 12 * 3600.0
 """Of older records, and behind them, one batch is under way at a time: when the last that Kafka took is a day old by
 its date (producer.id.expiration.ms), it soon forgets the producer, and would take a batch though it has refused the one
 before. So it does with a producer that it does not know yet, where no fence has told it of him."""
-RESEND_S = 0.1
 
 
-class Host(Protocol):
-    """Who owns the lanes."""
+class Host(SessionListener, Protocol):
+    """The owner of the streams."""
 
     def acked(self, lane: PartitionStream, batch: Batch) -> None:
         """A batch is safe at the target, and all before it."""
 
-    def begun(self, lane: PartitionStream, lost: int) -> None:
-        """A life of the lane has begun, perhaps elsewhere: it is to be judged and read from its offsets on.
-
-        So many records were acknowledged and are not at the target any more.
-        """
-
-    def overtaken(self, text: str) -> None:
-        """Another mirror has taken over."""
-
-    def refuse(self, text: str) -> None:
-        """Nothing may be sent to this target."""
-
     def refused_record(self, lane: PartitionStream, refused: Refused) -> Awaitable[bool]:
         """The target takes no such record; tells whether it was written down, and the lane goes on behind it."""
-
-    def tell(self, name: str, text: str) -> None:
-        """What is wrong with `name`; no text when it is over."""
-
-    def made(self, lane: PartitionStream, settings: dict[str, str]) -> None:
-        """The lane's topic was created, with these settings."""
 
     def connection_lost(self) -> None:
         """A connection to the target ended."""
@@ -135,8 +98,6 @@ class Sender:
 
     def __init__(self, target: Target, lives: ProducerSessions, link: Link, settings: Settings, host: Host) -> None:
         self.target, self.lives, self.link, self.settings, self.host = target, lives, link, settings, host
-        self.packer = BatchPacker(link, self)
-        self.pack: Callable[[Sequence[Job]], Awaitable[list[Batch]]] = self.packer.pack
         self.refusals = Refusals(
             link,
             host,
@@ -152,7 +113,11 @@ class Sender:
         self.dealing = ConnectionAssignment(link, self._make_pipe, self.consider)
         self._under_way: set[InFlightRequest] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: dict[PartitionStream, Backoff] = {}
+        self.placement = LeaderPlacement(target, self.dealing, self.refusals, self.isolation.limits, host.tell, self)
+        self.resolver = self._make_resolver()
+        self._failures = self.resolver.failures
+        self.packer = BatchPacker(link, self.resolver)
+        self.pack: Callable[[Sequence[Job]], Awaitable[list[Batch]]] = self.packer.pack
         self._bug: asyncio.Future[None] | None = None
 
     # -- life
@@ -178,13 +143,22 @@ class Sender:
         self.stopping = self.packer.stopping = True
         await self.quiet.wait()
 
+    def _make_resolver(self) -> DeliveryResolver:
+        return DeliveryResolver(
+            self.target, self.lives, self.host, self, self.placement, self.refusals, self.isolation, self.make_backoff
+        )
+
+    def make_backoff(self) -> Backoff:
+        """Return the waits of one stream between its attempts."""
+        return Backoff(self.settings.backoff_first_s, self.settings.backoff_max_s)
+
     def _make_pipe(self, node: int, number: int) -> TargetConnection:
         return TargetConnection(self, self.dealing, self.target.cluster, self.link, self.host.tell, node, number)
 
     def start(self, lane: PartitionStream) -> None:
         """Begin to send what this lane reads."""
         lane.batch_bytes_max = self.settings.batch_bytes_max
-        self.spawn(lane, self._ensure(lane))
+        self.ensure_topic(lane)
 
     def drop(self, lane: PartitionStream) -> None:
         """Send nothing of it any more."""
@@ -202,13 +176,14 @@ class Sender:
         lane.clear()
         lane.release(flight)
 
-    def spawn(self, lane: PartitionStream, work: Coroutine[Any, Any, None]) -> None:
-        """Do something for a lane beside all else."""
-        task = self._spawn(work)
-        lane.tasks.add(task)
-        task.add_done_callback(lane.tasks.discard)
+    def spawn(self, stream: PartitionStream, work: Coroutine[Any, Any, None]) -> None:
+        """Run something for a stream, until that is dropped."""
+        task = self.spawn_task(work)
+        stream.tasks.add(task)
+        task.add_done_callback(stream.tasks.discard)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something concurrently with all else; `run` raises what it raises."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -233,109 +208,26 @@ class Sender:
         self.dealing.grow()
         for lane in self.refusals.held.read_to_the_end():
             self.refusals.forget([lane])
-            self._note_if_drained(lane)
+            self.resolver.note_if_drained(lane)
 
     def begin_anew(self, lane: PartitionStream) -> None:
         """Begin a life with the source's log, of a lane of which nothing is left to be sent."""
         lane.starts_anew = True
-        self.mark_unsure(lane)
+        self.resolver.mark_unsure(lane)
 
     # -- topics and leaders
 
-    async def _ensure(self, lane: PartitionStream) -> None:
-        await self._begin_life(lane, self._backoff(), is_there=False)
-        lane.resume_sending()
-        self.host.tell(lane.name, "")
-        self.consider(lane)
-        lane.memory.room.set()
-
-    async def _begin_life(self, lane: PartitionStream, backoff: Backoff, *, is_there: bool) -> None:
-        """Make sure of the lane's topic, where it is not known to be there, and begin a life; until that is done."""
-        while True:
-            try:
-                with self.lives.coming(lane):
-                    if not is_there:
-                        made = await self.target.ensure_topic(lane.at_target, lane.partitions, lane.settings)
-                        if made is not None:
-                            self.host.made(lane, made)
-                    try:
-                        await self._join(lane)  # and connects meanwhile
-                        await self.target.check_in_sync(lane.at_target)
-                    except TargetError:
-                        self.target.look_anew(lane.target_topic)
-                        is_there = False  # it may have been deleted
-                        raise
-                if lane.send_state is CREATING_TOPIC:
-                    lane.enter(STARTING_SESSION)
-                self._go_on(lane, await self.lives.begin(lane))
-            except OvertakenError:
-                await _for_ever()
-            except SameClusterError as error:
-                self.host.refuse(str(error))
-                await _for_ever()
-            except TargetError as error:
-                if lane.send_state is STARTING_SESSION:
-                    lane.enter(CREATING_TOPIC)
-                self.host.tell(lane.name, str(error))
-                self.target.forget(lane.target_topic)
-                self.refusals.block(lane)
-                await self.target.pauses.wait(backoff.next_s())
-            else:
-                self.refusals.forget([lane])
-                return
-
-    def _go_on(self, lane: PartitionStream, begun: StartedSession) -> None:
-        """Go on where a life begins: what was under way is safe, or is packed anew."""
-        resumed, known = begun.resumed, begun.records_before
-        lane.remembered_ms = -1
-        while lane.flight and known < resumed.records:
-            first = lane.flight.pop(0)
-            known += first.packed.records
-            self._safe(lane, first)
-        if not self.lives.is_unfenced:
-            lane.remembered_ms = _now_ms()  # the fence's marker is what the target has last
-        for batch in reversed(lane.flight):
-            lane.return_to_buffer(batch.pieces)
-        lane.flight.clear()
-        lane.offsets.take_back()
-        is_elsewhere = resumed.verdict in ("source_anew", "target_anew") or known != resumed.records
-        if is_elsewhere or not lane.has_session:
-            lane.begin_at(resumed.source_offset)
-            self.host.begun(lane, resumed.lost)
-
-    async def _join(self, lane: PartitionStream) -> None:
-        """Have the pipe to the partition's leader carry the lane."""
-        leader = await self.target.leader(lane.at_target)
-        self.dealing.join(lane, leader.node)
+    def ensure_topic(self, stream: PartitionStream) -> None:
+        """Create the topic of a stream if it does not exist, and start a producer session."""
+        self.spawn(stream, self.resolver.ensure_topic(stream))
 
     async def moved(self, pipe: TargetConnection) -> None:
-        """Look whether others lead now what a pipe carries, as its broker does not answer."""
-        lanes = [lane for lane in pipe.lanes if _is_still(lane)]
-        if self.dealing.has_another_broker(pipe):  # whose partitions need the memory
-            for lane in pipe.lanes:
-                self.refusals.block(lane)
-        with suppress(TargetError):  # the pipe itself has told what is wrong
-            found = await self.target.topics(sorted({lane.target_topic for lane in lanes}))
-            for lane in lanes:
-                leader = leader_of(found, lane.at_target)
-                is_free = lane.pipe is pipe and _is_still(lane) and lane.send_state in MOVABLE
-                if is_free and leader.node >= 0:  # one without a leader keeps no other one from moving
-                    self.dealing.join(lane, leader.node)
-                    self.refusals.forget([lane] if lane.pipe is not pipe else [])
-                    self.consider(lane)
+        """Find the new leaders of what a connection carries whose broker does not answer."""
+        await self.placement.leave_unreachable(pipe)
 
     def back(self, pipe: TargetConnection) -> None:
-        """Deal what a pipe carries anew, as its broker is there again: meanwhile there may be a backlog, or none."""
-        self.refusals.forget(pipe.lanes)
-        if pipe.node in self.isolation.limits:  # which are others after a restart only
-            self._spawn(self.isolation.limits.learn(pipe.node))
-        for lane in list(pipe.lanes):
-            if _is_still(lane) and lane.send_state in MOVABLE:
-                self.dealing.join(lane, pipe.node)
-                self.consider(lane)
-
-    def _backoff(self) -> Backoff:
-        return Backoff(self.settings.backoff_first_s, self.settings.backoff_max_s)
+        """Assign the streams of a connection again that is established again."""
+        self.placement.reassign(pipe)
 
     # -- what may be sent
 
@@ -358,7 +250,7 @@ class Sender:
         if self.dealing.must_move(lane):
             if not lane.flight:  # else two connections would carry it at once, in no order
                 lane.enter(CHANGING_CONNECTION)
-                self.spawn(lane, self._rejoin(lane))
+                self.spawn(lane, self.placement.change_connection(lane))
         elif is_enough:
             pipe.put(lane)
 
@@ -367,18 +259,6 @@ class Sender:
         """One where what comes first may be refused: a target that does not know the producer would take the next."""
         may_be_refused = lane.boundary is not None and lane.boundary > lane.offsets.acked
         return 1 if lane.is_alone or may_be_refused else lane.flight_max
-
-    async def _rejoin(self, lane: PartitionStream) -> None:
-        try:
-            await self._join(lane)
-        except TargetError as error:
-            self.host.tell(lane.name, str(error))
-            if lane.send_state is CHANGING_CONNECTION:
-                lane.enter(CREATING_TOPIC)
-                self.spawn(lane, self._ensure(lane))
-        if lane.send_state is CHANGING_CONNECTION:
-            lane.resume_sending()
-        self.consider(lane)
 
     def _is_enough(self, lane: PartitionStream) -> bool:
         link, loop = self.link, asyncio.get_running_loop()
@@ -392,10 +272,10 @@ class Sender:
         if not lane.lingers:
             lane.lingers = True
             lane.pipe.lingering[lane] = None
-            loop.call_later(waits_s, self._lingered, lane)
+            loop.call_later(waits_s, self._linger_elapsed, lane)
         return False
 
-    def _lingered(self, lane: PartitionStream) -> None:
+    def _linger_elapsed(self, lane: PartitionStream) -> None:
         lane.lingers = False
         lane.pipe.lingering.pop(lane, None)
         self.consider(lane)
@@ -414,19 +294,6 @@ class Sender:
         is_full = self.stopping or len(lane.flight) >= self._batches_max(lane)
         return None if is_full else next_job(lane, self.link, lane.codec, bytes_max)
 
-    def back_off(self, stream: PartitionStream, problem: str) -> None:
-        """Report the problem of a stream, and send nothing of it for a while, longer each time."""
-        self.host.tell(stream.name, problem)
-        stream.back_off()
-        self.refusals.block(stream)
-        self.spawn(stream, self._end_backoff(stream, self._failures.setdefault(stream, self._backoff()).next_s()))
-
-    async def _end_backoff(self, stream: PartitionStream, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
-        stream.end_backoff()
-        self.refusals.attempt(stream)
-        self.consider(stream)
-
     # -- requests and answers
 
     def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
@@ -439,7 +306,7 @@ class Sender:
         requests, above = self.isolation.limits.requests(node, sent)
         for batch in above:
             batch.outcome = ErrorCode.MESSAGE_TOO_LARGE
-            self.mark_unsure(batch.lane)
+            self.resolver.mark_unsure(batch.lane)
         return sum(self._post(connection, some, told) for some in requests)
 
     def _post(self, connection: Connection, sent: Sequence[Batch], told: Callable[[int], None]) -> int:
@@ -462,7 +329,7 @@ class Sender:
         self.quiet.clear()
         future = connection.send(PRODUCE, request, timeout_s=self._answer_s())
         future.add_done_callback(lambda _: told(mark.size))
-        future.add_done_callback(lambda done: self._told(sent, mark, done))
+        future.add_done_callback(lambda done: self._response_received(sent, mark, done))
         return mark.size
 
     def _answer_s(self) -> float:
@@ -476,7 +343,7 @@ class Sender:
         """Whether a batch may go; one that was just packed is under way from now on."""
         lane = batch.lane
         if batch in lane.flight:
-            self._look_if_old(lane)
+            self.resolver.check_age(lane)
             return batch.mark is None and lane.send_state not in UNSURE
         if lane.send_state is GONE:
             return False
@@ -501,19 +368,23 @@ class Sender:
         It ages a producer by the last batch that it took, so that one has to be young too.
         """
         assert lane.state is not None
-        oldest_ms = _now_ms() - REMEMBERED_S * 1000
+        oldest_ms = wall_ms() - REMEMBERED_S * 1000
         begun_at, safe = lane.state.life.records, lane.state.map.end.records
         is_known = safe > begun_at or (begun_at > 0 and not self.lives.is_unfenced)  # the end of a new log is unknown
         return is_known and min(lane.remembered_ms, BatchHeader(batch.packed.batch).max_timestamp) >= oldest_ms
 
-    def _told(self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]) -> None:
+    def _response_received(
+        self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]
+    ) -> None:
         try:
-            self._answered(batches, mark, done)
+            self._on_response(batches, mark, done)
         except Exception as error:  # else the loop would log it, and nobody know
             self._raise(error)
             raise
 
-    def _answered(self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]) -> None:
+    def _on_response(
+        self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]
+    ) -> None:
         now = asyncio.get_running_loop().time()
         self._under_way.discard(mark)
         told: dict[tuple[str, int], PartitionProduceResponse] = {}
@@ -526,22 +397,22 @@ class Sender:
         for batch in batches:
             batch.mark = None
             batch.took_s = now - mark.sent_at
-            self._judge(batch, told.get((batch.lane.target_topic, batch.lane.partition.partition)))
+            self._resolve_response(batch, told.get((batch.lane.target_topic, batch.lane.partition.partition)))
         if not self._under_way:
             self.quiet.set()
         for pipe in self.dealing.pipes:
             pipe.wake.set()
 
-    def _judge(self, batch: Batch, answer: PartitionProduceResponse | None) -> None:
+    def _resolve_response(self, batch: Batch, answer: PartitionProduceResponse | None) -> None:
         lane = batch.lane
         if lane.send_state is GONE or batch not in lane.flight:
             return
         code = LOST if answer is None else answer.error_code
         batch.lost += code in OPEN
         is_next = batch is lane.flight[0] and lane.send_state not in UNSURE
-        if code == ErrorCode.NONE and is_next and self._took(lane, answer):
+        if code == ErrorCode.NONE and is_next and self._record_offset(lane, answer):
             lane.flight.pop(0)
-            self._taken(lane, batch)
+            self._on_acked(lane, batch)
             if self._failures.pop(lane, None) is not None:
                 self.refusals.forget([lane])
                 self.host.tell(lane.name, "")
@@ -549,9 +420,9 @@ class Sender:
             return
         batch.outcome = code
         batch.said = "" if answer is None else peer_text(answer.error_message)
-        self.mark_unsure(lane)
+        self.resolver.mark_unsure(lane)
 
-    def _took(self, lane: PartitionStream, answer: PartitionProduceResponse | None) -> bool:
+    def _record_offset(self, lane: PartitionStream, answer: PartitionProduceResponse | None) -> bool:
         """Note where the first batch under way went; false where that cannot be."""
         assert answer is not None
         assert lane.state is not None
@@ -568,144 +439,20 @@ class Sender:
             self.lives.note(lane)
         return away >= 0
 
-    def _taken(self, lane: PartitionStream, batch: Batch) -> None:
+    def _on_acked(self, lane: PartitionStream, batch: Batch) -> None:
         """Go on with a batch that all replicas have."""
-        self._safe(lane, batch)
+        self.mark_acked(lane, batch)
 
-    def _safe(self, lane: PartitionStream, batch: Batch) -> None:
-        """Pass on that a batch is safe that is not under way any more."""
-        assert lane.state is not None
-        lane.offsets.ack(lane.state.map.end.target_offset)
-        lane.remembered_ms = BatchHeader(batch.packed.batch).max_timestamp
-        self.host.acked(lane, batch)
-        lane.release(batch.pieces)
-        self.isolation.batch_acked(lane, batch)
+    def mark_acked(self, stream: PartitionStream, batch: Batch) -> None:
+        """Note that a batch is safe at the target, and all before it; it is not in flight any more."""
+        assert stream.state is not None
+        stream.offsets.ack(stream.state.map.end.target_offset)
+        stream.remembered_ms = BatchHeader(batch.packed.batch).max_timestamp
+        self.host.acked(stream, batch)
+        stream.release(batch.pieces)
+        self.isolation.batch_acked(stream, batch)
 
     def connection_lost(self, pipe: TargetConnection) -> None:
         """Note that a connection ended."""
         self.isolation.connection_lost(pipe)
         self.host.connection_lost()
-
-    # -- what is unsure
-
-    def mark_unsure(self, stream: PartitionStream) -> None:
-        """Send nothing of a stream until the outcome of each batch in flight is known."""
-        stream.mark_unsure()
-        self.start_resolving(stream)
-
-    def start_resolving(self, stream: PartitionStream) -> None:
-        """Find out which batches in flight have arrived, once the last one is answered."""
-        if stream.send_state is DRAINING and _is_still(stream):
-            stream.enter(RESOLVING)
-            self.spawn(stream, self._settled(stream))
-
-    async def _settled(self, lane: PartitionStream) -> None:
-        await self._find_out(lane)
-        lane.resume_sending()
-        if lane not in self.refusals.held:
-            self._note_if_drained(lane)
-        self.consider(lane)
-
-    def _note_if_drained(self, lane: PartitionStream) -> None:
-        """Note that a lane is well where no answer will tell it, as nothing is left to be sent."""
-        if lane.is_drained and self._failures.pop(lane, None) is not None:
-            self.host.tell(lane.name, "")
-
-    async def _find_out(self, lane: PartitionStream) -> None:
-        backoff = self._failures.setdefault(lane, self._backoff())
-        codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
-        code = next((code for code in codes if code), LOST)
-        if FENCED.intersection(codes):
-            self.host.overtaken(f"{lane.name} is refused at the target, as of an older mirror")
-            await _for_ever()
-        if codes and code != LOST and code not in TAKEN_APART:
-            said = next((batch.said for batch in lane.flight if batch.said), "") or error_name(code)
-            self.host.tell(lane.name, f"the target refuses what is sent: {said}")
-        if codes and nothing_arrived(lane.flight):
-            for batch in lane.flight:
-                batch.outcome = None
-            await self._again(lane, code, backoff)
-            return
-        broken = await self.isolation.note(lane)
-        if code == LOST:
-            await asyncio.sleep(RESEND_S)
-        else:
-            await self.refusals.wait(lane, backoff.next_s())  # what is in flight may be there: it is kept
-        lane.resend_from = first_refused(lane.flight)
-        is_open = bool(codes) and (OPEN | SHORT).issuperset(codes) and lane.resend_from is None
-        if is_open and await self._repeat(lane, broken, backoff):
-            return
-        if code in MOVED | SHORT:
-            self.target.forget(lane.target_topic)
-        await self._begin_life(lane, backoff, is_there=True)
-        if broken is not None:
-            await self.isolation.hold(lane, broken, backoff)
-
-    async def _repeat(self, lane: PartitionStream, broken: Break | None, backoff: Backoff) -> bool:
-        """Have what is without an answer go once more as it is, as long as the target surely knows it again."""
-        is_other = lane.contradicts or lane.starts_anew or lane.answered_below
-        if is_other or not any(batch.lost for batch in lane.flight) or not self._knows_again(lane):
-            return False
-        if broken is not None:
-            if not broken.may_repeat:
-                return False
-            await self.isolation.pause(lane, broken, backoff)
-        try:
-            await self._join(lane)
-        except TargetError:
-            return False
-        for batch in lane.flight:
-            batch.outcome = None
-        asyncio.get_running_loop().call_later(YOUNG_S, self._look_if_old, lane)
-        return True
-
-    def _knows_again(self, lane: PartitionStream) -> bool:
-        waiting = (batch for batch in lane.flight if batch.mark is None)
-        return may_be_sent_again(waiting, self.lives.target_ms, boot_s())
-
-    def _look_if_old(self, lane: PartitionStream) -> None:
-        """Have what was to be sent again be looked for where it has waited for so long that it may be forgotten."""
-        if lane.send_state not in (*UNSURE, GONE) and not self._knows_again(lane):
-            self.mark_unsure(lane)
-
-    async def _again(self, lane: PartitionStream, code: int, backoff: Backoff) -> None:
-        """Send again what was refused, in parts where it was too large."""
-        try:
-            if code in TAKEN_APART:
-                await self.refusals.take_apart(lane, error_name(code), backoff)
-                return
-            if code in MOVED:
-                self.target.forget(lane.target_topic)
-            await self.refusals.wait(lane, backoff.next_s(), tuple(lane.flight))
-        except Contradiction:
-            lane.contradicts = True
-            await self._begin_life(lane, backoff, is_there=True)
-            return
-        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted, or not known yet to this leader
-            self.target.look_anew(lane.target_topic)
-            await self._begin_life(lane, backoff, is_there=False)
-        else:
-            await self._lead(lane, backoff)
-
-    async def _lead(self, lane: PartitionStream, backoff: Backoff) -> None:
-        try:
-            await self._join(lane)
-        except TargetError as error:
-            self.host.tell(lane.name, str(error))
-            self.target.look_anew(lane.target_topic)
-            await asyncio.sleep(backoff.next_s())
-            await self._begin_life(lane, backoff, is_there=False)
-
-
-def _is_still(lane: PartitionStream) -> bool:
-    """Whether nothing of a lane is under way or in the worker."""
-    return not lane.packing and all(batch.mark is None for batch in lane.flight)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
-
-
-async def _for_ever() -> None:
-    """The host knows that another has taken over: it ends what waits here."""
-    await asyncio.get_running_loop().create_future()

@@ -25,7 +25,7 @@ from mirror.link.link_model import BATCH_BYTES_MIN, LEAST_BYTES, Link, Pace
 from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.batching import Job
 
-ALONE = 100  # the number of the connection for suspects (suspects.py)
+ALONE = 100  # the number of the connection for suspects (failures/suspects.py)
 LANES_MAX = 200  # in a request
 LOSS_S = 15
 URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and whatever is left over

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
-from drupelet.backoff import Backoff
 from edge_broker.errors import ErrorCode, error_name
 from edge_broker.protocol.messages.produce import ProduceResponse
 from mirror.client.target_client import Target
@@ -25,11 +24,11 @@ from mirror.link.link_model import InFlightRequest, Link
 from mirror.partition.send_state import RESTING, SENDING, UNSURE
 from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.batching import Job
-from mirror.producer.produce_errors import FENCED, LOST, MOVED, SHORT, nothing_arrived
+from mirror.producer.delivery_resolver import DeliveryResolver
 from mirror.producer.sender import Host, Sender, Settings
 from mirror.producer.target_connection import TargetConnection
+from mirror.producer.transactional_resolver import TransactionalResolver
 from mirror.session.marker_partitions import InSync
-from mirror.session.session_start import StartedSession
 from mirror.session.transaction import Event, State, Transaction, bytes_max, held_max, takes_s
 from mirror.session.transactional_sessions import TROUBLE, NotCommittedError, TransactionalSessions
 
@@ -53,14 +52,32 @@ class TransactionalSender(Sender):
         self.idle = asyncio.Event()
         self.idle.set()
         self._lives = lives
-        self._in_sync = InSync(target)
+        self.in_sync = InSync(target)
         self._lanes: set[PartitionStream] = set()
-        self._committed_records: dict[PartitionStream, int] = {}  # of a life, up to the last commit
+        self.committed_records: dict[PartitionStream, int] = {}  # of a life, up to the last commit
         self._asking: dict[PartitionStream, None] = {}  # that have something to send
         self._transaction: Transaction | None = None
         self._in: set[PartitionStream] = set()  # the lanes of that
-        self._wake, self._step = asyncio.Event(), asyncio.Event()
-        self._why, self._was_fenced = "", False  # of what broke off and is not settled yet
+        self._wake, self.step = asyncio.Event(), asyncio.Event()
+        self.why_broken, self._was_fenced = "", False  # of what broke off and is not settled yet
+
+    def _make_resolver(self) -> DeliveryResolver:
+        return TransactionalResolver(
+            self.target,
+            self.lives,
+            self.host,
+            self,
+            self.placement,
+            self.refusals,
+            self.isolation,
+            self.make_backoff,
+            self,
+        )
+
+    @property
+    def settled(self) -> asyncio.Event:
+        """Is set while no transaction is broken."""
+        return self._lives.settled
 
     # -- life
 
@@ -74,7 +91,7 @@ class TransactionalSender(Sender):
     async def finish(self) -> None:
         """Take nothing more, and wait until all that is under way is answered and committed."""
         await super().finish()
-        self._step.set()
+        self.step.set()
         await self.idle.wait()
 
     def start(self, lane: PartitionStream) -> None:
@@ -85,18 +102,18 @@ class TransactionalSender(Sender):
     def drop(self, lane: PartitionStream) -> None:
         """Send nothing of it any more; what it has under way must not be committed."""
         if lane in self._in and (lane.uncommitted or lane.flight):
-            self._break(f"{lane.name} is mirrored no more")
+            self.break_off(f"{lane.name} is mirrored no more")
         self._in.discard(lane)
         self._lanes.discard(lane)
-        self._committed_records.pop(lane, None)
+        self.committed_records.pop(lane, None)
         self._asking.pop(lane, None)
-        self._in_sync.forget(lane)
+        self.in_sync.forget(lane)
         super().drop(lane)
-        self._step.set()
+        self.step.set()
 
     def connection_lost(self, pipe: TargetConnection) -> None:
         """Note that a connection ended: with its broker, partitions may lack replicas from now on."""
-        self._in_sync.forget()
+        self.in_sync.forget()
         super().connection_lost(pipe)
 
     # -- what goes into a transaction
@@ -111,40 +128,42 @@ class TransactionalSender(Sender):
         if one is None or lane not in self._in or not one.has_room or _is_committed_alone(lane):
             self._asking[lane] = None
             self._wake.set()
-            self._step.set()
+            self.step.set()
             return None
         taken = super().take(lane, bytes_max)
         if taken is not None:
             pieces = taken.pieces
             one.take(taken.size, sum(len(piece.batch) for piece in pieces))
-        self._step.set()
+        self.step.set()
         return taken
 
-    def _is_stale(self, lane: PartitionStream) -> bool:
-        """Whether its life is of an epoch that is over."""
-        return lane.state is None or lane.state.life[:2] != (self._lives.producer or ())[:2]
+    def is_stale(self, stream: PartitionStream) -> bool:
+        """Return whether the session of a stream has an epoch that is over."""
+        return stream.state is None or stream.state.life[:2] != (self._lives.producer or ())[:2]
 
     def _is_left_behind(self, lane: PartitionStream) -> bool:
         """Whether its life is over; then it begins anew."""
-        if not self._is_stale(lane):
+        if not self.is_stale(lane):
             return False
-        self.mark_unsure(lane)
+        self.resolver.mark_unsure(lane)
         return True
 
     def _is_remembered(self, lane: PartitionStream, batch: Batch) -> bool:
         """What is taken behind a refusal breaks the transaction off, and is not counted."""
         return True
 
-    def _taken(self, lane: PartitionStream, batch: Batch) -> None:
+    def _on_acked(self, lane: PartitionStream, batch: Batch) -> None:
         lane.uncommitted.append(batch)
 
-    def _told(self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]) -> None:
-        super()._told(batches, mark, done)
-        self._step.set()
+    def _response_received(
+        self, batches: Sequence[Batch], mark: InFlightRequest, done: asyncio.Future[ProduceResponse]
+    ) -> None:
+        super()._response_received(batches, mark, done)
+        self.step.set()
 
     async def _pack(self, jobs: Sequence[Job]) -> list[Batch]:
         made = await self.packer.pack(jobs)
-        self._step.set()  # once they are posted
+        self.step.set()  # once they are posted
         return made
 
     # -- transactions, one behind the other
@@ -153,15 +172,15 @@ class TransactionalSender(Sender):
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if not self._why and self._asking and not self.stopping:
+            if not self.why_broken and self._asking and not self.stopping:
                 async with self._lives.turn:
                     await self._one()
-            if self._why:
+            if self.why_broken:
                 await self._mend()
 
     async def _one(self) -> None:
         lanes = await self._asked()
-        if not lanes or self._why or not self._lives.settled.is_set():
+        if not lanes or self.why_broken or not self._lives.settled.is_set():
             return
         self.transactional_id = self._lives.transactional_id
         link, now = self.link, asyncio.get_running_loop().time()
@@ -176,7 +195,7 @@ class TransactionalSender(Sender):
             await self._until_answered(one)
             await self._commit(one)
         except TargetError as error:
-            self._break(str(error), was_fenced=isinstance(error, NotCommittedError))
+            self.break_off(str(error), was_fenced=isinstance(error, NotCommittedError))
             return
         except asyncio.CancelledError:
             self._lives.unsure()
@@ -188,9 +207,9 @@ class TransactionalSender(Sender):
         """Take the lanes that ask and may go; who was left behind meanwhile asks once more when it has begun anew."""
         asking, self._asking = self._asking, {}
         lanes = [lane for lane in asking if self._may_go(lane)]
-        for lane, problem in (await self._in_sync.problems(lanes)).items():
+        for lane, problem in (await self.in_sync.problems(lanes)).items():
             if self._may_go(lane) and lane.send_state not in RESTING:
-                self.back_off(lane, problem)
+                self.resolver.back_off(lane, problem)
         lanes = [lane for lane in lanes if lane.send_state not in RESTING and self._may_go(lane)]
         chosen = chosen_together(lanes, self._in)
         self._asking.update(dict.fromkeys(lane for lane in lanes if lane not in chosen))
@@ -208,10 +227,10 @@ class TransactionalSender(Sender):
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted: where it began is gone with it
                 self.host.tell(places[at].name, problem)
                 self.target.look_anew(at[0])
-                self.mark_unsure(places[at])
+                self.resolver.mark_unsure(places[at])
             else:
                 self.target.forget(at[0])
-                self.back_off(places[at], problem)
+                self.resolver.back_off(places[at], problem)
         admitted = [lane for at, lane in places.items() if at not in refused and not lane.is_gone]
         self._in.update(admitted)
         for lane in admitted:
@@ -223,7 +242,7 @@ class TransactionalSender(Sender):
         """Let batches go until it is full, due, or nothing is left; then wait for the answers."""
         loop = asyncio.get_running_loop()
         while one.stands(State.OPEN, State.CLOSING):
-            self._step.clear()
+            self.step.clear()
             lanes = await self._asked() if one.stands(State.OPEN) and not self.stopping else []
             if lanes and one.stands(State.OPEN):
                 await self._admit_all([], lanes)
@@ -239,7 +258,7 @@ class TransactionalSender(Sender):
             left_s = max(0.0, one.due_at - loop.time()) if one.stands(State.OPEN) else None
             try:
                 async with asyncio.timeout(left_s):
-                    await self._step.wait()
+                    await self.step.wait()
             except TimeoutError:
                 continue
 
@@ -271,13 +290,13 @@ class TransactionalSender(Sender):
     def _committed(self) -> None:
         lanes, self._in, self._transaction = self._in, set(), None
         self.host.transaction_ended("committed")
-        self._in_sync.committed(lane for lane in lanes if lane not in self._failures)
+        self.in_sync.committed(lane for lane in lanes if lane not in self._failures)
         for lane in lanes:
             batches, lane.uncommitted = lane.uncommitted, []
             for batch in batches:
-                self._safe(lane, batch)
+                self.mark_acked(lane, batch)
                 assert batch.sent is not None
-                self._committed_records[lane] = batch.sent.records_before + batch.sent.size
+                self.committed_records[lane] = batch.sent.records_before + batch.sent.size
         self.idle.set()
         for lane in lanes:
             self.consider(lane)
@@ -288,23 +307,23 @@ class TransactionalSender(Sender):
 
     # -- what breaks off
 
-    def _break(self, why: str, *, was_fenced: bool = False) -> None:
-        """Have all lanes begin anew, once it is settled what has become of the transaction."""
-        if self._why:
+    def break_off(self, why: str, *, was_fenced: bool = False) -> None:
+        """Have all streams start again, once the outcome of the transaction is known."""
+        if self.why_broken:
             return
-        self._why, self._was_fenced = why, was_fenced
+        self.why_broken, self._was_fenced = why, was_fenced
         self._lives.settled.clear()
         if self._transaction is not None:
             self._transaction.on(Event.BROKE, why)
         for lane in self._lanes:
             if lane.send_state not in UNSURE:
-                self.mark_unsure(lane)
+                self.resolver.mark_unsure(lane)
         self._wake.set()
-        self._step.set()
+        self.step.set()
 
     async def _mend(self) -> None:
         async with self._lives.turn:
-            one, why = self._transaction, self._why
+            one, why = self._transaction, self.why_broken
             if one is None:
                 self._lives.unsure()
             else:
@@ -313,72 +332,15 @@ class TransactionalSender(Sender):
                 except OvertakenError as error:
                     self.host.overtaken(str(error))
                     await asyncio.get_running_loop().create_future()  # the host ends it
-            self._transaction, self._in, self._why = None, set(), ""
+            self._transaction, self._in, self.why_broken = None, set(), ""
             self.idle.set()
             self._lives.settled.set()
-
-    async def _find_out(self, lane: PartitionStream) -> None:
-        backoff = self._failures.setdefault(lane, self._backoff())
-        self._in_sync.forget(lane)
-        codes = [LOST if batch.outcome is None else batch.outcome for batch in lane.flight]
-        broken = None
-        if not self._is_stale(lane) and not self._why and self._may_send_again(lane, codes):
-            await super()._find_out(lane)
-        else:
-            breaks = not self._is_stale(lane) and not self._why
-            if breaks:
-                code = next((code for code in codes if code), LOST)
-                if code in MOVED | SHORT:
-                    self.target.forget(lane.target_topic)
-                self._break(f"{lane.name}: {_said(lane, code)}", was_fenced=bool(FENCED.intersection(codes)))
-            broken = await self.isolation.note(lane)  # not before: the transaction would be committed without these
-            if breaks:
-                await self.target.pauses.wait(backoff.next_s())
-            await self._begin_life(lane, backoff, is_there=True)
-        while self._is_stale(lane):  # meanwhile another lane has had all begin anew
-            await self._begin_life(lane, backoff, is_there=True)
-        if broken is not None:
-            await self.isolation.hold(lane, broken, backoff)
-
-    @staticmethod
-    def _may_send_again(lane: PartitionStream, codes: list[int]) -> bool:
-        is_refused = bool(lane.flight) and not FENCED.intersection(codes) and nothing_arrived(lane.flight)
-        return is_refused and not (lane.starts_anew or lane.contradicts)
-
-    async def _settled(self, lane: PartitionStream) -> None:
-        """Settle; where a record was put aside, nothing else may tell that nothing is packed any more."""
-        await super()._settled(lane)
-        self._step.set()
 
     def tick(self) -> None:
         """Tell that all is well, too, where nothing is left to be sent: no commit will."""
         super().tick()
-        if not self._why and all(lane.is_drained and not lane.is_unsure for lane in self._lanes):
+        if not self.why_broken and all(lane.is_drained and not lane.is_unsure for lane in self._lanes):
             self.host.tell(TROUBLE, "")
-
-    async def _begin_life(self, lane: PartitionStream, backoff: Backoff, *, is_there: bool) -> None:
-        if not self._is_stale(lane):
-            self._break(f"{lane.name} begins anew")
-        await self._lives.settled.wait()
-        lane.flight[:0], lane.uncommitted = lane.uncommitted, []
-        await super()._begin_life(lane, backoff, is_there=is_there)
-
-    def _go_on(self, lane: PartitionStream, begun: StartedSession) -> None:
-        """Go on behind what is committed: of what was under way that may be some, or all.
-
-        That the source lost its end since then is told by the lane alone: the state was read anew.
-        """
-        first = lane.flight[0].sent if lane.flight else None
-        committed = self._committed_records.pop(lane, begun.records_before)
-        before = committed if first is None else first.records_before
-        resumed, lost = begun.resumed, before - begun.resumed.records
-        if lost > 0 and resumed.verdict in ("found", "position"):  # a commit was answered, and does not hold
-            resumed = resumed._replace(lost=max(lost, resumed.lost))
-        super()._go_on(lane, begun._replace(resumed=resumed, records_before=before))
-        acked, state = lane.offsets.acked, lane.state
-        assert state is not None
-        if acked < state.map.end.source_offset:
-            state.go_back(acked, lane.offsets.epochs.below(acked))
 
 
 def _is_committed_alone(lane: PartitionStream) -> bool:
@@ -396,9 +358,3 @@ def chosen_together(asking: Sequence[PartitionStream], inside: Collection[Partit
         return []
     plain = [lane for lane in asking if not lane.is_alone]
     return plain if plain or inside else list(asking[:1])
-
-
-def _said(lane: PartitionStream, code: int) -> str:
-    if code == LOST:
-        return "no answer" if lane.flight else "it begins anew"
-    return next((batch.said for batch in lane.flight if batch.said), "") or error_name(code)

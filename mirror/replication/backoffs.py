@@ -1,6 +1,6 @@
 """Waits before the next attempt: of the mirror as a whole, and of partitions that are in trouble of their own.
 
-Does not contain: attempts, waits of the way to the target (producer/refusals.py).
+Does not contain: attempts, waits of the way to the target (producer/failures/refusals.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Resolves a record that the target refuses for good, as `on_refused` says for its topic: dead letter, or stop.
 
-Does not contain: which record of a batch is refused (producer/refusals.py), the form of a dead letter
+Does not contain: which record of a batch is refused (producer/failures/refusals.py), the form of a dead letter
 (ledger/dead_letter.py).
 """
 

@@ -14,11 +14,11 @@ from mirror.partition.offset_map import OffsetMap
 from mirror.partition.resume_rules import Resumed
 from mirror.partition.stream import PartitionStream
 from mirror.partition.target_state import PartitionState
-from mirror.producer import batch_isolation, sender
+from mirror.producer import delivery_resolver
+from mirror.producer.failures import batch_isolation
 from mirror.producer.sender import Sender
 from mirror.producer.transactional_sender import TransactionalSender
-from mirror.replication import gap_rules
-from mirror.replication import replicator as replicator_module
+from mirror.replication import gap_rules, source_reader
 from mirror.session import producer_sessions, session_start
 from mirror.session.marker_partitions import InSync
 from mirror.session.producer_sessions import ProducerSessions
@@ -55,10 +55,10 @@ BROKEN: dict[str, Rule] = {
         gap_rules, "judge_out_of_range", lambda position, start, end: gap_rules.OutOfRange(start, start, start),
     ),
     "aborted data is sent": (
-        replicator_module, "pieces_of", lambda data, offset, aborted: pieces_of(data, offset),
+        source_reader, "pieces_of", lambda data, offset, aborted: pieces_of(data, offset),
     ),
     "where it went is not noted": (PartitionState, "_shift", lambda *_: None),
-    "what may be forgotten is sent again as it is": (sender, "may_be_sent_again", lambda *_: True),
+    "what may be forgotten is sent again as it is": (delivery_resolver, "may_be_sent_again", lambda *_: True),
     "any break while alone condemns": (batch_isolation, "is_proof", lambda *_, **__: True),
 }  # fmt: skip
 
@@ -90,7 +90,7 @@ async def no_problems(*_: Any) -> dict[PartitionStream, str]:
 
 
 BROKEN_WITH_TRANSACTIONS: dict[str, tuple[Rule, int]] = {
-    "a batch counts as safe before the commit": ((TransactionalSender, "_taken", Sender._taken), 5),
+    "a batch counts as safe before the commit": ((TransactionalSender, "_on_acked", Sender._on_acked), 5),
     "what was aborted counts as mirrored": ((resume_rules, "_is_past", lambda *_, **__: False), 16),
     "what broke off is taken for committed": ((TransactionalSessions, "unsure", keep_what_was_not_committed), 7),
     "a former life's head is not committed first": (

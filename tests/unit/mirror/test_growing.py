@@ -14,8 +14,8 @@ from mirror.link.link_model import LEAST_BYTES, PACE_S, Link, Pace
 from mirror.partition.send_state import BACKING_OFF, SENDING
 from mirror.partition.stream import PartitionStream
 from mirror.producer.connection_assignment import CONNECTIONS_MAX, DOWN_S, JUDGED, ConnectionAssignment
-from mirror.producer.refusals import Refusals
-from mirror.producer.sender import Sender
+from mirror.producer.failures.refusals import Refusals
+from mirror.producer.leader_placement import LeaderPlacement
 from mirror.producer.target_connection import SendQueue, TargetConnection
 
 POLICY = {"cleanup.policy": "delete"}
@@ -236,9 +236,8 @@ async def test_a_connection_that_is_there_again_has_its_lanes_dealt_anew():
     link.is_lossy, dealing._is_undaunted, considered = True, True, []
     refusals = Refusals(link, None, print, batch_bytes_max=1, buffer_bytes_max=1)
     refusals.block(lanes[0])
-    isolation = SimpleNamespace(limits=())
-    parts = {"dealing": dealing, "refusals": refusals, "isolation": isolation}
-    Sender.back(SimpleNamespace(consider=considered.append, **parts), back)
+    sender = SimpleNamespace(consider=considered.append)
+    LeaderPlacement(None, dealing, refusals, (), print, sender).reassign(back)
     assert not lanes[0].blocked
     assert set(considered) == set(lanes[:4])
     assert {lane.dealt for lane in lanes[:4]} == {(0, 2)}

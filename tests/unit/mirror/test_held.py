@@ -9,7 +9,7 @@ from kafka_wire.partitions import TopicPartition
 from mirror.partition.send_state import DRAINING, RESOLVING, SENDING
 from mirror.partition.source_offsets import PartitionOffsets
 from mirror.partition.stream import PartitionStream
-from mirror.producer.blocked_partitions import KEPT_SHARE, LINK_TIMES, Held
+from mirror.producer.failures.blocked_partitions import KEPT_SHARE, LINK_TIMES, Held
 
 BYTES_MAX = 8000
 

@@ -9,7 +9,7 @@ import pytest
 
 from edge_broker.protocol.record_batch import build_batch
 from mirror.client.append_time_clock import TargetClock, boot_s
-from mirror.producer.retry_window import YOUNG_S, may_be_sent_again
+from mirror.producer.failures.retry_window import YOUNG_S, may_be_sent_again
 
 NOW_MS, NOW_S = 1_790_000_000_000, 5000.0
 YOUNG_MS = int(YOUNG_S * 1000)

@@ -19,9 +19,10 @@ from mirror.client.clients import Clients, clients_of
 from mirror.config import Config
 from mirror.errors import PositionsError, SourceError, TargetError, TopicRefusedError
 from mirror.partition.source_offsets import Commit, read_commit
-from mirror.producer import batch_isolation, batch_packer, sender
+from mirror.producer import batch_packer, delivery_resolver, sender
 from mirror.producer.batching import pack_all
-from mirror.producer.retry_window import YOUNG_S
+from mirror.producer.failures import batch_isolation
+from mirror.producer.failures.retry_window import YOUNG_S
 from mirror.replication import backoffs
 from mirror.replication.replicator import Replicator
 from mirror.status.metrics import Metrics
@@ -38,7 +39,7 @@ CONFIG = Config(
 @pytest.fixture(autouse=True)
 def records_are_new(monkeypatch):
     """Though their timestamps are their offsets; and waits between attempts are short."""
-    monkeypatch.setattr(sender, "RESEND_S", 0.002)
+    monkeypatch.setattr(delivery_resolver, "RESEND_S", 0.002)
     monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr(sender, "REMEMBERED_S", 10**10)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
@@ -362,7 +363,7 @@ async def test_what_the_target_surely_knows_again_is_sent_again_as_it_is(clock_m
 async def test_what_has_waited_to_be_sent_again_until_it_is_old_is_looked_for(monkeypatch):
     target = MemoryTarget()
     left, away = ["answer lost"], []
-    monkeypatch.setattr(sender, "YOUNG_S", 0.01)
+    monkeypatch.setattr(delivery_resolver, "YOUNG_S", 0.01)
 
     def fail():
         return left.pop() if left and target.requests > 1 else None
@@ -437,7 +438,8 @@ class Expiring(MemoryTarget):
 @pytest.mark.parametrize("fences", [True, False])
 async def test_behind_an_old_record_one_batch_is_under_way_as_the_producer_may_be_forgotten(fences, monkeypatch):
     monkeypatch.setattr(sender, "REMEMBERED_S", 43_200)
-    monkeypatch.setattr(sender, "_now_ms", lambda: NOW_MS)
+    for module in (sender, delivery_resolver):
+        monkeypatch.setattr(module, "wall_ms", lambda: NOW_MS)
     source, target = MemorySource([record(o) for o in range(20)]), Expiring(NOW_MS + 20)
     target.fences = fences
     run = Run(source, target, config=replace(CONFIG, batch_bytes_max=300))

@@ -12,9 +12,9 @@ import pytest
 from kafka_wire.partitions import TopicPartition
 from mirror.partition.send_state import SENDING
 from mirror.partition.stream import PartitionStream
-from mirror.producer import batch_isolation
+from mirror.producer.failures import batch_isolation
+from mirror.producer.failures.suspects import CUTS_CONDEMNED, QUICK_S, is_proof, note_acked, note_alone, note_cut
 from mirror.producer.sender import Sender
-from mirror.producer.suspects import CUTS_CONDEMNED, QUICK_S, is_proof, note_acked, note_alone, note_cut
 from mirror.producer.target_connection import SendQueue, TargetConnection
 from mirror.producer.transactional_sender import TransactionalSender, chosen_together
 from mirror.replication import backoffs
@@ -28,7 +28,7 @@ POISON = 12
 
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
-    monkeypatch.setattr("mirror.producer.sender.RESEND_S", 0.002)
+    monkeypatch.setattr("mirror.producer.delivery_resolver.RESEND_S", 0.002)
     monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr("mirror.producer.sender.REMEMBERED_S", 10**10)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
@@ -120,7 +120,7 @@ def test_a_batch_that_waits_to_be_sent_again_goes_in_the_transaction_that_its_pa
     monkeypatch.setattr(Sender, "take", lambda *_: SimpleNamespace(it=batch, size=1, pieces=[]))
     sender = TransactionalSender.__new__(TransactionalSender)
     sender._transaction = SimpleNamespace(has_room=True, take=lambda *_: None)
-    sender._in, sender._asking, sender._wake, sender._step = {suspect}, {}, asyncio.Event(), asyncio.Event()
+    sender._in, sender._asking, sender._wake, sender.step = {suspect}, {}, asyncio.Event(), asyncio.Event()
     sender._is_left_behind = lambda _: False
     taken = sender.take(suspect, 1)
     assert (taken is None) is asks

@@ -17,7 +17,8 @@ from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.connection.errors import ConnectionLost
 from kafka_wire.transactions.fencing import Overtaken
 from kafka_wire.transactions.transactions import Described
-from mirror.producer import batch_isolation, sender
+from mirror.producer import delivery_resolver
+from mirror.producer.failures import batch_isolation
 from mirror.replication import backoffs
 from mirror.session import marker_partitions
 from tests.unit.mirror.ends import TP, MemoryFencing, MemorySource, MemoryStateTopic, MemoryTarget, record
@@ -30,7 +31,7 @@ AT_TARGET = ("lab.readings", 0)
 
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
-    monkeypatch.setattr(sender, "RESEND_S", 0.002)
+    monkeypatch.setattr(delivery_resolver, "RESEND_S", 0.002)
     monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_FIRST", 0.002)
     monkeypatch.setattr(batch_isolation, "PAUSE_S_MAX", 0.01)

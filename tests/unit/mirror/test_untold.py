@@ -13,7 +13,7 @@ from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
 from mirror.errors import UntoldError
 from mirror.partition.source_offsets import Commit
-from mirror.producer import sender
+from mirror.producer import delivery_resolver, sender
 from mirror.replication import backoffs
 from tests.unit.mirror.ends import TP, MemorySource, MemoryTarget, record
 from tests.unit.mirror.test_replicator import CONFIG, Altered, Run
@@ -24,7 +24,7 @@ SECRETS = TopicPartition("secrets", 0)
 
 @pytest.fixture(autouse=True)
 def waits_are_short(monkeypatch):
-    monkeypatch.setattr(sender, "RESEND_S", 0.002)
+    monkeypatch.setattr(delivery_resolver, "RESEND_S", 0.002)
     monkeypatch.setattr(backoffs, "BACKOFF_FIRST_S", 0.002)
     monkeypatch.setattr(sender, "REMEMBERED_S", 10**10)
 

@@ -13,7 +13,7 @@ from mirror.client.clients import clients_of
 from mirror.config import Config
 from mirror.partition.send_state import SENDING
 from mirror.partition.stream import PartitionStream
-from mirror.producer.blocked_partitions import Held
+from mirror.producer.failures.blocked_partitions import Held
 from mirror.producer.target_connection import TargetConnection
 from mirror.replication.replicator import Replicator
 from mirror.status.metrics import Metrics

@@ -7,7 +7,7 @@
 | has one record that is refused | the host says: it is written down, or the partition waits |
 
 Batches of unknown outcome are kept until the log tells what became of them. Does not contain: what an answer means
-(produce_errors.py), which batches are sent again as they are (sender.py).
+(produce_errors.py), which batches are sent again as they are (delivery_resolver.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafka_wire.records.batches import record_bytes, split
 from mirror.ledger.dead_letter import Refused
 from mirror.link.link_model import Link
 from mirror.partition.stream import Batch, PartitionStream
-from mirror.producer.blocked_partitions import Held
+from mirror.producer.failures.blocked_partitions import Held
 
 STOPPED_TIMES = 30  # the usual wait: a record that stops its partition may be large, and nobody has helped yet
 

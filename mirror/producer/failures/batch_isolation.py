@@ -23,10 +23,10 @@ from drupelet.backoff import Backoff
 from mirror.client.target_client import Target
 from mirror.link.link_model import Link
 from mirror.partition.stream import Batch, PartitionStream
-from mirror.producer.produce_errors import LOST
-from mirror.producer.refusals import Refusals
-from mirror.producer.request_limits import RequestLimits
-from mirror.producer.suspects import Suspicion, is_proof, note_acked, note_alone, note_cut
+from mirror.producer.failures.produce_errors import LOST
+from mirror.producer.failures.refusals import Refusals
+from mirror.producer.failures.request_limits import RequestLimits
+from mirror.producer.failures.suspects import Suspicion, is_proof, note_acked, note_alone, note_cut
 from mirror.producer.target_connection import ALONE, TargetConnection
 
 PAUSE_S_FIRST, PAUSE_S_MAX = 1.0, 300.0
