@@ -20,7 +20,7 @@ CHUNKS = 3
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hardware.flash.writer import Target
+from hardware.flash.device.writer import Target
 
 stage, content = sys.argv[1], open(sys.argv[2], "rb")
 
