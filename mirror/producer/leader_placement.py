@@ -27,7 +27,7 @@ from mirror.producer.failures.request_limits import RequestLimits
 from mirror.producer.target_connection import TargetConnection
 
 
-class StreamSender(Protocol):
+class StreamStarter(Protocol):
     """The sender, as it is called when another connection carries a stream."""
 
     def consider(self, lane: PartitionStream) -> None:
@@ -50,7 +50,7 @@ class LeaderPlacement:
         refusals: Refusals,
         limits: RequestLimits,
         report_problem: Callable[[str, str], None],
-        sender: StreamSender,
+        sender: StreamStarter,
     ) -> None:
         """`report_problem` takes a name and what is wrong with it."""
         self._target, self._assignment, self._refusals, self._limits = target, assignment, refusals, limits

@@ -71,15 +71,11 @@ class TransactionalResolver(DeliveryResolver):
         self._transactions.in_sync.forget(stream)
         codes = [LOST if batch.outcome is None else batch.outcome for batch in stream.flight]
         broken = None
-        if (
-            not self._transactions.is_stale(stream)
-            and not self._transactions.why_broken
-            and self._may_send_again(stream, codes)
-        ):
+        is_current = not self._transactions.is_stale(stream) and not self._transactions.why_broken
+        if is_current and self._may_send_again(stream, codes):
             await super()._resolve_in_flight(stream)
         else:
-            breaks = not self._transactions.is_stale(stream) and not self._transactions.why_broken
-            if breaks:
+            if is_current:
                 code = next((code for code in codes if code), LOST)
                 if code in MOVED | SHORT:
                     self._target.forget(stream.target_topic)
@@ -87,7 +83,7 @@ class TransactionalResolver(DeliveryResolver):
                     f"{stream.name}: {_said(stream, code)}", was_fenced=bool(FENCED.intersection(codes))
                 )
             broken = await self._isolation.note(stream)  # not before: the transaction would be committed without these
-            if breaks:
+            if is_current:
                 await self._target.pauses.wait(backoff.next_s())
             await self._start_session(stream, backoff, is_there=True)
         while self._transactions.is_stale(stream):  # another stream has had all start again meanwhile
