@@ -1,4 +1,4 @@
-"""The mirror: carries topics from an edge broker (or any Kafka) to the central Kafka, and writes down what is missing.
+"""Mirrors topics of an edge broker (or any Kafka) to the central Kafka, and records what is lost.
 
-It is a Kafka client at both ends, by kafka_wire.
+The mirror is a Kafka client at both ends, by kafka_wire.
 """

@@ -1,4 +1,4 @@
-"""Where `edge-mirror` and `python -m mirror` start; Ctrl-C ends them without a word while the rest is imported."""
+"""Starts `edge-mirror` and `python -m mirror`; Ctrl-C ends them silently while the rest is imported."""
 
 import sys
 

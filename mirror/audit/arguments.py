@@ -1,4 +1,4 @@
-"""PURE. What `edge-mirror audit` may be told on the command line. Must never come in: what takes long to import."""
+"""PURE. Declares the options of `edge-mirror audit`. Does not contain: imports that take long."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ AUDIT_EXAMPLE = """example, over a thin link, with digests alone on it:
 
 
 def add_audit(audit: argparse.ArgumentParser) -> None:
-    """Declare its options beside those of every command."""
+    """Declare the options of `audit`, in addition to those of every command."""
     audit.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    audit.add_argument("--allow-duplicates", action="store_true", help="what is at the target twice is no difference")
+    audit.add_argument("--allow-duplicates", action="store_true", help="a record twice at the target is no difference")
     audit.add_argument(
         "--only", metavar="TOPIC:PARTITION", type=only, help="this partition alone, by its name at the source"
     )
@@ -25,6 +25,6 @@ def add_audit(audit: argparse.ArgumentParser) -> None:
     audit.add_argument("--each", action="store_true", help="with --digests-of: each record's digest, 16 bytes")
     for end in SIDES:
         way = audit.add_mutually_exclusive_group()
-        way.add_argument(f"--{end}-digests", metavar="FILE", type=path, help=f"what --digests-of {end} has written")
-        text = f"a shell command that writes the digests of the {end}, as over ssh; it is asked again where they differ"
+        way.add_argument(f"--{end}-digests", metavar="FILE", type=path, help=f"the output of --digests-of {end}")
+        text = f"a shell command that writes the digests of the {end}, say over ssh; it runs again if they differ"
         way.add_argument(f"--{end}-by", metavar="COMMAND", type=not_empty, help=text)

@@ -1,6 +1,6 @@
-"""The command `edge-mirror audit` around runner.py: progress on standard error, what is shown, the exit status.
+"""Runs the command `edge-mirror audit`: progress on standard error, the tables or JSON, the exit status.
 
-No argument parsing may come in here.
+Does not contain: the audit (runner.py), the parser of its options.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def audit(config: Config, ways: audits.Ways, only: Only | None, *, as_json
 
 
 def _check_selection(config: Config, only: Only | None, found: Audited) -> None:
-    """Nothing is proven where a pattern is misspelt."""
+    """Raise CommandFailed if nothing was audited: a misspelt pattern would prove nothing."""
     if found.unread:
         return
     if only is not None and not found.accounts:
@@ -61,7 +61,7 @@ async def digests(config: Config, side: Side, only: Only | None, *, each: bool) 
 
 
 class Progress:
-    """Says on standard error what is read, where that takes long: one line that changes, or one now and then."""
+    """Reports a long audit's progress on standard error: on a terminal one line that changes, else one each LOG_S."""
 
     def __init__(self) -> None:
         self._out = sys.stderr
@@ -74,7 +74,7 @@ class Progress:
         return TERMINAL_S if self._is_terminal else LOG_S
 
     def tell(self, name: str, done: int, of: int) -> None:
-        """Say how far a partition is read, in offsets."""
+        """Report how far a partition is read, in offsets."""
         now = time.monotonic()
         if now - self._said_at < self._every_s:
             return
@@ -85,6 +85,6 @@ class Progress:
         self._has_said = self._is_terminal
 
     def end(self) -> None:
-        """Leave the line free."""
+        """Clear the line."""
         if self._has_said:
             self._out.write(f"\r{'':<78}\r")

@@ -1,4 +1,7 @@
-"""PURE. What `edge-mirror audit` shows: two tables, sentences for what differs, or JSON. No account is made here."""
+"""PURE. Formats the result of `edge-mirror audit`: two tables, sentences for what differs, or JSON.
+
+Does not contain: accounts (compare/account.py).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _SAID = {
 
 
 def tables(accounts: Sequence[Account]) -> str:
-    """A table of each end, one line per partition; faults have columns where there are some."""
+    """Return a table of each end, one line per partition; faults have columns if there are some."""
     return "\n\n".join(_table(side, accounts) for side in SIDES)
 
 
@@ -49,7 +52,7 @@ def _table(side: Side, accounts: Sequence[Account]) -> str:
 
 
 def sentences(found: Audited, *, may_double: bool) -> list[str]:
-    """The first differences of the partitions, one each and at most SHOWN_MAX, what is foreign, and the verdict."""
+    """Return the first difference of each partition, at most SHOWN_MAX, the foreign records, and the verdict."""
     accounts, one_sided, _, unread = found
     said = [
         _first(account, may_double)
@@ -89,7 +92,7 @@ def sentences(found: Audited, *, may_double: bool) -> list[str]:
 
 
 def _reasons(accounts: Sequence[Account]) -> list[str]:
-    """Say of each topic what of it came from the target."""
+    """Return for each topic which of its records came from the target."""
     facts = [account.facts["source"] for account in accounts]
     return list(dict.fromkeys(f"{one.topic} {one.reason}." for one in facts if one.reason))
 
@@ -121,7 +124,7 @@ def _say(one: Difference, facts: Facts) -> str:
 
 
 def as_json(found: Audited, *, may_double: bool) -> dict[str, Any]:
-    """All of it."""
+    """Return the whole result."""
     return {
         "proven": found.is_proven(may_double=may_double),
         "remarks": found.remarks,

@@ -1,10 +1,9 @@
-"""`edge-mirror audit`: both ends' digests are read beside each other, matched and accounted for by partition.
+"""Runs an audit: reads both ends' digests concurrently, matches and accounts for them by partition.
 
-AUDIT.md says what is proven, and how it is run over a thin link. In which order the ends are asked matters, as the
-mirror may be running: the source's positions, then what the target has, then what the source has. So all that the
-target has is at the source, and all below the positions is at the target.
-
-Must never come in: what a difference is (account.py), where digests come from (endpoint.py), tables.
+The order of the reads matters, as the mirror may be running: the source's positions, then the target, then the source.
+So all that the target has is at the source, and all below the positions is at the target. AUDIT.md says what is proven,
+and how an audit runs over a thin link.
+Does not contain: what a difference is (account.py), where digests come from (endpoint.py), tables.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from mirror.audit.endpoints.remote_endpoint import Command, File, ToldEnd
 from mirror.config import Config
 
 OLDER: dict[Side, str] = {
-    "target": "The target's digests are older than the source's positions: what is missing there behind the last "
-    "record that both have counts as pending, but for what the map tells. Use --target-by to have it proven.",
-    "source": "The source's digests are older than the target's: what was mirrored since, and is not in the map yet, "
-    "counts as foreign. Use --source-by to have it proven.",
+    "target": "The target's digests are older than the source's positions: records missing there after the last one "
+    "that both have count as pending, except those in the map. Use --target-by to have them proven.",
+    "source": "The source's digests are older than the target's: records that were mirrored since, and are not in the "
+    "map yet, count as foreign. Use --source-by to have them proven.",
 }
 
 
@@ -48,7 +47,7 @@ PARTS = ("key", "value", "headers", "timestamp")
 
 
 class Ways(NamedTuple):
-    """How each end is read: by the digests in a file, by a command that tells them, or, with neither, directly."""
+    """How each end is read: from digests in a file, from a command's output, or, with neither, directly."""
 
     source_digests: Path | None = None
     source_by: str | None = None
@@ -57,7 +56,7 @@ class Ways(NamedTuple):
 
 
 Tell = Callable[[str, int, int], None]
-"""Told of progress: the partition, the offsets that were read of it, and of how many."""
+"""Receives the progress: the partition, the offsets that were read of it, and of how many."""
 
 
 async def audit(config: Config, ways: Ways, only: Only | None, tell: Tell) -> Audited:
@@ -98,7 +97,7 @@ def _end(side: Side, config: Config, path: Path | None, command: str | None, onl
 
 
 def _older(*ends: tuple[End, Path | None]) -> Side | None:
-    """The end that was asked before the audit, or before the other."""
+    """Return the end that was read before the audit, or before the other."""
     (source_ms, source), (target_ms, target) = ((end.at_ms if path else math.inf, end.side) for end, path in ends)
     return None if source_ms == target_ms else source if source_ms < target_ms else target
 
@@ -113,7 +112,7 @@ class _Closing:
 
 
 async def _both(source: End, target: End, audited: Audited) -> AsyncIterator[tuple[Facts, Facts]]:
-    """Each partition of the source, with what the target has of it; both ends tell them ascending."""
+    """Return each partition of the source with the target's; both ends return them ascending."""
     there = await target.next()
     while (here := await source.next()) is not None:
         while there is not None and there[:2] < here[:2]:
@@ -138,7 +137,7 @@ async def _audit(ends: Mapping[Side, End], account: Account, tell: Tell) -> None
     while want is not None:
         side, offsets = want
         if not account.facts[side].name:
-            told = []  # it is not there
+            told = []  # it does not exist
         elif offsets is not None:
             told = await ends[side].again(*offsets)
         else:
@@ -156,7 +155,7 @@ async def _audit(ends: Mapping[Side, End], account: Account, tell: Tell) -> None
 
 
 async def _explain(ends: Mapping[Side, End], account: Account) -> None:
-    """Ask which parts differ of the first record that is changed."""
+    """Read which parts of the first changed record differ."""
     told = account.differences.told
     number = next((number for number, one in enumerate(told) if one.kind == "changed"), None)
     if number is None:
@@ -165,14 +164,14 @@ async def _explain(ends: Mapping[Side, End], account: Account) -> None:
     try:
         here, there = [await ends[side].parts(offset or 0) for side, offset in offsets.items()]
     except UnreadError:
-        return  # that it is changed is known
+        return  # the record counts as changed already
     if here is not None and there is not None:
         differ = [name for name in PARTS if getattr(here, name) != getattr(there, name)]
         told[number] = told[number]._replace(parts=tuple(differ))
 
 
 async def tell_digests(side: Side, config: Config, only: Only | None, *, each: bool, tell: Tell) -> AsyncIterator[str]:
-    """The lines of one end. Raises CommandFailed."""
+    """Return the lines of one end. Raises CommandFailed."""
     end = LiveEnd(side, config, None if only is None else TopicPartition(only.topic, only.partition))
     try:
         await end.open()
@@ -195,7 +194,7 @@ async def tell_digests(side: Side, config: Config, only: Only | None, *, each: b
 
 
 async def _lines_of(end: LiveEnd, facts: Facts, first: int, last: int, each: bool) -> AsyncIterator[str]:
-    """The lines of the records in [first, last), and of the parts of a single one. Raises CommandFailed."""
+    """Return the lines of the records in [first, last), and of a single one's parts. Raises CommandFailed."""
     try:
         for one in await end.again(first, last):
             yield range_line(one, each=each)
@@ -207,9 +206,9 @@ async def _lines_of(end: LiveEnd, facts: Facts, first: int, last: int, each: boo
 
 
 async def _range_lines(end: LiveEnd, facts: Facts, each: bool, tell: Tell) -> AsyncIterator[str]:
-    """The lines of a partition's ranges; of a topic that compacts always with each record's digest.
+    """Return the lines of a partition's ranges; if its topic compacts, always with each record's digest.
 
-    There either end may have let any record go, so that few ranges are the same.
+    There either end may have removed any record, so that few ranges are the same.
     """
     name = f"{facts.topic}-{facts.partition}"
     try:

@@ -1,31 +1,30 @@
-"""PURE. What became of each offset of a partition, at both ends: the account that `edge-mirror audit` proves.
+"""PURE. Accounts for each offset of a partition at both ends: the account that `edge-mirror audit` proves.
 
 | source end = | offsets |
 |---|---|
-| mirrored | whose record is at the target; or was, and is no more by its retention, or for a newer one of the key |
-| pending | from the position on, behind all that is at the target; those of transactions that have not ended, too |
+| mirrored | the record is at the target; or was, until its retention or a newer record of its key removed it |
+| pending | from the position on, after all that is at the target; and those of transactions that have not ended |
 | expired | below the log's start and below the position: mirrored before, or there was no record |
 | deleted | below the log's start, before the mirror began, or by DeleteRecords (`deleted_by_request` in the ledger) |
 | ledgered | others that `__edge_ledger` has |
-| compacted, control, aborted | that hold no record for the target |
-| from target | that the mirror passes over, as they came from the target (partition/provenance.py) |
-| lost, changed, unaccounted | that differ (differences.py) |
+| compacted, control, aborted | hold no record for the target |
+| from target | the mirror passes them over, as they came from the target (partition/provenance.py) |
+| lost, changed, unaccounted | differ (differences.py) |
 
 | target end = | offsets |
 |---|---|
-| mirrored | whose record is at the source; or was, and the source has let go of it, likewise |
-| target only | that were mirrored, by the map or the ledger, and vanished at the source: it lost its end |
+| mirrored | the record is at the source; or was, until the source removed it likewise |
+| target only | mirrored, by the map or the ledger, and vanished at the source: it lost its end |
 | duplicates | of a record that is there once more |
-| control, aborted | not ours to speak of; a fence's markers are control |
-| foreign | of others, or of a topic that had the name before |
-| expired, compacted | that the target has let go of |
-| changed, unaccounted | that differ |
+| control, aborted | of any writer; a fence's markers are control |
+| foreign | of other writers, or of a topic that had the name before |
+| expired, compacted | the target has removed them |
+| changed, unaccounted | differ |
 
-Foreign and target only are told, and are no differences. Where there is no map (none is stored, or it is of other
-topics) what is at the target alone counts as foreign, but for what the ledger tells of a source that lost its end.
-Of what the other end has let go of, as many are counted then as that can be.
-
-Must never come in: a client, a clock, how it is shown.
+Foreign and target only are shown, and are no differences. Without a map (none is stored, or it is of other topics),
+records at the target alone count as foreign, except those that the ledger says the source has lost. Then as many
+records as possible count as removed by the other end.
+Does not contain: clients, clocks, how an account is shown (audit/report.py).
 """
 
 from __future__ import annotations
@@ -69,10 +68,10 @@ class _Left(NamedTuple):
 
 
 class Account:
-    """The account of one partition; what `match` finds is told to it, then `close`."""
+    """The account of one partition; it receives what `match` finds, then `close`."""
 
     def __init__(self, source: Facts, target: Facts, *, older: Side | None = None) -> None:
-        """`older`: this end was asked so much earlier that the other may have what it had not yet."""
+        """`older`: this end was read so much earlier that the other may have records that it did not have yet."""
         self.facts: dict[Side, Facts] = {"source": source, "target": target}
         self.counts: dict[Side, Counter[str]] = {"source": Counter(), "target": Counter()}
         self.differences = Differences()
@@ -81,9 +80,9 @@ class Account:
         self._foreign_offsets: set[int] = set()
         self.map = Mapped(source, target)
         self.position = max(source.position or 0, self.map.position)
-        """Below it all that the source had was mirrored, or is in the ledger."""
+        """Each record of the source below it was mirrored, or is in the ledger."""
         self.pending_from = self.map.position if older == "target" else self.position
-        """The same, of what was at the target when that was asked."""
+        """The same for the records that were at the target when it was read."""
         self._older = older
         self._ledger = Written(source.ledger)
         self._claims = Claims()
@@ -101,7 +100,7 @@ class Account:
         return not any(count for kind, count in counts.items() if not (may_double and kind == "doubled"))
 
     def close(self) -> None:
-        """Settle what is open once both ends were read."""
+        """Resolve open claims and add up, once both ends were read."""
         for offset in self._claims.wrong("source"):
             self.counts["source"]["mirrored"] -= 1
             self.counts["source"]["lost"] += 1
@@ -115,7 +114,7 @@ class Account:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Keep what is told alone: there may be thousands of partitions."""
+        """Keep only what the report shows: there may be thousands of partitions."""
         self.facts = {side: facts._replace(ledger=(), state=None) for side, facts in self.facts.items()}
         self.map.let_go()
         self._claims, self._ledger = Claims(), Written(())
@@ -160,7 +159,7 @@ class Account:
                 self._hole_at_source(first, end)
 
     def is_gone(self, side: Side, one: Range) -> bool:
-        """Whether the other end has let go of all of this range, by the map."""
+        """Return whether the other end has removed all of this range, by the map."""
         if not self.map.is_known:
             return False
         if side == "source":
@@ -169,7 +168,7 @@ class Account:
         return source is not None and source < self.facts["source"].start
 
     def lacks_begin(self, side: Side) -> bool:
-        """Whether an end has let go of the begin of its log."""
+        """Return whether an end has removed the start of its log."""
         return self.facts[side].start > 0
 
     def _hole_at_source(self, first: int, end: int) -> None:
@@ -215,10 +214,10 @@ class Account:
         self._claims.settle("source", source)
         self._claims.settle("target", target)
 
-    # what matches nothing
+    # records without a match
 
     def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Container[bytes]) -> None:
-        """Judge what lies between two matches; `lately` are the digests of records that were matched before."""
+        """Classify the records between two matches; `lately` are the digests of records that were matched before."""
         self._lately = lately
         is_pending = place.is_last and bool(source) and source[0].first >= self.pending_from  # it is not there yet
         if source and target and not is_pending and not (_told(source) and _told(target)):
@@ -255,9 +254,9 @@ class Account:
         self.differences.add("unresolved", source[0].first, target[0].first, max(counts.values()))
 
     def _left_at_source(self, some: Part, place: Place, behind: int) -> Iterator[_Left]:
-        """Count what may be missing at the target, and return what is missed; later records lie from `behind` on.
+        """Count records that may be missing at the target, and return those that are; later ones lie from `behind` on.
 
-        Of a topic that compacts what is left at the target in the same gap may be older. Were it newer, the source
+        If the topic compacts, records left at the target in the same gap may be older. If one were newer, the source
         would have one that is newer still.
         """
         counts, kept_from = self.counts["source"], self._kept_from(place)
@@ -282,7 +281,7 @@ class Account:
                     yield from _lefts(some, number, low, high)
 
     def _kept_from(self, place: Place) -> int:
-        """Below this source offset the target may have let go of what was mirrored, by its retention."""
+        """Return the source offset below which the target's retention may have removed mirrored records."""
         start = self.facts["target"].start
         if not start:
             return 0
@@ -291,7 +290,7 @@ class Account:
         return self.position if place.is_first else 0
 
     def _left_at_target(self, some: Part, place: Place) -> Iterator[_Left]:
-        """Count what is at the target and not at the source, and return what may be another in a record's place."""
+        """Count records that only the target has, and return those that may stand in another record's place."""
         at = 0
         if some.whole in self._matched_ranges:
             self._doubled(some.first, some.records)
@@ -305,7 +304,7 @@ class Account:
                     yield from self._judge_at_target(some, number + passed, low + passed, size - passed, here, place)
 
     def _gone_at_source(self, low: int, size: int, source: int | None, place: Place) -> int:
-        """Count how many of the first were mirrored, and are not at the source: no more, or not yet."""
+        """Count how many of the first were mirrored, and are not at the source any more, or not yet."""
         facts, gone = self.facts["source"], 0
         if source is not None:
             is_newer = source >= facts.end and self._older == "source"
@@ -336,7 +335,7 @@ class Account:
         return self.map.has_vanished(target_offset, self.facts["source"].end)
 
     def _strange(self, one: _Left) -> Iterator[_Left]:
-        """A record at the target that the source does not have there."""
+        """Classify a record at the target that the source does not have there."""
         if one.digest in self._lost:
             offset = self._lost.pop(one.digest)
             self.counts["source"]["lost"] -= 1
@@ -372,7 +371,7 @@ class Account:
             self._foreign_offsets.discard(target_offset)
 
     def _meet(self, some: Part) -> None:
-        """What seemed to be of others, and matches later, was there before its time."""
+        """Count records as duplicates that counted as foreign and match now: the target had them before."""
         for digest in split(some.digests or b"") if self._extra.foreign else ():
             for offset in self._extra.pop_foreign(digest):
                 self._take_back(offset, "foreign")
@@ -395,13 +394,13 @@ class Account:
 
     @property
     def foreign_from(self) -> int | None:
-        """The first target offset of what is foreign."""
+        """The first target offset of a foreign record."""
         return min(self._foreign_offsets, default=None)
 
-    # what gave way to newer records of its key
+    # records that compaction has removed
 
     def _claim(self, side: Side, some: Part, number: int, low: int, high: int, bound: int) -> Iterator[_Left]:
-        """Suppose that each gave way to a newer one, which must come; return those of which that cannot be."""
+        """Claim that compaction removed each, as a newer record of its key follows; return those that cannot be."""
         assert some.keys is not None
         keys = split(some.keys[number * KEY_BYTES : (number + high - low) * KEY_BYTES], KEY_BYTES)
         for one, key in zip(_lefts(some, number, low, high), keys, strict=True):
@@ -412,10 +411,10 @@ class Account:
 
 
 class Audited(NamedTuple):
-    """What was audited, and remarks for a person.
+    """The accounts of an audit, and remarks for a person.
 
-    `one_sided` are partitions that the target alone has, `unread` those of which an end returns nothing now, or read no
-    further.
+    `one_sided` are partitions that the target alone has. `unread` are partitions that an end cannot read now, or could
+    not read to the end.
     """
 
     accounts: list[Account]
@@ -433,7 +432,7 @@ def _told(parts: Sequence[Part]) -> bool:
 
 
 def _lefts(some: Part, place: int, low: int, high: int) -> Iterator[_Left]:
-    """The records at offsets in [low, high), which follow on each other; the first is that many in the part."""
+    """Return the records at offsets in [low, high), which are consecutive; `place` is the first one's in the part."""
     digests = some.digests or bytes(DIGEST_BYTES * some.records)
     for number, offset in enumerate(range(low, high), place):
         yield _Left(offset, digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES])

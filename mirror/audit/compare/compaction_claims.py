@@ -1,10 +1,9 @@
-"""PURE. Topics that compact: what one end has let go of since there are newer records of its key.
+"""PURE. Resolves records of a compacted topic that only one end has: a newer record of the same key must follow.
 
-A record that only one end has is supposed to have given way at the other; that is a claim, settled by a record of the
-same key that comes later, at either end. A claim that nothing settles was wrong. A null value settles itself: it goes
-after delete.retention.ms, and a log that lost it by fault looks the same.
-
-Must never come in: what a claim that was wrong means.
+The other end is assumed to have compacted such a record: that is a claim. A later record of the same key, at either
+end, resolves it. A claim that nothing resolves was wrong. A null value resolves itself: it goes after
+delete.retention.ms, and a log that lost it by a fault looks the same.
+Does not contain: what a wrong claim means (account.py).
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ CLAIMS_MAX = 200_000
 
 
 class Claims:
-    """The claims of one partition: for each key the last record without a match, and from where on others settle it."""
+    """The claims of one partition: per key the last record without a match, and from which offset others resolve it."""
 
     def __init__(self) -> None:
         self._open: dict[Side, dict[bytes, tuple[int, int]]] = {"source": {}, "target": {}}
 
     def make(self, side: Side, key: bytes, offset: int, other_from: int) -> bool:
-        """Claim that a record of this end gave way at the other, whose later ones lie from `other_from` on.
+        """Claim that the other end compacted a record of this end; its later records lie from `other_from` on.
 
-        False where that cannot be: it has no key, or there are too many claims.
+        Return False if the record has no key, or there are too many claims.
         """
         claims = self._open[side]
         if key == NO_KEY or len(claims) >= CLAIMS_MAX:
             return False
-        claims.pop(_keyed(key), None)  # that one gave way to this one, at the least
+        claims.pop(_keyed(key), None)  # this record is newer, and resolves it
         if not key[-1] & 1:
             claims[_keyed(key)] = offset, other_from
         return True
 
     def settle(self, side: Side, some: Part) -> None:
-        """Settle claims by these records of an end."""
+        """Resolve claims by these records of an end."""
         other: Side = "target" if side == "source" else "source"
         own, others = self._open[side], self._open[other]
         if some.keys is None or not (own or others):
@@ -49,7 +48,7 @@ class Claims:
                 del others[key]
 
     def wrong(self, side: Side) -> list[int]:
-        """The offsets of records whose claims nothing has settled."""
+        """Return the offsets of records whose claims nothing has resolved."""
         return sorted(offset for offset, _ in self._open[side].values())
 
 

@@ -1,16 +1,16 @@
-"""PURE. What differs between the ends of a partition, put together to runs.
+"""PURE. Collects the differences between the ends of a partition, joined to runs.
 
-| difference | what it says |
+| difference | meaning |
 |---|---|
-| lost | at the source, below the position or before what is at the target, and not there |
-| changed | at its place at the target is another: by the map, or, without one, between the same neighbours |
-| moved | it is at the target, at another place in the order |
-| doubled | it is at the target twice |
-| unaccounted | no batch has these offsets, nothing tells why, and the ledger does not have them |
-| misplaced | the map says another place than where the record is |
-| unresolved | the ranges differ, and the digests of each record were not told: `--each` |
+| lost | at the source, below the position or before a record that is at the target, and not at the target |
+| changed | the target has another record in its place: by the map, or, without one, between the same neighbours |
+| moved | at the target, at another place in the order |
+| doubled | at the target twice |
+| unaccounted | no batch has these offsets, nothing explains them, and the ledger does not have them |
+| misplaced | the map has another place than where the record is |
+| unresolved | the ranges differ, and the digests of each record were not sent: `--each` |
 
-Must never come in: why that is so, and how it is shown.
+Does not contain: causes, how a difference is shown (audit/report.py).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Kind = Literal["lost", "changed", "moved", "doubled", "unaccounted", "misplaced"
 
 
 class Difference(NamedTuple):
-    """What differs: so many records from these offsets on; None where an end has nothing of it, or it is not known.
+    """A run of so many records from these offsets on; None if an end has none of them, or it is not known.
 
-    `parts` are those of the first record that is changed, where that could be asked: key, value, headers, timestamp.
+    `parts` are those of the first changed record, if they could be read: key, value, headers, timestamp.
     """
 
     kind: Kind
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 class Differences:
-    """Those of one partition: `counts` records of each kind, `told` at most TOLD_MAX runs."""
+    """The differences of one partition: `counts` records of each kind, `told` at most TOLD_MAX runs."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -53,7 +53,7 @@ class Differences:
             self.told.append(Difference(kind, source, target, records))
 
     def take_back(self, kind: Kind, offset: int) -> None:
-        """Take one record back, lost or doubled, that was told of and is another kind's."""
+        """Remove one record that counted as lost or doubled, and is of another kind."""
         self.counts[kind] -= 1
         is_lost = kind == "lost"
         for at, one in enumerate(self.told):
@@ -68,7 +68,7 @@ class Differences:
                 return
 
     def close(self) -> None:
-        """Put them in order by the source's offset; those that the target alone has come last."""
+        """Sort the runs by the source's offset; those that the target alone has come last."""
         self.told.sort(key=_order)
 
 

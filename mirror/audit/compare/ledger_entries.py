@@ -1,12 +1,12 @@
-"""PURE. What `__edge_ledger` says of a partition's offsets, and of which of them it can be believed.
+"""PURE. Reads the entries of `__edge_ledger` for a partition's offsets, and which of them explain a missing record.
 
-| the offsets | causes that tell why they have no record at the target |
+| the offsets | causes that explain why they have no record at the target |
 |---|---|
-| have a record at the source | RECORD_CAUSES: the target did not take it |
+| have a record at the source | RECORD_CAUSES: the target refused it |
 | have none | all but REUSED_CAUSES, whose offsets other records have taken since |
 
-Entries without a partition or offsets are passed over, as are those of a topic that had the name before, which the
-broker's own entries tell by the last part of their id. Must never come in: a client.
+Entries without a partition or offsets are skipped. So are those of a topic that had the name before: the last part of
+the id of the broker's own entries names the topic's id. Does not contain: clients.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Written:
         self.bounds = [bound for entry in self._entries for bound in entry[1:]]
 
     def cause_of_gone(self, offset: int) -> str:
-        """Why an offset that has no record has none; empty where nothing says so."""
+        """Return why an offset has no record; empty if no entry explains it."""
         causes = self._causes(offset)
         return next((cause for cause in causes if cause not in REUSED_CAUSES), "")
 
     def has_record(self, offset: int) -> bool:
-        """Whether it says of a record at the source that it is not at the target."""
+        """Return whether an entry says that the target refused the record at this offset of the source."""
         return any(cause in RECORD_CAUSES for cause in self._causes(offset))
 
     def truncated_at(self, offset: int) -> int:
-        """How many offsets the source lost again from this one on, whose records are at the target."""
+        """Return how many offsets from this one on the source lost, whose records are at the target."""
         ends = [entry.end for entry in self._entries if entry.cause == TRUNCATED_CAUSE and entry.first == offset]
         return max(ends, default=offset) - offset
 
@@ -54,13 +54,13 @@ class Written:
 
 
 def cut(first: int, end: int, at: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """[first, end) in pieces, cut at these offsets."""
+    """Return [first, end) split at these offsets."""
     bounds = [first, *sorted({offset for offset in at if first < offset < end}), end]
     return ((low, high) for low, high in pairwise(bounds) if low < high)
 
 
 def note_entry(value: bytes | None, found: Found) -> None:
-    """Take note of one record of the ledger; what is none is passed over, `edge-broker ledger` tells of it."""
+    """Note one record of the ledger; skip a value that is none (`edge-broker ledger` reports it)."""
     try:
         fields = json.loads(value or b"")
         topic, partition = fields["topic"], fields["partition"]
@@ -77,6 +77,6 @@ def note_entry(value: bytes | None, found: Found) -> None:
 def entries_of(
     found: Mapping[Partition, list[tuple[str, Entry]]], partition: Partition, topic_id: str | None
 ) -> tuple[Entry, ...]:
-    """The entries of a partition, by their first offset, each once."""
+    """Return the entries of a partition, sorted by their first offset, each once."""
     entries = {entry for id_, entry in found.get(partition, ()) if not (id_ and topic_id and id_ != topic_id)}
     return tuple(sorted(entries, key=lambda entry: (entry.first, entry.end, entry.cause)))

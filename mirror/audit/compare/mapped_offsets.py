@@ -1,6 +1,6 @@
-"""PURE. What the exact offset map says of either end's offsets, as an audit asks it (offset_map.py has the map).
+"""PURE. Queries the exact offset map (partition/offset_map.py) for an audit: offsets of either end.
 
-Must never come in: what it means for the account.
+Does not contain: what an answer means for the account (account.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _target_offset = attrgetter("target_offset")
 
 
 class Mapped:
-    """The map of a partition, where it is of these two topics; else it knows nothing."""
+    """The map of a partition if it is of these two topics; else it knows nothing."""
 
     def __init__(self, source: Facts, target: Facts) -> None:
         known = _map_of(source, target)
@@ -26,28 +26,28 @@ class Mapped:
         self.position = known.end.source_offset if known else 0
         steps = known.steps if known else []
         self.began = steps[0].source_offset if steps and not steps[0].records else 0
-        """The source's offset at which the mirror began; 0 where that is not known any more."""
+        """The source's offset at which the mirror began; 0 if that is not known any more."""
 
     def let_go(self) -> None:
         """Forget the steps."""
         self._map = None
 
     def knows(self, target_offset: int) -> bool:
-        """Whether the map reaches as far."""
+        """Return whether the map reaches that far."""
         return self._map is not None and target_offset < self._map.end.target_offset
 
     def has_source(self, source_offset: int) -> bool:
-        """Whether that record was mirrored."""
+        """Return whether that record was mirrored."""
         found = self._map.to_target(source_offset) if self._map else None
         return found is not None and found.is_record
 
     def has_target(self, target_offset: int) -> bool:
-        """Whether a record of the source was mirrored there."""
+        """Return whether a record of the source was mirrored there."""
         found = self._map.to_source(target_offset) if self._map else None
         return found is not None and found.is_record
 
     def source_of(self, target_offset: int) -> int:
-        """The first source offset whose record is there or behind; of one behind the map's end what it has passed."""
+        """Return the first source offset whose record is there or after; past the map's end, the source's end in it."""
         assert self._map is not None
         if target_offset >= self._map.end.target_offset:
             return self._map.end.source_offset
@@ -55,7 +55,7 @@ class Mapped:
         return 0 if found is None else found.offset
 
     def has_vanished(self, target_offset: int, source_end: int) -> bool:
-        """Whether the record there was mirrored from where the source now has another, or none."""
+        """Return whether the record there was mirrored from an offset where the source now has another, or none."""
         found = self._map.to_source(target_offset) if self._map else None
         if self._map is None or found is None or not found.is_record:
             return False
@@ -63,7 +63,7 @@ class Mapped:
         return again is None or again.offset != target_offset or found.offset >= source_end
 
     def misplaced(self, source: Part, target: Part) -> Iterator[tuple[int, int, int]]:
-        """Of the same records at both ends those that the map tells to be elsewhere: the first offsets, how many."""
+        """Return runs of records, the same at both ends, that the map has elsewhere: the first offsets, the count."""
         for here, there, count in together(source.runs, target.runs) if self._map else ():
             if not (self._agrees(here, there) and self._agrees(here + count - 1, there + count - 1)):
                 yield here, there, count
@@ -76,7 +76,7 @@ class Mapped:
         return source < self._map.steps[0].source_offset if found is None else found == (source, True)
 
     def sources(self, first: int, count: int) -> Iterator[tuple[int, int, int | None]]:
-        """Target offsets in pieces: the first, how many, and from which source offset on, None from none."""
+        """Return runs of target offsets: the first, the count, and the first source offset, None if from no record."""
         while count:
             source, size = self._piece(first, count) if self._map else (None, count)
             yield first, size, source
@@ -107,7 +107,7 @@ def _map_of(source: Facts, target: Facts) -> OffsetMap | None:
 
 
 def together(source: Sequence[Run], target: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
-    """The same records at both ends in runs of both: the first offsets, and how many."""
+    """Return the same records at both ends in runs of both: the first offsets, and the count."""
     sources, targets = list(source[::-1]), list(target[::-1])
     while sources and targets:
         (here, size), (there, also) = sources.pop(), targets.pop()

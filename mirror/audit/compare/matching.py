@@ -1,18 +1,19 @@
-"""PURE. Which records of the two ends are the same ones, in order, from the ranges of both as they are read.
+"""PURE. Matches the records of both ends in order, from the ranges of both as they are read.
 
-Ranges with the same digest are the same records. Where the next ones of both ends differ, each end is read on until
-one range turns up at both: what lies before it differs. There the records are matched by their own digests: what is
-the same at the begin and at the end, then those that are there once at either end, in the longest order that both
-have (patience diff), then the others as they come.
+Ranges with the same digest are the same records. If the next ranges differ, each end is read on until one range occurs
+at both; all before it differs. There records are matched by their own digests: first the same at start and end, then
+those that occur once at either end, in the longest order that both have (patience diff), then the others in order.
 
-Memory: of ranges that find no match DETAILED are held with the digests of their records, the first and the last of
-them, and RANGES_MAX in all at each end. What is displaced by more is taken for missing here and strange there.
-It requests the digests of records that it needs and does not hold: of the outermost EDGES ranges of what differs, and
-of LATELY ranges before and after records that only the target has, as those are mostly duplicates. Each resend leaves
-seams: ranges that begin in one pass and end in the next. So it also requests the ranges next to duplicates, at most
-SEAMS_MAX, and goes on from there while it finds duplicates.
+| bound | memory or requests |
+|---|---|
+| DETAILED | ranges without a match that are held with the digests of their records, the first and the last of them |
+| RANGES_MAX | ranges held at each end; a displaced range counts as missing at one end and foreign at the other |
+| EDGES | outermost ranges of a difference whose records' digests are requested if they are not held |
+| LATELY | ranges before and after records that only the target has: those are mostly duplicates |
+| SEAMS_MAX | ranges next to duplicates: each resend leaves ranges that start in one pass and end in the next |
 
-Must never come in: what a record without a match means (account.py), a client, a clock.
+From a seam the requests go on while they find duplicates.
+Does not contain: what a record without a match means (account.py), clients, clocks.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ EDGES = DETAILED // 2
 LATELY = 48
 SEAMS_MAX = 256
 RANGES_MAX = 20_000
-RUNS_MAX = 100_000  # of offsets, in ranges that are held; logs with many markers have many
+RUNS_MAX = 100_000  # runs of offsets in ranges that are held; logs with many markers have many
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 
 
 class Place(NamedTuple):
-    """Where a gap is: the exclusive ends of the match before it, and whether there is one before it, or behind it."""
+    """The place of a gap: the exclusive ends of the match before it, and whether a match precedes or follows it."""
 
     source: int = 0
     target: int = 0
@@ -45,34 +46,34 @@ class Place(NamedTuple):
 
 
 class Sink(Protocol):
-    """Who judges what is found; behind all that is at the target, nothing is missed from `pending_from` on."""
+    """Classifies what is found; after all that is at the target, no record from `pending_from` on is missing."""
 
     pending_from: int
 
     def passed(self, side: Side, one: Range) -> None:
-        """Take note of a range that was read."""
+        """Note a range that was read."""
 
     def is_gone(self, side: Side, one: Range) -> bool:
-        """Whether the other end has let go of all of this range, by what is known of it."""
+        """Return whether the other end is known to have removed all of this range."""
 
     def lacks_begin(self, side: Side) -> bool:
-        """Whether an end has let go of the begin of its log."""
+        """Return whether an end has removed the start of its log."""
 
     def has_matched(self, one: Range) -> bool:
         """Return whether a range with the same records was matched before."""
 
     def same(self, source: Part, target: Part) -> None:
-        """Take note of as many records that are the same ones."""
+        """Note as many records that are the same ones."""
 
     def gap(self, source: Sequence[Part], target: Sequence[Part], place: Place, lately: Container[bytes]) -> None:
-        """Take note of what lies between two matches, and matches nothing.
+        """Note records without a match, between two matches.
 
-        `lately` are the digests of records that were matched before and soon behind.
+        `lately` are the digests of records that were matched before and soon after.
         """
 
 
 class Want(NamedTuple):
-    """What is wanted of an end: its next range, or, where offsets are told, those in [first, end) anew with digests."""
+    """A request to an end: its next range, or, with offsets, the ranges in [first, end) again with digests."""
 
     side: Side
     offsets: tuple[int, int] | None = None
@@ -82,7 +83,7 @@ Matching = Generator[Want, Sequence[Range], None]
 
 
 def match(sink: Sink) -> Matching:
-    """Match both ends of a partition: yields what is wanted, takes it; no range at an end, or where it cannot tell."""
+    """Match both ends of a partition: yield each request, and take the ranges; none at an end, or if it cannot read."""
     return _Matching(sink).run()
 
 
@@ -114,7 +115,7 @@ class Lately:
             self._records -= self._parts.popleft().records
 
     def unknown(self) -> tuple[int, int] | None:
-        """Return the source offsets [first, end) between which records are whose digests neither end has told."""
+        """Return the source offsets [first, end) that enclose all records whose digests neither end has sent."""
         unknown = [one for one in self._parts if one.digests is None]
         return (unknown[0].first, unknown[-1].end) if unknown else None
 
@@ -163,7 +164,7 @@ class _Matching:
                 if common is None and self._let_begin_go():
                     continue
                 sources, targets = common or (len(source), len(target))
-                if targets and sources < len(source):  # what follows may have a record of these once more
+                if targets and sources < len(source):  # the next range may repeat a record of these
                     sources, targets = sources + 1, targets + 1
                 is_last = "target" in self._ended and targets == len(target)
                 yield from self._differ(self._take("source", sources), self._take("target", targets), is_last=is_last)
@@ -171,7 +172,7 @@ class _Matching:
                 return
 
     def _next(self, side: Side) -> Matching:
-        """Have the next range at hand that the other end may have."""
+        """Hold the next range that the other end may have."""
         held = self._held[side]
         while held or (yield from self._pull(side)):
             if not self._sink.is_gone(side, held[0]):
@@ -199,7 +200,7 @@ class _Matching:
         return found
 
     def _let_begin_go(self) -> bool:
-        """Tell half of what is held of the begin, where nothing is the same yet and the other end lacks its own."""
+        """Report half of the held ranges as a gap, if nothing matched yet and the other end lacks its start."""
         for side, other in (SIDES, SIDES[::-1]):
             if self._behind.is_first and side not in self._ended and self._sink.lacks_begin(other):
                 gone = [part(one) for one in self._take(side, len(self._held[side]) // 2)]
@@ -208,7 +209,7 @@ class _Matching:
         return False
 
     def _until_common(self, most: int) -> Generator[Want, Sequence[Range], tuple[int, int] | None]:
-        """Read on until a range is there at both ends; how many come before it at each, None among so many of each."""
+        """Read on until both ends have a range; return how many precede it at each, None if none in `most` of each."""
         places: dict[Side, dict[bytes, int]] = {side: _places(self._held[side]) for side in SIDES}
         source, target = places["source"], places["target"]
         common = [(source[digest], target[digest]) for digest in source.keys() & target.keys()]
@@ -235,9 +236,9 @@ class _Matching:
         return side in self._ended or len(self._held[side]) >= most or self._runs[side] >= RUNS_MAX
 
     def _partly(self) -> Generator[Want, Sequence[Range], bool]:
-        """Match the records of what is held, where others wrote between ours all along and no range is the same.
+        """Match the records of the held ranges: if others write between the mirror's all along, no range is the same.
 
-        What lies behind the last match is held on. False, and nothing is told, where less than half is matched.
+        Ranges after the last match stay held. If less than half is matched, return False and report nothing.
         """
         if not all(self._held[side] for side in SIDES) or len(self._ended) == len(SIDES):
             return False
@@ -260,7 +261,7 @@ class _Matching:
         return True
 
     def _take(self, side: Side, count: int = 1) -> list[Range]:
-        """Take the first ranges that are held."""
+        """Remove and return the first held ranges."""
         held = self._held[side]
         taken = held[:count]
         del held[:count]
@@ -289,7 +290,7 @@ class _Matching:
                     ranges[number] = again
 
     def _seams(self, target: list[Range]) -> Generator[Want, Sequence[Range], None]:
-        """Request the digests of the target's ranges next to duplicates, a few at a time, on while they hold more."""
+        """Request the digests of the target's ranges next to duplicates, a few at a time, while they hold more."""
         yield from self._remember()
         left = SEAMS_MAX
         repeats = [self._repeats(one) for one in target]
@@ -305,13 +306,13 @@ class _Matching:
                     repeats[number] = self._repeats(target[number])
 
     def _repeats(self, one: Range) -> bool:
-        """Whether a range at the target holds a record that was matched before, as far as its digests are held."""
+        """Return whether a range at the target holds a record that was matched before, as far as digests are held."""
         return self._sink.has_matched(one) or (
             one.digests is not None and any(digest in self._lately for digest in split(one.digests))
         )
 
     def _differ(self, source: list[Range], target: list[Range], *, is_last: bool) -> Matching:
-        """Match the records of what differs, as far as their digests are to be had."""
+        """Match the records of ranges that differ, as far as their digests can be read."""
         if target or not is_last or source[0].first < self._sink.pending_from:
             yield from self._detailed("source", source)
             yield from self._detailed("target", target)
@@ -335,7 +336,7 @@ class _Matching:
                 self._sink.gap(*one, place, self._lately)
 
     def _remember(self) -> Matching:
-        """Request the digests of the records that were matched lately, where neither end has told them."""
+        """Request the digests of the records that were matched lately, if neither end has sent them."""
         span = self._lately.unknown()
         if span is not None:
             self._lately.learn((yield Want("source", span)))
@@ -350,7 +351,7 @@ def _places(ranges: Sequence[Range]) -> dict[bytes, int]:
 
 
 class _Records:
-    """The records of several ranges as one sequence of digests; a range whose records are not told is one item."""
+    """The records of several ranges as one sequence of digests; a range without records' digests is one item."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self._ranges = ranges
@@ -361,7 +362,7 @@ class _Records:
             self.items += [one] if one.digests is None else split(one.digests)
 
     def parts(self, begin: int, end: int) -> list[Part]:
-        """What lies between two places in the sequence."""
+        """Return the parts between two places in the sequence."""
         found = []
         at = begin
         while at < end:
@@ -378,7 +379,7 @@ class _Records:
 
 
 def _matched(source: _Records, target: _Records) -> Iterator[_Same | _Gap]:
-    """What is the same and what is not, in order."""
+    """Return the matches and the gaps, in order."""
     i = j = 0
     for at, also_at, count in [*align(source.items, target.items), (len(source.items), len(target.items), 0)]:
         if at > i or also_at > j:
@@ -392,13 +393,13 @@ def _count(some: Sequence[Part] | Sequence[Range]) -> int:
 
 
 def _range(some: Part) -> Range:
-    """A range of its own of what is left of one."""
+    """Return the rest of a range as a range of its own."""
     digest = some.whole or range_digest(some.digests or b"")
     return Range(some.records, digest, some.runs, digests=some.digests, keys=some.keys, is_cut=some.whole is not None)
 
 
 def _alike(source: Sequence[Part], target: Sequence[Part]) -> Iterator[_Same]:
-    """The same records of both, cut where either is."""
+    """Return the same records of both, split where either is."""
     sources, targets = list(source), list(target)
     while sources:
         one, other = sources.pop(0), targets.pop(0)
@@ -417,7 +418,7 @@ Items = Sequence[bytes | Range]
 
 
 def align(source: Items, target: Items) -> list[tuple[int, int, int]]:
-    """Match two sequences in order: the place in each, and how many follow on each other that are the same."""
+    """Match two sequences in order; return runs: the place in each, and how many consecutive items are the same."""
     found: list[tuple[int, int, int]] = []
     _align(source, target, (0, len(source)), (0, len(target)), found)
     return found
@@ -447,7 +448,7 @@ def _align(
 
 
 def _anchors(source: Items, target: Items, here: tuple[int, int], there: tuple[int, int]) -> list[tuple[int, int]]:
-    """What is there once at either end, in the longest order that both have."""
+    """Return the places of items that occur once at either end, in the longest order that both have."""
     once, also = (
         {item for item, count in Counter(items[slice(*span)]).items() if count == 1}
         for items, span in ((source, here), (target, there))

@@ -1,6 +1,6 @@
-"""PURE. Records at the target without a match, by their digests, as theirs may come later.
+"""PURE. Keeps records at the target without a match, by their digests: their match may come later.
 
-Must never come in: what that means.
+Does not contain: what a record without a match means (account.py).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ REMEMBERED_MAX = 20_000
 
 
 class Extras:
-    """Those of one partition, at most REMEMBERED_MAX: target offsets, and as what each was counted."""
+    """The records of one partition without a match, at most REMEMBERED_MAX: target offset and class of each."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, list[tuple[int, str]]] = {}
         self._count = 0
         self.foreign = 0
-        """How many are counted as foreign."""
+        """The number that count as foreign."""
 
     def add(self, digest: bytes, offset: int, kind: str) -> None:
-        """Remember one, counted as `foreign` or `duplicates`."""
+        """Keep one that counts as `foreign` or `duplicates`."""
         if self._count < REMEMBERED_MAX:
             self._found.setdefault(digest, []).append((offset, kind))
             self._count += 1

@@ -1,15 +1,13 @@
-"""PURE. What one end of a mirror holds, as digests: of each record, and of ranges of records.
+"""PURE. Digests the log of one end: each record, and ranges of records.
 
 A record's digest is BLAKE2b, 16 bytes, over its timestamp (8 bytes, big-endian) and its content as it lies in a batch:
-key, value and headers with their lengths. Offsets, batches, compression, producers and leader epochs are not in it, so
-it is the same at both ends. Of a batch with log append time each record has the batch's own time.
+key, value and headers with their lengths. Offsets, batches, compression, producers and leader epochs are left out, so
+it is the same at both ends. In a batch with log append time each record has the batch's own time.
 
-Ranges are cut by content: behind each record whose digest is below CUT, one in RANGE_RECORDS, at the latest after
-RECORDS_MAX. So both ends cut at the same records without a word between them, whatever is missing, doubled or strange
-before or behind; and what differs touches the ranges that hold it, and no other. A range's digest is BLAKE2b over
-those of its records.
-
-Must never come in: a client, a clock, which end it is, what a difference means.
+Ranges are cut by content: after each record whose digest is below CUT, one in RANGE_RECORDS, at the latest after
+RECORDS_MAX. So both ends cut at the same records without any exchange, whatever is missing, doubled or foreign around
+them, and a difference touches only the ranges that hold it. A range's digest is BLAKE2b over its records' digests.
+Does not contain: clients, clocks, which end it is, what a difference means.
 """
 
 from __future__ import annotations
@@ -23,9 +21,7 @@ from kafka_wire.records.batches import Piece, merged
 
 DIGEST_BYTES = 16
 KEY_BYTES = 8
-RANGE_RECORDS = (
-    1024  # of which one begins a new range; whoever changes this changes VERSION in audit/endpoints/digest_lines.py
-)
+RANGE_RECORDS = 1024  # of which one starts a new range; with this, VERSION in audit/endpoints/digest_lines.py changes
 RECORDS_MAX = 16 * RANGE_RECORDS
 CUT = (65_536 // RANGE_RECORDS).to_bytes(2, "big")
 NO_KEY = bytes(KEY_BYTES)
@@ -36,17 +32,19 @@ _TIME = Struct(">q")
 _WRAP, _HALF = 1 << 64, 1 << 63
 
 Kind = Literal["control", "aborted", "compacted", "from_target", "jump", "gone", "open"]
-"""What offsets without a record are: `jump`: no batch covers them; `gone`: the log let them go while it was read;
-`open`: behind the last stable offset, of transactions that have not ended. `from_target`: the mirror passes them over.
-The first three as kafka_wire.records.batches."""
+"""The kind of offsets without a record. The first three are those of kafka_wire.records.batches.
+
+`from_target`: the mirror passes them over. `jump`: no batch covers them. `gone`: the log removed them while it was
+read. `open`: after the last stable offset, of transactions that have not ended.
+"""
 
 COUNTED: tuple[Kind, ...] = ("control", "aborted", "compacted", "from_target")
 
-Run = tuple[int, int]  # the first offset, and how many follow on each other
+Run = tuple[int, int]  # the first offset, and the number of consecutive ones
 
 
 class Hole(NamedTuple):
-    """Offsets in [first, end) without a record, of a kind that is not counted alone."""
+    """Offsets in [first, end) without a record, of a kind that is not only counted."""
 
     first: int
     end: int
@@ -54,10 +52,10 @@ class Hole(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Records that follow on each other, and what lies between them and since the range before.
+    """Consecutive records, and the offsets without a record between them and since the range before.
 
-    `counts` are offsets of the kinds COUNTED. `digests` and `keys` are those of each record, one behind the other;
-    None where they were not told. The last range is not cut, it ends with the log, and may have no records.
+    `counts` are offsets of the kinds COUNTED. `digests` and `keys` are those of each record, concatenated; None if they
+    were not sent. The last range is not cut, it ends with the log, and may have no records.
     """
 
     records: int
@@ -81,7 +79,7 @@ class Range(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Some records of a range that follow on each other; `digests` and `keys` as there, `whole` its digest if all."""
+    """Some consecutive records of a range; `digests` and `keys` as there, `whole` the range's digest if it is all."""
 
     runs: tuple[Run, ...]
     digests: bytes | None
@@ -90,7 +88,7 @@ class Part(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many."""
+        """The number of records."""
         return sum(count for _, count in self.runs)
 
     @property
@@ -100,12 +98,12 @@ class Part(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind the last record's."""
+        """The offset after the last record's."""
         return sum(self.runs[-1])
 
 
 def part(of: Range, begin: int = 0, end: int | None = None) -> Part:
-    """The records of a range from one to another, by their places in it."""
+    """Return the records [begin, end) of a range, by their places in it."""
     stop = of.records if end is None else end
     runs, at = [], 0
     for offset, count in of.runs:
@@ -119,7 +117,7 @@ def part(of: Range, begin: int = 0, end: int | None = None) -> Part:
 
 
 class Parts(NamedTuple):
-    """The parts of one record by themselves: its timestamp, and digests of the others."""
+    """The parts of one record: its timestamp, and a digest of each other part."""
 
     timestamp: int
     key: str
@@ -143,7 +141,7 @@ def _digest_text(*contents: bytes | None) -> str:
 
 
 class Digests(NamedTuple):
-    """The records of a piece: their offsets, their digests in order, and of their keys, empty where not asked for."""
+    """The records of a source batch: their offsets, their digests in order, and their keys' if they were requested."""
 
     runs: tuple[Run, ...]
     digests: list[bytes]
@@ -151,9 +149,9 @@ class Digests(NamedTuple):
 
 
 def digests_of(piece: Piece, *, keyed: bool = False) -> Digests:
-    """Digest the records of a piece. Raises BadBatch where its inside is not what its header says.
+    """Digest the records of a source batch. Raises BadBatch if its content contradicts its header.
 
-    A key's digest has 8 bytes, whose last bit says that the value is null; NO_KEY where there is no key.
+    A key's digest has 8 bytes, whose last bit says that the value is null; NO_KEY if there is no key.
     """
     packed = merged([piece], "none")
     batch = bytes(packed.batch)
@@ -169,7 +167,7 @@ def digests_of(piece: Piece, *, keyed: bool = False) -> Digests:
 
 
 def _contents(batch: bytes, base: int) -> Iterator[tuple[int, bytes]]:
-    """Timestamp and content of each record of a batch that `merged` made, and so is known to be well formed."""
+    """Return timestamp and content of each record of a batch that `merged` made, and which is well formed therefore."""
     at, end = _HEADER_SIZE, len(batch)
     while at < end:
         size, at = _varint(batch, at)
@@ -185,7 +183,7 @@ def _contents(batch: bytes, base: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(batch: bytes, at: int) -> tuple[int, int]:
-    """The bits of a zigzag varint, and the place behind it."""
+    """Return the bits of a zigzag varint, and the place after it."""
     bits = batch[at]
     at += 1
     if bits < 0x80:
@@ -212,7 +210,7 @@ def _key_digest(content: bytes) -> bytes:
 
 
 class Chunker:
-    """Cuts what is read of one partition, in order, into ranges; `keeps` the digests of each record."""
+    """Cuts the records of one partition, in order, into ranges; `keeps` the digests of each record."""
 
     def __init__(self, *, keeps: bool = True) -> None:
         self._keeps = keeps
@@ -233,7 +231,7 @@ class Chunker:
             self._holes.append(Hole(first, end, kind))
 
     def add(self, found: Digests) -> Iterator[Range]:
-        """Take the records of a piece, and return each range that they end."""
+        """Add the records of a source batch, and return each range that they end."""
         begin = 0
         runs = list(found.runs)
         for end in self._ends(found.digests):
@@ -243,7 +241,7 @@ class Chunker:
         self._take(found, begin, len(found.digests), runs)
 
     def _ends(self, digests: Sequence[bytes]) -> list[int]:
-        """Behind which of these a range ends."""
+        """Return the places after which a range ends."""
         ends, last = [], -len(self._digests)
         cuts = [index + 1 for index, digest in enumerate(digests) if digest < CUT]
         for cut in [*cuts, len(digests)]:
@@ -293,15 +291,15 @@ class Chunker:
         return found
 
     def rest(self) -> Range:
-        """The last range, with what came since the one before."""
+        """Return the last range, with all since the one before."""
         return self._range()._replace(is_cut=False)
 
 
 def range_digest(digests: bytes) -> bytes:
-    """The digest of a range, from those of its records."""
+    """Return the digest of a range, from those of its records."""
     return blake2b(digests, digest_size=DIGEST_BYTES).digest()
 
 
 def split(digests: bytes, size: int = DIGEST_BYTES) -> list[bytes]:
-    """Digests one behind the other, each by itself."""
+    """Split concatenated digests."""
     return [digests[at : at + size] for at in range(0, len(digests), size)]

@@ -1,4 +1,4 @@
-"""PURE. What each end tells of a partition beside its records. Must never come in: what becomes of it."""
+"""PURE. Declares what each end reports of a partition in addition to its records. Does not contain: any use of it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Entry(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """A partition by the source's name and by the `name` of its topic at this end; empty: it is not there.
+    """A partition by the source's name and by the `name` of its topic at this end; empty: it does not exist there.
 
-    `end` was told when the audit began. The source tells `position`, committed in the mirror's group, and `ledger`; the
-    target `state`. `is_compacted` None: it may not be asked.
-    `reason` is a predicate of the topic for a person: what of it is passed over, or that it is refused.
+    `end` is of the audit's start. The source reports `position`, committed in the mirror's group, and `ledger`; the
+    target `state`. `is_compacted` is None if the mirror may not describe the topic.
+    `reason` is a predicate of the topic for a person: which records are passed over, or that it is refused.
     `unknown` is half a sentence of why this end returns nothing of the partition now; then its offsets are 0.
     """
 

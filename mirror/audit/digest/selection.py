@@ -1,4 +1,4 @@
-"""PURE. Which part of an audit is asked for: a partition, a range of its offsets, and the ends whose servers it needs.
+"""PURE. Selects part of an audit: a partition, a range of its offsets, and the ends whose servers it needs.
 
 Does not contain: the options of the command (audit/arguments.py).
 """
@@ -13,7 +13,7 @@ from drupelet.command.arguments import shown
 
 
 class Only(NamedTuple):
-    """What alone is told: a partition, by its name at the source, and of it the offsets [first, end) of this end."""
+    """The only partition to report, by its name at the source, and of it the offsets [first, end) of this end."""
 
     topic: str
     partition: int
@@ -26,14 +26,14 @@ class Only(NamedTuple):
 
 
 def needed(given: argparse.Namespace) -> tuple[str, ...]:
-    """The settings that must be there: of each end that is asked, its servers."""
+    """Return the settings that must be set: the servers of each end that is read, and the topics."""
     told = {"source": given.source_digests or given.source_by, "target": given.target_digests or given.target_by}
     ends = (given.digests_of,) if given.digests_of else tuple(end for end in told if not told[end])
     return (*ends, "topics")
 
 
 def only(text: str) -> Only:
-    """A type of options: TOPIC:PARTITION, or TOPIC:PARTITION:FIRST-END with the end exclusive."""
+    """Parse an option's value: TOPIC:PARTITION, or TOPIC:PARTITION:FIRST-END with the end exclusive."""
     found = re.fullmatch(r"([a-zA-Z0-9._-]+):(\d{1,9})(?::(\d{1,18})-(\d{1,18}))?", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"is {shown(text)}: give TOPIC:PARTITION")

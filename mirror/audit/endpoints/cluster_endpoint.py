@@ -1,6 +1,6 @@
-"""An end of an audit that is a cluster: its topics, its logs, what its ledger or its state topic says of them.
+"""Reads an end of an audit from a cluster: its topics, its logs, its ledger or its state topic.
 
-Nothing is written to it. Must never come in: what is compared, and what it means.
+Writes nothing to the cluster. Does not contain: comparisons, and what a difference means.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mirror.topics.selection import TopicNameError, target_name
 
 
 class LiveEnd:
-    """A cluster that is asked."""
+    """One end, read from its cluster."""
 
     def __init__(self, side: Side, config: Config, only: TopicPartition | None = None) -> None:
         self.side = side
@@ -46,7 +46,7 @@ class LiveEnd:
         self._silence = Silence(self._timeout_s)
         self._source = Source(client, config.group_id)
         self.target_id: str | None = None
-        """The target's cluster id as that end told it, for the source alone; set it before `open`."""
+        """The target's cluster id as that end reported it, for the source alone; set it before `open`."""
         self._origins = Origins(self._source, config)
         self._commits: Mapping[TopicPartition, Commit] | None = None
         self._left: list[Facts] = []
@@ -59,12 +59,12 @@ class LiveEnd:
         return self._source.cluster_id
 
     async def note_positions(self) -> None:
-        """Note the positions of now: what is below them is at the target when that is asked from now on."""
+        """Note the present positions: records below them are at the target when it is read from now on."""
         with self._told():
             self._commits = await self._source.commits()
 
     async def open(self) -> None:
-        """Find the topics, the bounds of their partitions, and what the ledger or the state topic says of them."""
+        """Read the topics, the bounds of their partitions, and their entries in the ledger or the state topic."""
         with self._told():
             if self._commits is None and self.side == "source":
                 self._commits = await self._source.commits()
@@ -107,7 +107,7 @@ class LiveEnd:
             self._left.append(told._replace(state=stored.get(partition)))
 
     def _names(self, known: Mapping[str, Topic]) -> dict[str, str]:
-        """The names that selected topics have at the source, and the names that they have here."""
+        """Return the names of selected topics at the source, each with its name at this end."""
         config = self._config
         if self.side == "source":
             return {name: name for name in config.selection.of(known)}
@@ -123,7 +123,7 @@ class LiveEnd:
     async def _compacted(self, names: Sequence[str]) -> tuple[dict[str, bool], dict[str, str]]:
         """Return whether each topic compacts, and why the source does not describe one.
 
-        The target may leave it open: the mirror itself needs no right to describe topics there.
+        The target may not say: the mirror itself needs no right to describe topics there.
         """
         try:
             settings = await self._source.known_settings(names)
@@ -183,14 +183,14 @@ class LiveEnd:
         return reader.ranges(first, end)
 
     async def range(self) -> Range | None:
-        """The next range."""
+        """Return the next range."""
         if self._reading is None:
             return None
         with self._read_on():
             return await anext(self._reading, None)
 
     async def again(self, first: int, end: int) -> Sequence[Range]:
-        """Read that anew."""
+        """Read these offsets again."""
         with self._read_on():
             return [one async for one in self._read(first, end) if one.records]
 
@@ -208,13 +208,13 @@ class LiveEnd:
             await reading.aclose()
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._stop_reading()
         await self._source.close()
 
     @contextlib.contextmanager
     def _read_on(self) -> Iterator[None]:
-        """Raise UnreadError where the partition cannot be read."""
+        """Raise UnreadError if the partition cannot be read."""
         try:
             yield
         except (SourceError, WireError, BadBatch, Refusal, ProtocolViolation) as error:
@@ -230,5 +230,5 @@ class LiveEnd:
 
 
 def _is_of(commit: Commit, topic: Topic | None) -> bool:
-    """Return whether a position is of the topic that has its name now; one without an id may be."""
+    """Return whether a position belongs to the topic that has its name now; one without an id may."""
     return topic is None or None in (commit.topic_id, topic.topic_id) or commit.topic_id == topic.topic_id

@@ -1,30 +1,28 @@
-"""PURE. The digests of one end as lines of JSON, which is all that has to cross a link: `audit --digests-of`.
+"""PURE. Writes and parses the digests of one end as lines of JSON, all that crosses a link: `audit --digests-of`.
 
 | line | says |
 |---|---|
-| `{"digests":1,"of":"target","at_ms":…,"asked":""}` | the first: version, whose, when, of what alone; cluster id |
-| `{"partition":["readings",0],…}` | what follows is this one's; the keys of Facts. The source's names, ascending |
+| `{"digests":1,"of":"target","at_ms":…,"asked":""}` | the first: version, end, time, the selection; cluster id |
+| `{"partition":["readings",0],…}` | its lines follow; the keys of Facts. The source's names, ascending |
 | `{"r":"DIGEST","runs":[[700,512]],…}` | one range, the keys below |
 | `{"unread":"…","holes":[[0,0,"unread"]]}` | it was read no further, and why; older releases refuse the hole |
-| `{"parts":[1700000000000,"…","…","…"]}` | of one record that alone was asked for: Parts |
-| `{"all":4}` | the last: so many partitions were told |
+| `{"parts":[1700000000000,"…","…","…"]}` | Parts of the one record that was requested |
+| `{"all":4}` | the last: the number of partitions |
 
-A partition of which an end returns nothing now has `start` and `end` null and says why in `unknown`: a release that
-does not know this key refuses such a line, and so takes the partition for no empty one.
+A partition that an end cannot read now has `start` and `end` null and the reason in `unknown`. A release that does not
+know this key refuses such a line, and so does not take the partition for an empty one.
 
 | key of a range | |
 |---|---|
-| r | its digest; absent where it has no records |
-| runs | offsets of its records: the first, and how many follow on each other |
+| r | its digest; absent if it has no records |
+| runs | offsets of its records: the first, and the number of consecutive ones |
 | n | control, aborted and compacted offsets since the range before, and those from the target if any; absent for none |
 | rest | it ends with the log |
 | holes | other offsets without records: first, end, kind |
 | each, keys | digests of its records, and of their keys |
 
-Digests are base64 without padding. What a file of another version says is refused, as is one that was cut off, since
-it would prove less than it seems to.
-
-Must never come in: a file, a clock, what the digests are made of (audit/digest/digests.py).
+Digests are base64 without padding. A file of another version is refused. So is a file that was cut off, since it would
+prove less than it seems to. Does not contain: files, clocks, what the digests are made of (audit/digest/digests.py).
 """
 
 from __future__ import annotations
@@ -47,11 +45,11 @@ _KINDS = get_args(Kind)
 
 
 class BadLine(Exception):
-    """A line that is none of ours: half a sentence of why."""
+    """The line is none of this format: half a sentence of why."""
 
 
 class Begin(NamedTuple):
-    """The first line; `asked` is what alone was asked for, empty: all. `cluster_id` is empty where there is none."""
+    """The first line; `asked` is the selection, empty: all. `cluster_id` is empty if the cluster has none."""
 
     side: Side
     at_ms: int
@@ -72,18 +70,18 @@ class All(NamedTuple):
 
 
 def begin_line(begin: Begin) -> str:
-    """The first line."""
+    """Return the first line."""
     cluster = {"cluster": begin.cluster_id} if begin.cluster_id else {}
     return _json({"digests": VERSION, "of": begin.side, "at_ms": begin.at_ms, "asked": begin.asked, **cluster})
 
 
 def all_line(partitions: int) -> str:
-    """The last line."""
+    """Return the last line."""
     return _json({"all": partitions})
 
 
 def facts_line(facts: Facts) -> str:
-    """The line before a partition's ranges."""
+    """Return the line before a partition's ranges."""
     fields: dict[str, Any] = {
         "partition": [facts.topic, facts.partition],
         "name": facts.name,
@@ -108,7 +106,7 @@ def facts_line(facts: Facts) -> str:
 
 
 def range_line(one: Range, *, each: bool) -> str:
-    """The line of a range, with the digests of its records or without."""
+    """Return the line of a range, with the digests of its records or without."""
     fields: dict[str, Any] = {}
     if one.records:
         fields["r"] = _text(one.digest)
@@ -127,12 +125,12 @@ def range_line(one: Range, *, each: bool) -> str:
 
 
 def parts_line(parts: Parts) -> str:
-    """The line of one record's parts."""
+    """Return the line of one record's parts."""
     return _json({"parts": list(parts)})
 
 
 def unread_line(why: str) -> str:
-    """The line of a partition that was read no further."""
+    """Return the line of a partition that was read no further."""
     return _json({"unread": why, "holes": [[0, 0, "unread"]]})
 
 
@@ -140,7 +138,7 @@ Line = Begin | Facts | Range | Parts | Unread | All
 
 
 def read_line(line: str) -> Line:
-    """What a line says. Raises BadLine."""
+    """Parse a line. Raises BadLine."""
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -237,7 +235,7 @@ def _text(digests: bytes) -> str:
 def _bytes(text: Any, size: int) -> bytes:
     found = b64decode(str(text) + "=" * (-len(str(text)) % 4), validate=True)
     if len(found) != size:
-        raise BadLine(f"its digests have {len(found)} bytes in place of {size}")
+        raise BadLine(f"its digests have {len(found)} bytes instead of {size}")
     return found
 
 

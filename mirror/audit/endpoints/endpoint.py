@@ -1,8 +1,7 @@
-"""What an audit requests of an end: cluster_endpoint.py asks the cluster, remote_endpoint.py reads a command or a file.
+"""Declares an end of an audit: cluster_endpoint.py reads a cluster, remote_endpoint.py a file or a command's output.
 
-An end that cannot read on of one partition raises UnreadError: that one is not audited, and the others are.
-
-Must never come in: what is compared, and what it means.
+An end that cannot read on in a partition raises UnreadError: that partition is not audited, the others are.
+Does not contain: comparisons, and what a difference means.
 """
 
 from __future__ import annotations
@@ -24,33 +23,33 @@ class UnreadError(Exception):
 
 
 class End(Protocol):
-    """One end, partition by partition, ascending by the source's names; CommandFailed where it cannot tell.
+    """One end, partition by partition, ascending by the source's names; raises CommandFailed if it cannot be read.
 
     `range`, `again` and `parts` raise UnreadError.
     """
 
     side: Side
     at_ms: int
-    """When its logs' ends were told."""
+    """The time when its logs' ends were read."""
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's id, once it is open; None where it has none, or the release before told its digests."""
+        """The cluster's id, once it is open; None if it has none, or the release before wrote its digests."""
 
     async def open(self) -> None:
-        """Find out what there is."""
+        """Read which partitions exist."""
 
     async def next(self) -> Facts | None:
-        """Go on to the next partition, passing over what is left of the one before; None behind the last."""
+        """Go on to the next partition, skipping the rest of the one before; None after the last."""
 
     async def range(self) -> Range | None:
-        """The next range of the partition; None behind the last."""
+        """Return the next range of the partition; None after the last."""
 
     async def again(self, first: int, end: int) -> Sequence[Range]:
-        """The ranges of the partition in [first, end) with the digests of their records; none where it cannot tell."""
+        """Return the partition's ranges in [first, end) with their records' digests; none if it cannot read them."""
 
     async def parts(self, offset: int) -> Parts | None:
-        """The parts of one record of the partition; None where it cannot tell."""
+        """Return the parts of one record of the partition; None if it cannot read them."""
 
     async def close(self) -> None:
-        """Let go."""
+        """Close connections, files or the command."""

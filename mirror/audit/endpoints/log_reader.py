@@ -1,9 +1,8 @@
-"""One partition's log, read from its leader and cut into ranges of digests.
+"""Reads one partition's log from its leader, and cuts it into ranges of digests.
 
-What a fetch brings is digested while the next one is under way. A leader that moved, or a connection that was lost,
-is asked for again until nothing was answered for `Silence.wait_s`. Memory: two answers, and what one unpacks to.
-
-Must never come in: which partitions, and what becomes of the ranges.
+It digests a response while the next fetch is in flight. If the leader moved or the connection is lost, it retries until
+nothing was answered for `Silence.wait_s`. Memory: two responses, and one unpacked.
+Does not contain: which partitions are read, any use of the ranges.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _AGAIN = {
 
 
 class Silence:
-    """How long the partitions of one end wait for answers: each that waits in vain halves that for those after it.
+    """The time that partitions of one end wait for a response: each that waits in vain halves it for the next ones.
 
-    A broker that answers nothing for `timeout_s` is not asked again.
+    A broker that responds to nothing for `timeout_s` is not asked again.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -51,14 +50,14 @@ class Silence:
         self.brokers: set[int] = set()
 
     def waited_in_vain(self, waited_s: float, brokers: set[int]) -> None:
-        """Note that nothing was answered, and which brokers were asked last."""
+        """Note that no response came, and which brokers were asked last."""
         self.wait_s = min(self.wait_s, max(WAIT_S_LEAST, self.wait_s / 2))
         if waited_s >= self.timeout_s:
             self.brokers |= brokers
 
 
 class LogReader:
-    """The log of one partition; raises SourceError for what cannot be read, at either end."""
+    """The log of one partition; raises SourceError if it cannot be read, at either end."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class LogReader:
         keyed: bool,
         passes_over: PassesOver | None = None,
     ) -> None:
-        """`keyed`: digest the keys, too. Batches of the producers that `passes_over` names count as from the target."""
+        """`keyed`: also digest the keys. Batches of the producers that `passes_over` names count as from the target."""
         self._asking = asking
         self._partition = partition
         self._silence = silence
@@ -104,7 +103,7 @@ class LogReader:
         return found
 
     async def pieces(self, offset: int, end: int) -> AsyncGenerator[Piece | Skipped | Hole]:
-        """Read [offset, end), all of it: what no batch covers, or cannot be read, is a Hole."""
+        """Read all of [offset, end): offsets that no batch covers, or that cannot be read, are a Hole."""
         coming: asyncio.Task[PartitionData] | None = None
         try:
             while offset < end:
@@ -138,7 +137,7 @@ class LogReader:
             raise self._error(offset, str(error)) from error
 
     async def _hole(self, data: PartitionData, offset: int, end: int) -> Hole:
-        """What an answer without batches means."""
+        """Return the meaning of a response without batches."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             starts, _ = await self._asking.bounds([self._partition])
             after = min(starts[self._partition], end)
@@ -190,7 +189,7 @@ class LogReader:
             raise WireError(error_name(answer.error_code))
         told = [one for topic in answer.responses for one in topic.partitions]
         if len(told) != 1:
-            raise WireError(f"{connection.place} answered {len(told)} partitions in place of one")
+            raise WireError(f"{connection.place} answered {len(told)} partitions instead of one")
         return told[0]
 
     async def _leader(self) -> int:

@@ -1,8 +1,8 @@
-"""Which batches of the source an audit passes over, as the mirror does: those that came from the target.
+"""Selects the batches of the source that an audit passes over, as the mirror does: those that came from the target.
 
-The claims of other mirrors are read at the source (screening.py); the target's cluster id decides. The target's digests
-tell it, else the target is asked where there is a claim. Producers whose state topic was deleted are those that the
-mirror has noted with its position.
+It reads the claims of other mirrors at the source (screening.py); the target's cluster id decides. The target's digests
+contain that id; otherwise the target is asked if there is a claim. If a producer's state topic was deleted, the mirror
+has noted the producer with its position.
 Does not contain: what a claim means (partition/provenance.py), how the batches are counted.
 """
 
@@ -28,7 +28,7 @@ UNKNOWN = (
 
 
 class Origins:
-    """What of the source's records came from the target; `open` comes first."""
+    """The source's records that came from the target; `open` comes first."""
 
     def __init__(self, source: Source, config: Config) -> None:
         self.source, self.target = source, Target(config.target_client)
@@ -36,7 +36,7 @@ class Origins:
         self._screen: Screen | None = None
 
     async def open(self, known: Mapping[str, Topic], target_id: str | None) -> None:
-        """Read what other mirrors keep at the source; `target_id` as the target's end told it. Raises SourceError."""
+        """Read what other mirrors keep at the source; `target_id` is from the target's end. Raises SourceError."""
         if not any(map(is_state_topic, known)):
             return
         self.target.cluster_id = target_id
@@ -49,7 +49,7 @@ class Origins:
         self._screen = screen
 
     def reason(self, name: str, topic: Topic) -> str:
-        """Return what becomes of a topic, as a predicate of it; empty where all of it is sent."""
+        """Return what becomes of a topic, as a predicate of it; empty if all of it is sent."""
         screen = self._screen
         if screen is None:
             return ""
@@ -60,7 +60,7 @@ class Origins:
         return "" if verdict is None else verdict.reason
 
     def of(self, partition: TopicPartition, passed_over: Collection[int]) -> PassesOver | None:
-        """Return how a partition's producers are told apart; None where no other mirror writes to the source.
+        """Return how to distinguish a partition's producers; None if no other mirror writes to the source.
 
         The mirror has noted with its position that it has `passed_over` these; their state topics may be deleted.
         """

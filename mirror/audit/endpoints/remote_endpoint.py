@@ -1,7 +1,7 @@
-"""An end of an audit that was told by `audit --digests-of`: in a file, or by a command that asks it from nearby.
+"""Reads an end of an audit from the output of `audit --digests-of`: a file, or a command that runs near the cluster.
 
-A command is asked again, with `--each --only …` behind its words, for the digests of each record where ranges differ.
-Must never come in: what is compared, and what it means.
+If ranges differ, the command runs again with `--each --only …` appended, for the digests of each record.
+Does not contain: comparisons, and what a difference means.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mirror.audit.endpoints.endpoint import UnreadError
 
 
 class ToldEnd:
-    """What `audit --digests-of` has written, line by line."""
+    """The output of `audit --digests-of`, line by line."""
 
     def __init__(self, side: Side, told_by: Told, only: Only | None = None) -> None:
         self.side = side
@@ -72,7 +72,7 @@ class ToldEnd:
         if isinstance(found, Begin | Parts):
             raise self._bad("a line has no place there")
         if isinstance(found, All) and found.partitions != self._count:
-            raise self._bad(f"{self._count} partitions were told in place of {found.partitions}")
+            raise self._bad(f"{self._count} partitions were told instead of {found.partitions}")
         return found
 
     async def next(self) -> Facts | None:
@@ -92,7 +92,7 @@ class ToldEnd:
         return self._now
 
     async def range(self) -> Range | None:
-        """The next range."""
+        """Return the next range."""
         found = self._line
         if isinstance(found, Unread):
             raise UnreadError(self.side, found.why)
@@ -102,11 +102,11 @@ class ToldEnd:
         return found
 
     async def again(self, first: int, end: int) -> Sequence[Range]:
-        """Have the command tell that, each record."""
+        """Run the command for these offsets, with each record's digest."""
         return [one for one in await self._asked(first, end) if isinstance(one, Range) and one.records]
 
     async def parts(self, offset: int) -> Parts | None:
-        """Have the command tell that record's."""
+        """Run the command for that record's parts."""
         return next((one for one in await self._asked(offset, offset + 1) if isinstance(one, Parts)), None)
 
     async def _asked(self, first: int, end: int) -> list[Line]:
@@ -127,13 +127,13 @@ class ToldEnd:
 
 
 class Told(Protocol):
-    """Who tells the lines."""
+    """The source of the lines."""
 
     name: str
     may_ask: bool
 
     def lines(self, more: Sequence[str]) -> AsyncGenerator[str]:
-        """All lines; `more` are arguments that a command is given beside its own."""
+        """Return all lines; `more` are arguments appended to a command's own."""
 
 
 class File:
@@ -146,7 +146,7 @@ class File:
         self._path = path
 
     async def lines(self, more: Sequence[str]) -> AsyncGenerator[str]:
-        """Its lines."""
+        """Return the file's lines."""
         assert not more
         try:
             with self._path.open(encoding="utf-8", errors="replace") as file:
@@ -157,7 +157,7 @@ class File:
 
 
 class Command:
-    """A command line of the shell; what it says on standard error is for the person."""
+    """A command line of the shell; its standard error is for the person."""
 
     may_ask = True
 
@@ -166,7 +166,7 @@ class Command:
         self._command = command
 
     async def lines(self, more: Sequence[str]) -> AsyncGenerator[str]:
-        """The lines that it writes; CommandFailed where it ends otherwise than well."""
+        """Return the lines that it writes; raises CommandFailed if its exit status is not 0."""
         process = await asyncio.create_subprocess_shell(
             " ".join([self._command, *map(shlex.quote, more)]),
             stdin=asyncio.subprocess.DEVNULL,
