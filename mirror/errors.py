@@ -1,6 +1,6 @@
-"""What goes wrong at either end: SourceError and TargetError mean "try again later", their subclasses what else to do.
+"""Declares the errors of either end: SourceError and TargetError mean "try again later", subclasses what else to do.
 
-Must never come in: a client's own exceptions, which are mapped where they are raised.
+Does not contain: the exceptions of the clients, which are mapped where they are raised.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ class SourceError(Exception):
 
 
 class UntoldError(SourceError):
-    """The source is well, but does not give now what was asked about one topic or partition."""
+    """The source is well, but does not return now what was requested of one topic or partition."""
 
 
 class PositionsError(SourceError):
-    """The group cannot tell its positions now."""
+    """The group cannot return its positions now."""
 
 
 class NotOurTurnError(SourceError):
-    """The group gives the word to another mirror, or is about to say who has it."""
+    """The group has made another mirror active, or is about to say which mirror is."""
 
 
 class OriginsChangedError(Exception):
@@ -31,20 +31,20 @@ class TargetError(Exception):
 
 
 class TopicRefusedError(TargetError):
-    """The target is well, but does not let this topic be made, or grow."""
+    """The target is well, but refuses to create this topic, or to grow it."""
 
 
 class LeaderlessError(TargetError):
-    """The target is well, and one partition has no leader there."""
+    """The target is well, but one of its partitions has no leader."""
 
 
 class ShortError(TargetError):
-    """The target is well, and one partition has fewer in-sync replicas than its topic wants."""
+    """The target is well, but one partition has fewer in-sync replicas than min.insync.replicas."""
 
 
 class SameClusterError(TargetError):
-    """The target is the source: each record would be copied again and again."""
+    """The target is the source: each record would be copied for ever."""
 
 
 class OvertakenError(TargetError):
-    """Another mirror has taken over: what this one sends is refused."""
+    """Another mirror has taken over: the target refuses this one's batches."""

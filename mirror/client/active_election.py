@@ -1,18 +1,18 @@
-"""Which of the mirrors of one site writes: the group at the source, whose members are mirrors, says so.
+"""Elects the one mirror of a site that writes, by the group at the source, whose members are the site's mirrors.
 
-The group is the one that holds the positions, with a protocol of its own. Its leader gives the word to the member that
-already writes, else to itself; each member tells in its metadata whether it does.
+The group is the one that holds the positions, with a protocol of its own. Its leader assigns the active role to the
+member that already writes, else to itself. Each member's metadata says whether it writes.
 
 | it finds | then |
 |---|---|
 | a group without members | it writes at once, and joins meanwhile: Kafka lets a new group wait for 3 s |
-| itself, of a former life (group.instance.id is the host's name, KIP-345) | it has what it had: a kill costs nothing |
+| itself, of a previous process (group.instance.id is the host's name, KIP-345) | its role stays: a kill costs nothing |
 | another that writes | it stands by, and writes once the other leaves, or is silent for 9 s |
 | another with its own group.instance.id | the older one of both comes back without one, and stands by |
-| no rights on the group | it writes, and a second mirror of the site is fenced by whoever came last |
+| no rights on the group | it writes, and the mirror that came last fences any other of the site |
 
-Two that write at once do no harm, as the target's fence lets one of them only (producer_sessions.py): the group
-spares them to take turns. Must never come in: what a mirror does with the word.
+Two that write at once do no harm, as the target's fence lets only one of them write (producer_sessions.py): the group
+saves them the take-overs. Does not contain: what a mirror does once it is active.
 Source: Kafka's classic group protocol, KIP-345, KIP-814.
 """
 
@@ -43,7 +43,7 @@ _log = Log("mirror")
 
 SESSION_S = 9.0
 HEARTBEAT_S = 3.0
-CONNECTION = 9  # the number of the one for this alone, as an answer to JoinGroup may wait for others
+CONNECTION = 9  # its own connection, as a response to JoinGroup may wait for other members
 PROTOCOL = "edge-mirror"
 WRITES, STANDS_BY = b"writes", b"stands by"
 
@@ -57,7 +57,7 @@ _NO_RIGHTS = {ErrorCode.GROUP_AUTHORIZATION_FAILED}
 
 
 class Member(NamedTuple):
-    """As whom positions are committed; outside of the group with generation -1."""
+    """The member that commits positions; generation -1 outside of the group."""
 
     generation: int = -1
     member_id: str = ""
@@ -71,7 +71,7 @@ class _Refused(Exception):
 
 
 class Standby:
-    """One mirror's place in the group; `writes` None until it is known. `changed` is called whenever that changes."""
+    """One mirror's membership in the group; `writes` is None until known. `changed` is called when `writes` changes."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Standby:
         timeout_s: float,
         changed: Callable[[], None],
     ) -> None:
-        """`cluster` gives the source's connections of now; `instance` is this mirror's group.instance.id."""
+        """`cluster` returns the source's present connections; `instance` is this mirror's group.instance.id."""
         self.writes: bool | None = None
         self.member = Member()
         self.trouble = ""
@@ -105,18 +105,18 @@ class Standby:
             await asyncio.sleep(self._backoff.next_s())
 
     async def until_writes(self) -> None:
-        """Wait until this mirror is the one."""
+        """Wait until this mirror is the one that writes."""
         while not self.writes:
             self._known.clear()
             await self._known.wait()
 
     @property
     def others_s(self) -> float:
-        """For so long another that had the word may not have heard that it has lost it."""
+        """For so long, in seconds, a mirror that was active may not know yet that it is not any more."""
         return max(0.0, self._others_until - asyncio.get_running_loop().time())
 
     async def leave(self) -> None:
-        """Give the word to another at once; raises WireError."""
+        """Leave the group, so that another mirror becomes active at once; raises WireError."""
         if self.member.generation >= 0:
             me = MemberIdentity(member_id=self.member.member_id, group_instance_id=self._instance)
             await self._ask(LEAVE_GROUP, LeaveGroupRequest(group_id=self._group_id, members=[me]))
@@ -172,7 +172,7 @@ class Standby:
         return bool(told.members)
 
     async def _join(self) -> None:
-        """Enter, or come back, and take what the leader gives."""
+        """Join, or rejoin, and take the role that the leader assigns."""
         joined = await self._joined()
         self.member = Member(joined.generation_id, joined.member_id, self._instance)
         given = []

@@ -1,6 +1,6 @@
-"""The target's clock, as its last write to a topic with LogAppendTime told it, and the time since boot here.
+"""Reads the target's clock from its last write to a topic with LogAppendTime, and the time since boot of this host.
 
-CLOCK_BOOTTIME goes on while the machine sleeps, as the target's clock does. Must never come in: what is judged by it.
+CLOCK_BOOTTIME goes on while the machine sleeps, as the target's clock does. Does not contain: decisions by it.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import time
 
 
 def boot_s() -> float:
-    """Seconds since boot, those asleep among them."""
+    """Return seconds since boot, including time asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class TargetClock:
-    """What the target's clock shows at the most."""
+    """The latest time that the target's clock may show."""
 
     def __init__(self) -> None:
         self._told: tuple[int, float] | None = None
 
     def tell(self, at_ms: int, asked_s: float) -> None:
-        """Note that it showed `at_ms` some time after `asked_s` since boot; -1, as with CreateTime, tells nothing."""
+        """Note that it showed `at_ms` some time after `asked_s` since boot; ignores -1, as with CreateTime."""
         if at_ms >= 0:
             self._told = at_ms, asked_s
 
     @property
     def now_ms(self) -> int | None:
-        """Milliseconds since 1970, None while nothing was told."""
+        """Milliseconds since 1970, None before the first `tell`."""
         if self._told is None:
             return None
         at_ms, asked_s = self._told

@@ -1,6 +1,6 @@
-"""The clients of one mirror, as the commands make them and as tests and simulations replace them.
+"""Makes the clients of one mirror, for the commands; tests and simulations replace them.
 
-Does not contain: requests, what is done with them (replication/replicator.py).
+Does not contain: requests, any use of the clients (replication/replicator.py).
 """
 
 from __future__ import annotations

@@ -1,21 +1,18 @@
-"""Fetches of raw batches from the source: many partitions in each, several under way per leader.
+"""Fetches raw batches from the source: many partitions in each request, several requests in flight per leader.
 
 | slot of a leader | its fetch has | waits for records |
 |---|---|---|
-| 0 | all that is quiet, when it is free | WAIT_ALL_S where that is all there is, else WAIT_S |
-| 1 to SLOTS - 1 | what has just been read from, dealt among those that are free | WAIT_S |
-| the last of them | the same of what is urgent, and nothing else where there is any | WAIT_S |
+| 0 | all low-volume partitions, when it is free | WAIT_ALL_S if there are no others, else WAIT_S |
+| 1 to SLOTS - 1 | partitions that had records in the last response, divided among the free slots | WAIT_S |
+| the last of them | the same of urgent partitions, and nothing else if there are any | WAIT_S |
 
-So a partition that is quiet holds up no other, and a link that is long is filled by several answers. What is quiet
-comes together: who finds slot 0 taken waits in another one until shortly before that one ends. How much a fetch asks
-for grows with what the link brought in FETCH_S.
+So a low-volume partition blocks no other, and several responses fill a long link. Low-volume partitions come together:
+one that finds slot 0 taken waits in another slot until shortly before slot 0 ends. The size of a fetch grows with what
+the link carried in FETCH_S. A topic with a known id is requested by it if the leader supports that (Fetch 13): then
+another topic of the same name answers UNKNOWN_TOPIC_ID instead of being read by mistake.
 
-A topic whose id is known is asked for by it where the leader takes that (Fetch 13): of another one that was made under
-the same name nothing is read by mistake, but UNKNOWN_TOPIC_ID is answered.
-
-Lives here: what is asked together, and what the answers say. Must never come in: where a partition is read, whether it
-may be, and what becomes of what was read. Source: KIP-74, KIP-320, KIP-392 (what is read is the leader's alone),
-KIP-516.
+Contains: the requests' partitions, the parsed responses. Does not contain: which partitions are read and from where,
+any use of the records. Source: KIP-74, KIP-320, KIP-392 (the mirror reads from the leader only), KIP-516.
 """
 
 from __future__ import annotations
@@ -45,9 +42,9 @@ RATE_S = 30.0
 
 
 class Place(NamedTuple):
-    """Where a partition is read: its leader, the epoch that is believed in (-1: any), the next offset.
+    """The place where a partition is read: its leader, the leader epoch (-1: any), the next offset.
 
-    What is `urgent` is in no fetch with others that have just been read from.
+    An `urgent` partition shares no fetch with others that had records in the last response.
     """
 
     node: int
@@ -58,9 +55,9 @@ class Place(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What was answered of a partition that was read at a place; `failed` says why there is no answer at all.
+    """The response of one partition, read at a place; `failed` says why there is no response at all.
 
-    Where there is nothing new there is none.
+    A partition without news has no `Answer`.
     """
 
     partition: TopicPartition
@@ -81,7 +78,7 @@ class _Fetch(NamedTuple):
 
 
 class Reader:
-    """The fetches over one cluster's connections, `poll` by `poll`; what is `busy` is asked for now."""
+    """The fetches over one cluster's connections, `poll` by `poll`; `busy` partitions have a fetch in flight."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster = cluster
@@ -90,16 +87,16 @@ class Reader:
         self.busy: set[TopicPartition] = set()
         self._hot: set[TopicPartition] = set()
         self._rates: dict[int, Best] = {}
-        self._kept: int | None = None  # the slot for what is urgent, once there is any
-        self._ends: dict[TopicPartition, int] = {}  # the logs' ends that were told last
+        self._kept: int | None = None  # the slot for urgent partitions, once there are any
+        self._ends: dict[TopicPartition, int] = {}  # the logs' ends of the last responses
         self._heard_at = time.monotonic()
 
     async def poll(
         self, wanted: Mapping[TopicPartition, Place], room_bytes: int, wait_s: float, woken: asyncio.Event
     ) -> list[Answer]:
-        """Ask for what is wanted and not asked for yet; return what was answered, at the latest after `wait_s`.
+        """Fetch the wanted partitions that have no fetch in flight; return the answers, at the latest after `wait_s`.
 
-        Earlier as soon as `woken` is set. An answer may be to a place of an earlier poll.
+        Return as soon as `woken` is set. An answer may be to a place of an earlier poll.
         """
         self._ask({partition: place for partition, place in wanted.items() if partition not in self.busy}, room_bytes)
         waker = asyncio.ensure_future(woken.wait())
@@ -111,7 +108,7 @@ class Reader:
         return [answer for task in list(self._under_way) if task in done for answer in self._answered(task)]
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel all fetches in flight."""
         for task in self._under_way:
             task.cancel()
         self._under_way.clear()
@@ -119,7 +116,7 @@ class Reader:
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds nothing was answered of what was asked."""
+        """The seconds without any response while a fetch is in flight."""
         return time.monotonic() - self._heard_at if self._under_way else 0.0
 
     def _ask(self, wanted: Mapping[TopicPartition, Place], room_bytes: int) -> None:
@@ -217,7 +214,7 @@ class Reader:
         if batches:
             self._hot.add(partition)
             if not alone:
-                batches = memoryview(bytes(batches))  # else the whole answer lives as long as its slowest partition
+                batches = memoryview(bytes(batches))  # else the slowest partition would keep the whole response
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
         return Answer(partition, place, data.error_code, aborted, batches, data.high_watermark)
 

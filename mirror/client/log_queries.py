@@ -1,11 +1,11 @@
-"""What is asked of either end beside reading on and writing: topics, bounds, leader epochs, single batches.
+"""Queries either cluster for all but the fetch loop and writes: topics, bounds, leader epochs, single batches.
 
-| asked | of whom |
+| request | to |
 |---|---|
 | Metadata | any broker |
 | ListOffsets, Fetch of one batch, OffsetForLeaderEpoch | the partition's leader |
 
-No decision of the mirror may come in here, and no retry: it is the caller who says when something is asked again.
+Does not contain: decisions of the mirror, retries (the caller decides when a query is repeated).
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ NO_LEADER = Leader(-1, -1)
 
 
 def leader_of(topics: Mapping[str, Topic], partition: TopicPartition) -> Leader:
-    """Return the leader of a partition by what was told of its topic, NO_LEADER where there is none."""
+    """Return the leader of a partition by its topic's metadata, NO_LEADER if it has none."""
     topic = topics.get(partition.topic)
     return NO_LEADER if topic is None else topic.leaders.get(partition.partition, NO_LEADER)
 
 
 class EpochQuestion(NamedTuple):
-    """A leader epoch whose end is asked about, and the leader that is asked."""
+    """A leader epoch whose end is queried, and the leader to query."""
 
     epoch: int
     leader: Leader
 
 
 class Content(NamedTuple):
-    """What of a record is the same at both ends."""
+    """The parts of a record that are the same at both ends."""
 
     timestamp: int
     key: bytes | None
@@ -68,19 +68,19 @@ class Content(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """The records of a batch from an offset on, each with its own, and the offset behind them."""
+    """The records of a batch from an offset on, each with its own offset, and the offset after them."""
 
     records: list[tuple[int, Content]]
     end_offset: int
 
 
 class Asking:
-    """One end, and what it answers; every question raises `kind` where it does not.
+    """Queries of one cluster; every query raises `kind` if the cluster does not answer.
 
-    `traffic` is what it all cost, `pauses` are the waits that end once it is reached again.
+    `traffic` counts its bytes; `pauses` are the waits that end once it is reached again.
     """
 
-    _question: tuple[set[str], asyncio.Future[bool]] | None = None  # about leaders, as it is put together
+    _question: tuple[set[str], asyncio.Future[bool]] | None = None  # about leaders, while topics are added
 
     def __init__(self, settings: ClientSettings, kind: End) -> None:
         self._settings = settings
@@ -91,29 +91,29 @@ class Asking:
         self._cluster: Cluster | None = None
         self._known: dict[str, Topic] = {}
         self.cluster_id: str | None = None
-        """As the last answer of `topics` gave it; it outlives `hang_up`."""
+        """The id in the last answer of `topics`; `hang_up` keeps it."""
 
     @property
     def cluster(self) -> Cluster:
-        """The connections to it, the same until `hang_up`."""
+        """The connections to the cluster, the same until `hang_up`."""
         if self._cluster is None:
             self._cluster = Cluster(self._settings, traffic=self.traffic, opened=self.pauses.end)
         return self._cluster
 
     def hang_up(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         cluster, self._cluster = self._cluster, None
         self._known.clear()
         if cluster is not None:
             cluster.close()
 
     def hurry(self) -> None:
-        """Try at once what waits for its next attempt."""
+        """Start every waiting connection attempt at once."""
         if self._cluster is not None:
             self._cluster.hurry()
 
     async def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
-        """Return those of these topics, or of all, that can be told."""
+        """Return those of these topics, or of all, that the cluster describes."""
         async with self._asked() as cluster:
             found = await cluster.topics(names)
             self.cluster_id = cluster.cluster_id or self.cluster_id
@@ -122,13 +122,13 @@ class Asking:
         return there
 
     async def error_of(self, name: str) -> int:
-        """Return the error code with which a topic's name is answered; 0 where the topic may be described."""
+        """Return the error code of a topic's metadata; 0 if the topic may be described."""
         async with self._asked() as cluster:
             found = (await cluster.topics([name])).get(name)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
 
     async def leader(self, partition: TopicPartition) -> Leader:
-        """Return who leads a partition, as it was told last; `kind` where nobody does, then it is asked for anew."""
+        """Return a partition's leader by the last metadata; raise `kind` if it has none, and query it next time."""
         if partition.topic not in self._known:
             await self._ask_with_others(partition.topic)
         leader = leader_of(self._known, partition)
@@ -139,7 +139,7 @@ class Asking:
         return leader
 
     async def _ask_with_others(self, topic: str) -> None:
-        """One question for all topics that are asked about at the same moment: behind an outage that is every one."""
+        """Send one request for all topics that are queried at the same moment: after an outage that is every one."""
         while self._question is not None:
             names, told = self._question
             names.add(topic)
@@ -159,14 +159,14 @@ class Asking:
             told.set_result(True)
         except self._kind as error:
             told.set_exception(error)
-            told.exception()  # who else asked may be gone
+            told.exception()  # the other callers may be gone
             raise
         finally:
-            if not told.done():  # who asked was cancelled: another does it
+            if not told.done():  # this caller was cancelled: another one asks
                 told.set_result(False)
 
     def forget(self, topic: str) -> None:
-        """Ask anew who leads a topic's partitions when that is needed next."""
+        """Request the leaders of a topic's partitions again when they are needed next."""
         self._known.pop(topic, None)
 
     async def bounds(
@@ -182,7 +182,7 @@ class Asking:
     async def known_bounds(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, str]]:
-        """Return the same of each partition whose leader gives both now, and why they are not known of the others."""
+        """Return both of each partition whose leader returns them now, and why they are unknown of each other one."""
         wanted = list(partitions)
         first, last = await self._offsets(wanted, EARLIEST), await self._offsets(wanted, LATEST)
         untold = {tp: one for found in (last, first) for tp, one in found.items() if isinstance(one, str)}
@@ -193,12 +193,12 @@ class Asking:
         return starts, ends, untold
 
     async def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end offset of each partition whose leader gives it now."""
+        """Return the end offset of each partition whose leader returns it now."""
         found = await self._offsets(list(partitions), LATEST)
         return {partition: offset for partition, offset in found.items() if isinstance(offset, int)}
 
     async def _offsets(self, partitions: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int | str]:
-        """Ask each leader once; a text says why an offset is not known. Raises `kind` where no leader answers."""
+        """Query each leader once; a text says why an offset is unknown. Raises `kind` if no leader answers."""
         unknown = sorted({partition.topic for partition in partitions} - self._known.keys())
         if unknown:
             await self.topics(unknown)
@@ -244,7 +244,7 @@ class Asking:
         }
 
     async def epoch_ends(self, asked: Mapping[TopicPartition, EpochQuestion]) -> dict[TopicPartition, EpochEnd | str]:
-        """Ask the partitions' leaders where the epochs ended; a text says why one cannot tell now."""
+        """Return where the epochs ended, by the partitions' leaders; a text says why one cannot tell now."""
         found: dict[TopicPartition, EpochEnd | str] = {}
         by_node: dict[int, dict[TopicPartition, EpochQuestion]] = {}
         for partition, question in asked.items():
@@ -276,7 +276,7 @@ class Asking:
         return dict.fromkeys(asked, "not answered") | _epoch_ends(answer)
 
     async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | Skipped | None:
-        """Return what of the batch that holds an offset begins there, or what follows; None behind what counts."""
+        """Return the batch that holds an offset, from there on, or the next one; None after the last committed one."""
         data = await self._fetched(partition, offset, 1)  # the first batch comes whole, however large (KIP-74)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return None
@@ -286,7 +286,7 @@ class Asking:
             return next(pieces_of(memoryview(data.records or b""), offset, aborted), None)
 
     async def keys_from(self, partition: TopicPartition, offset: int, bytes_max: int) -> tuple[set[bytes], int]:
-        """Return the keys of records from an offset on, of one answer, and the offset where to read on."""
+        """Return the keys of records from an offset on, of one response, and the offset to read on from."""
         data = await self._fetched(partition, offset, bytes_max)
         self._check(partition, offset, data)
         keys: set[bytes] = set()
@@ -332,7 +332,7 @@ class Asking:
         return Contents([one for one in found if one[0] >= offset], piece.end_offset)
 
     async def record_at(self, partition: TopicPartition, offset: int) -> Content | None:
-        """Return the record at an offset, None when there is none."""
+        """Return the record at an offset, None if there is none."""
         found = await self.contents_from(partition, offset)
         return None if found is None else next((content for at, content in found.records if at == offset), None)
 
@@ -341,7 +341,7 @@ class Asking:
 
     @contextlib.asynccontextmanager
     async def _asked(self, timeout_s: float | None = None) -> AsyncIterator[Cluster]:
-        """Lend the cluster for one question; raises `kind`."""
+        """Provide the cluster for one query; raises `kind`."""
         with self._mapped():
             async with asyncio.timeout(timeout_s or self._timeout_s):
                 yield self.cluster
@@ -356,7 +356,7 @@ class Asking:
         except WireError as error:
             raise self._kind(str(error)) from error
         except (BadBatch, Refusal, ProtocolViolation, ConfigurationError, OSError) as error:
-            raise self._kind(sentence(error)) from error  # what was read cannot be; a file may be replaced just now
+            raise self._kind(sentence(error)) from error  # a file cannot be read: it may be in replacement
 
 
 def _name(partition: TopicPartition) -> str:

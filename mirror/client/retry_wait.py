@@ -1,8 +1,7 @@
-"""Waits before a next attempt, which all end early once an end is reached again.
+"""Waits before a next attempt, all of which end early once a cluster is reached again.
 
-An outage has every partition back off to its longest wait; when the link is back, none of them is to sit it out.
-
-Must never come in: how long a wait is (drupelet.backoff), and what is tried again.
+In an outage each partition backs off to its longest wait; when the link is back, none should wait that long.
+Does not contain: the length of a wait (drupelet.backoff), attempts.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from contextlib import suppress
 
 
 class Pauses:
-    """The waits that concern one end; of one event loop."""
+    """The waits for one cluster; of one event loop."""
 
     def __init__(self) -> None:
         self._ended = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Wait so long, or until `end`."""
+        """Wait so many seconds, or until `end`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ended.wait()

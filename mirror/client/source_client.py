@@ -1,6 +1,6 @@
-"""The end that is read: what is asked of it, the positions that its group holds, the settings of its topics, fetches.
+"""Queries the source: fetches, the positions of the mirror's group, the configs of its topics.
 
-No decision of the mirror may come in here.
+Does not contain: decisions of the mirror.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ class Source(Asking):
 
     @property
     def reader(self) -> Reader:
-        """The fetches, of these connections."""
+        """The fetches over the present connections."""
         if self._reader is None:
             self._reader = Reader(self.cluster, self._timeout_s)
         return self._reader
 
     async def close(self) -> None:
-        """Close every connection; no error of a dying client matters any more."""
+        """Close every connection; errors of the closed client are ignored."""
         reader, self._reader, self._coordinator = self._reader, None, None
         if reader is not None:
             reader.close()
         self.hang_up()
 
     async def settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Return, for each topic, the settings that its copy is made with; `cleanup.policy` is always among them.
+        """Return, for each topic, the configs that its copy is created with; `cleanup.policy` is always among them.
 
-        Raises UntoldError where one topic is not described.
+        Raises UntoldError if one topic is not described.
         """
         found = {}
         for name, told in (await self.known_settings(names)).items():
@@ -78,7 +78,7 @@ class Source(Asking):
         return found
 
     async def known_settings(self, names: Sequence[str]) -> dict[str, dict[str, str] | str]:
-        """Return the same of each topic that is described, and a sentence about each other one."""
+        """Return the configs of each topic that is described, and a sentence about each other one."""
         if not names:
             return {}
         resources = [
@@ -102,10 +102,10 @@ class Source(Asking):
         return found
 
     async def commits(self, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Commit]:
-        """Return what the group holds for these partitions (None: for all that it knows).
+        """Return the group's positions of these partitions (None: of all that it has).
 
-        Raises PositionsError while the group's coordinator is away, elsewhere, or still loads what was committed:
-        only an offset of -1, answered for that partition, means that there is no position.
+        Raises PositionsError while the group's coordinator is away, elsewhere, or still loads committed offsets. Only
+        an offset of -1 in a partition's response means that there is no position.
         """
         if partitions is not None and not partitions:
             return {}
@@ -122,7 +122,7 @@ class Source(Asking):
         return {partition: commit for partition, commit in found.items() if commit.offset >= 0}
 
     async def commit(self, commits: Mapping[TopicPartition, Commit], timeout_s: float, member: Member) -> None:
-        """Store these positions in the group; raises SourceError, after which they may be stored or not."""
+        """Commit these positions to the group; after SourceError they may be committed or not."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, commit in commits.items():
             topics.setdefault(partition.topic, []).append(
@@ -152,7 +152,7 @@ class Source(Asking):
 
     @contextlib.contextmanager
     def _coordinated(self) -> Iterator[None]:
-        """After a failure, the next question asks anew who coordinates the group."""
+        """Have the next query look up the group's coordinator again, after a failure."""
         try:
             yield
         except SourceError:
@@ -172,7 +172,7 @@ class Source(Asking):
 
 
 def _positions(answer: OffsetFetchResponse) -> dict[TopicPartition, Commit]:
-    """Return every position answered, those of offset -1 too; raises PositionsError when one was refused."""
+    """Return every position of the response, also those of offset -1; raises PositionsError if one was refused."""
     if answer.error_code:
         raise PositionsError(f"cannot be read: {error_name(answer.error_code)}")
     found = {}
@@ -186,6 +186,6 @@ def _positions(answer: OffsetFetchResponse) -> dict[TopicPartition, Commit]:
 
 
 def _config_source(told: int) -> ConfigSource:
-    """Where a setting was set, as DescribeConfigs tells it."""
+    """Return where a config was set, by DescribeConfigs."""
     sources: dict[int, ConfigSource] = {TOPIC_CONFIG: "topic", DEFAULT_CONFIG: "default"}
     return sources.get(told, "broker")

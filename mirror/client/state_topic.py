@@ -1,18 +1,16 @@
-"""The state topic at the target: made where it is missing, read whole, and written in batches that all replicas have.
+"""Creates, reads and writes the state topic at the target.
 
 | call | requests, each a round trip |
 |---|---|
-| `open` | Metadata; where there is no such topic CreateTopics, and Metadata until it has a leader |
+| `open` | Metadata; if the topic does not exist CreateTopics, and Metadata until it has a leader |
 | `is_same` | Metadata |
-| `read` | Fetch of what is committed, from the start on, until the end that the first answer told |
-| `write` | Produce, five at once, of one batch each: a partition takes no more in a request of an idempotent producer |
+| `read` | Fetch of committed records, from the start to the end in the first response |
+| `write` | Produce, up to five in flight, of one batch each: an idempotent producer's request has one per partition |
 
-Its one partition is fenced with those that it tells of: read it once the fence is confirmed, and nobody older can write
-to it any more. Its timestamps are the target's clock (LogAppendTime): whatever the clock here shows, the target takes
-the batch and remembers the producer.
-
-Of what is read no more is held than Reading holds, and one answer. Must never come in: what the records mean
-(state_records.py), and another attempt: whatever is raised here, the connection or the fence has to be made anew.
+Its one partition is fenced with the partitions that it describes. Once the fence is confirmed it can be read: no older
+mirror writes to it any more. Its timestamps are the target's clock (LogAppendTime): whatever the clock of this host
+shows, the target accepts the batch and keeps the producer's state. A read holds one response besides `Reading`.
+Does not contain: what the records mean (state_records.py), retries: after an error the caller connects or fences again.
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ from mirror.client.append_time_clock import TargetClock, boot_s
 from mirror.errors import TopicRefusedError
 from mirror.partition.state_records import Partition, Reading, Record, StateError
 
-ANSWER_BYTES_MAX = 1024 * 1024  # of one fetch
-BATCH_BYTES_MAX = 256 * 1024  # before compression, but for a partition that needs more
+ANSWER_BYTES_MAX = 1024 * 1024  # of one Fetch response
+BATCH_BYTES_MAX = 256 * 1024  # before compression; a partition that needs more has more
 PACKED_FROM_BYTES = 1024
 LED_POLL_S = 0.1, 1.0  # first and longest wait for a new topic's leader
 UNDER_WAY_MAX = 5
@@ -66,29 +64,29 @@ SETTINGS = {
     "segment.bytes": "16777216",  # the last segment is never compacted, and is read at each start
 }
 IN_TRANSACTIONS = {**SETTINGS, "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
-"""It is written with each of them. Kafka 4 takes no smaller segments."""
+"""Each transaction writes to it. Kafka 4 accepts no smaller segments."""
 _FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
 
 
 class StateTopic:
-    """The topic `name` behind a cluster; every coroutine raises WireError.
+    """The topic `name` of a cluster; every coroutine raises WireError.
 
-    Of one event loop, one write at a time. `partition` is what has to be fenced, `topic_id` known once it is open.
+    Of one event loop, one write at a time. `partition` is to be fenced; `topic_id` is known once the topic is open.
     """
 
     def __init__(
         self, cluster: Cluster, name: str, *, timeout_s: float, codec: str = "zstd", transactional_id: str | None = None
     ) -> None:
-        """`timeout_s` is for one request, and for a new topic to be led.
+        """`timeout_s` is for one request, and for a new topic to get a leader.
 
-        With a `transactional_id` what is written counts once its transaction is committed, which is the caller's to do.
+        With a `transactional_id` the caller commits the transaction; until then no write counts.
         """
         self.name = name
         self.partition: Partition = (name, 0)
         self.topic_id: str | None = None
-        self.written_from = -1  # where the first batch of the last `write` went
+        self.written_from = -1  # base offset of the last `write`
         self.marked_by: tuple[int, int] | None = None
-        """Producer and epoch of the last marker that `read` has seen: nobody older writes behind it."""
+        """Producer and epoch of the last marker that `read` has seen: no older mirror writes after it."""
         self.clock = TargetClock()
         self._cluster = cluster
         self._timeout_s = timeout_s
@@ -99,9 +97,9 @@ class StateTopic:
         self._sequence = 0
 
     async def open(self, replicas: int = 0) -> bool:
-        """Find the topic, or make it with so many replicas (0: one per broker, three at most); tell whether it is new.
+        """Find or create the topic, with so many replicas (0: one per broker, three at most); return whether it is new.
 
-        Raises TopicRefusedError where the target does not let it be made.
+        Raises TopicRefusedError if the target refuses to create it.
         """
         is_new = not await self._find()
         if is_new:
@@ -110,7 +108,7 @@ class StateTopic:
         return is_new
 
     async def is_same(self) -> bool:
-        """Return whether the topic exists still, under the id that it was opened with."""
+        """Return whether the topic still exists, under the id that it was opened with."""
         topic = (await self._cluster.topics([self.name])).get(self.name)
         if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return False
@@ -145,7 +143,7 @@ class StateTopic:
         return await (self._cluster.any_connection() if node < 0 else self._cluster.connection(node, SIDE))
 
     async def _until_led(self) -> None:
-        """Wait until the brokers know the topic that was made."""
+        """Wait until the brokers know the created topic."""
         wait_s, most_s = LED_POLL_S
         async with asyncio.timeout(self._timeout_s) as bound:
             try:
@@ -158,9 +156,9 @@ class StateTopic:
                 raise
 
     async def read(self, reading: Reading, offset: int = 0) -> int:
-        """Read all that is there now from an offset on, and return where it ends.
+        """Read all present records from an offset on, and return the end offset.
 
-        Raises StateError for what cannot be gone by.
+        Raises StateError for records that contradict the format.
         """
         connection = await self._connection()
         end, self.marked_by = None, None
@@ -170,7 +168,7 @@ class StateTopic:
                 offset = await self._start(connection)
                 continue
             self._check(data.error_code, "cannot be read")
-            if end is None:  # behind the last stable offset others write: before us they were fenced
+            if end is None:  # others write after the last stable offset only: below it they were fenced
                 end = data.high_watermark if data.last_stable_offset < 0 else data.last_stable_offset
             self.marked_by = last_marker(memoryview(data.records or b"")) or self.marked_by
             for piece in _pieces(data, offset):
@@ -178,7 +176,7 @@ class StateTopic:
                 if isinstance(piece, Piece):
                     _take(piece, reading)
             if not data.records:
-                offset = end  # compaction has left nothing there
+                offset = end  # compaction has left no record
         return end
 
     async def _fetch(self, connection: Connection, offset: int) -> PartitionData:
@@ -200,7 +198,7 @@ class StateTopic:
         self._check(answer.error_code, "cannot be read")
         told = [one for topic in answer.responses for one in topic.partitions]
         if len(told) != 1:
-            raise WireError(f"{connection.place} answered {len(told)} partitions in place of {self.name}-0")
+            raise WireError(f"{connection.place} answered {len(told)} partitions instead of {self.name}-0")
         return told[0]
 
     async def _start(self, connection: Connection) -> int:
@@ -212,13 +210,13 @@ class StateTopic:
         return told.offset
 
     def begin(self, producer_id: int, producer_epoch: int) -> None:
-        """Write as this producer from now on, from sequence 0: its epoch is one that never wrote here."""
+        """Write as this producer from now on, from sequence 0: its epoch never wrote to this topic."""
         self._producer, self._sequence = (producer_id, producer_epoch), 0
 
     async def write(self, groups: Iterable[Sequence[Record]]) -> None:
-        """Write these, all of a group in one batch, and come back when all replicas have them.
+        """Write these records, each group in one batch, and return when all replicas have them.
 
-        Raises Overtaken where another has the partition; after any error what was given may be there or not.
+        Raises Overtaken if another mirror has the partition. After any error the records may be written or not.
         """
         assert self._producer[0] >= 0, "there is no producer yet"
         connection = await self._connection()
@@ -288,7 +286,7 @@ class StateTopic:
 def _answered(answer: ProduceResponse) -> PartitionProduceResponse:
     told = [one for topic in answer.responses for one in topic.partition_responses]
     if len(told) != 1:
-        raise WireError(f"{len(told)} partitions were answered in place of one")
+        raise WireError(f"{len(told)} partitions were answered instead of one")
     return told[0]
 
 

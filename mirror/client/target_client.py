@@ -1,6 +1,6 @@
-"""The end that is written to: topics made to order, fences and state, what the logs say of our batches.
+"""Queries and changes the target: creates topics, fences, opens the state topic, looks up the mirror's last batches.
 
-No decision of the mirror may come in here. What is sent is producer/sender.py's.
+Does not contain: decisions of the mirror, Produce requests of streams (producer/sender.py).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ANY_TIME_AHEAD_MS = str(2**63 - 1)  # boards without a clock write from the futu
 
 REQUEST_BYTES_MAX = "socket.request.max.bytes"
 MIN_IN_SYNC = "min.insync.replicas"
-ADMIN_S = 60.0  # beside a request's own time, for brokers to make topics
+ADMIN_S = 60.0  # for brokers to create topics, in addition to a request's own time
 
 
 class Target(Asking):
@@ -70,27 +70,27 @@ class Target(Asking):
         super().__init__(settings, TargetError)
         self._timeout_ms = settings.request_timeout_ms
         self.source_cluster_id: Callable[[], str | None] = lambda: None
-        """Returns the id that this cluster must not have."""
+        """Return the id that this cluster must not have."""
         self._replicas = replicas
-        self._partitions: dict[str, int] = {}  # of each topic that was asked about; 0 for one that is not there
+        self._partitions: dict[str, int] = {}  # of each queried topic; 0 if it does not exist
         self._topics_lock = asyncio.Lock()
-        self._waiting: dict[str, tuple[int, Mapping[str, str]]] = {}  # topics that lanes wait for
-        self._in_sync_min: dict[str, tuple[Topic, int | None]] = {}  # as asked for what was told of a topic
-        self._created: dict[str, Created] = {}  # what became of those made with another, until they are asked for
+        self._waiting: dict[str, tuple[int, Mapping[str, str]]] = {}  # topics that streams wait for
+        self._in_sync_min: dict[str, tuple[Topic, int | None]] = {}  # with the metadata that it was queried for
+        self._created: dict[str, Created] = {}  # results of topics created with another, until queried
 
     async def close(self) -> None:
-        """Let go at once: what is under way may or may not arrive."""
+        """Close at once: requests in flight may arrive or not."""
         self.hang_up()
 
     async def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
-        """Return those of these topics, or of all, that can be told; raises SameClusterError if this is the source."""
+        """Return those of these topics, or of all, that it describes; raises SameClusterError if this is the source."""
         found = await super().topics(names)
         if self.cluster_id is not None and self.cluster_id == self.source_cluster_id():
             raise SameClusterError(same_cluster(self.cluster_id))
         return found
 
     async def producer(self) -> Producer:
-        """Return a producer id of our own, whose batches no other writes."""
+        """Return a new producer id, which no other producer uses."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._timeout_ms)
         async with self._asked() as cluster:
             connection = await cluster.any_connection()
@@ -102,10 +102,10 @@ class Target(Asking):
     async def ensure_topic(
         self, partition: TopicPartition, partitions: int, settings: Mapping[str, str]
     ) -> dict[str, str] | None:
-        """Make sure the partition is there; its topic is created with, or grows to, so many partitions.
+        """Make sure the partition exists; its topic is created with, or grows to, so many partitions.
 
-        Returns the settings of a topic that was created, fewer than asked for where the target does not take them all.
-        Raises TopicRefusedError where only this partition has to wait.
+        Returns the configs of a topic that was created, fewer than `settings` if the target refuses some.
+        Raises TopicRefusedError if only this partition has to wait.
         """
         self._waiting[partition.topic] = (partitions, settings)
         async with self._topics_lock:
@@ -118,7 +118,7 @@ class Target(Asking):
                 self._waiting.pop(partition.topic, None)
 
     def look_anew(self, topic: str) -> None:
-        """Ask anew whether a topic is there when that is needed next."""
+        """Query again whether a topic exists when that is needed next."""
         self.forget(topic)
         self._partitions.pop(topic, None)
 
@@ -138,17 +138,17 @@ class Target(Asking):
         if isinstance(created, Refusal):
             raise _refused(f"topic {name} cannot be created with {partitions} partitions", created)
         if not had and created is None:
-            self.look_anew(name)  # someone else was quicker; how many partitions they made is asked next time
-        elif 0 < had <= partition.partition:  # that others are missing is no matter of this one
+            self.look_anew(name)  # another client was quicker; the next call queries the number of partitions
+        elif 0 < had <= partition.partition:  # this partition does not wait for other missing ones
             await self._grow(name, partitions)
             self.forget(name)
             self._partitions[name] = partitions
         return created
 
     async def _create_waiting(self, there: dict[str, int]) -> None:
-        """Create every topic that is waited for, in as few requests as that takes: each is a round trip.
+        """Create every topic that a stream waits for, in as few requests as possible: each is a round trip.
 
-        With all settings, or without what Kafka before 3.6 does not know, or with what cannot be left out.
+        First with all configs, then without those that Kafka before 3.6 lacks, then with `cleanup.policy` alone.
         """
         wanted = {}
         for name, (partitions, settings) in self._waiting.items():
@@ -168,17 +168,17 @@ class Target(Asking):
             raise _refused(f"topic {name} cannot grow to {partitions} partitions", refusal)
 
     def fencing(self, transactional_id: str) -> Fencing:
-        """What fences partitions here, under an id of one mirror."""
+        """Return an object that fences partitions of this cluster, under a transactional id of one mirror."""
         return Fencing(self.cluster, transactional_id, timeout_s=self._timeout_s)
 
     def transactions(self, transactional_id: str, timeout_ms: int) -> Transactions:
-        """The same, and transactions with data under that id, which the target aborts after so long."""
+        """Return the same with transactions of data under that id, which the target aborts after `timeout_ms`."""
         transactions = Transactions(self.cluster, transactional_id, timeout_s=self._timeout_s)
         transactions.transaction_timeout_ms = timeout_ms
         return transactions
 
     async def has_fences(self) -> bool:
-        """Whether it knows transactions, so that older mirrors can be fenced, if rights allow."""
+        """Return whether the target has transactions, so that older mirrors can be fenced if ACLs allow."""
         async with self._asked() as cluster:
             connection = await cluster.any_connection()
         return connection.serves(ADD_PARTITIONS_TO_TXN)
@@ -190,16 +190,16 @@ class Target(Asking):
             return await denied_operations(connection, transactional_ids, timeout_s=self._timeout_s)
 
     def state_topic(self, name: str, transactional_id: str | None = None) -> StateTopic:
-        """The state topic of one mirror; every coroutine of it raises WireError."""
+        """Return the state topic of one mirror; every coroutine of it raises WireError."""
         return StateTopic(self.cluster, name, timeout_s=self._timeout_s, transactional_id=transactional_id)
 
     def topic_id(self, topic: str) -> str | None:
-        """The id that was told last of a topic that was asked about."""
+        """Return the id of a queried topic, by the last metadata."""
         known = self._known.get(topic)
         return None if known is None else known.topic_id
 
     async def look(self, wanted: Mapping[Partition, Wanted], steps_max: int) -> dict[Partition, Look | str]:
-        """Look for the last batches of producers; a text says why a partition cannot be looked at now."""
+        """Look up the last batches of producers; a text says why a partition cannot be read now."""
         found = await look(self.cluster, wanted, timeout_s=self._timeout_s, steps_max=steps_max)
         for (topic, _), told in found.items():
             if isinstance(told, str):
@@ -207,7 +207,7 @@ class Target(Asking):
         return found
 
     async def topic_settings(self, names: Sequence[str]) -> dict[str, dict[str, Setting] | str]:
-        """Return the settings that are kept in step of each topic, or why it does not tell them."""
+        """Return the configs of each topic that the mirror syncs, or why it does not describe them."""
         resources = [
             DescribeConfigsResource(
                 resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=list(COPIED_SETTINGS)
@@ -226,7 +226,7 @@ class Target(Asking):
         }
 
     async def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> str:
-        """Set keys of a topic, or with None have them set no more; return why it is refused, empty where it is not."""
+        """Set keys of a topic, or delete those with None; return why that is refused, empty if it is not."""
         configs = [
             AlterableConfig(name=key, config_operation=int(value is None), value=value)
             for key, value in changes.items()
@@ -240,9 +240,9 @@ class Target(Asking):
         return f"{error_name(refused[0].error_code)}: {peer_text(refused[0].error_message)}" if refused else ""
 
     async def check_in_sync(self, partition: TopicPartition) -> None:
-        """Raise ShortError where a partition has fewer replicas in sync than its topic wants, as far as that is told.
+        """Raise ShortError if a partition is known to have fewer in-sync replicas than min.insync.replicas.
 
-        A fence's marker there would be written late, and the coordinator lets nothing else begin until it is.
+        A fence's marker would be written late there, and the coordinator starts no other transaction before.
         """
         topic = self._known.get(partition.topic)
         in_sync = None if topic is None else topic.in_sync.get(partition.partition)
@@ -258,7 +258,7 @@ class Target(Asking):
             raise ShortError(f"{name} has {in_sync} in-sync replicas, and {MIN_IN_SYNC}={wanted}")
 
     async def in_sync_min(self, topic: str) -> int | None:
-        """Return how many replicas of a topic must be in sync for it to take a batch; None where it does not tell."""
+        """Return a topic's min.insync.replicas; None if it is not described."""
         request = _of_one_setting(TOPIC_RESOURCE, topic, MIN_IN_SYNC)
         async with self._asked() as cluster:
             connection = await cluster.any_connection()
@@ -266,7 +266,7 @@ class Target(Asking):
         return _number(answer, MIN_IN_SYNC)
 
     async def request_bytes_max(self, node: int) -> int | None:
-        """Return the bytes of the largest request that a broker takes; None where it does not tell."""
+        """Return a broker's socket.request.max.bytes; None if it is not described."""
         request = _of_one_setting(BROKER_RESOURCE, str(node), REQUEST_BYTES_MAX)
         try:
             async with self._asked() as cluster:
@@ -276,14 +276,14 @@ class Target(Asking):
         return _number(answer, REQUEST_BYTES_MAX)
 
     async def witness(self, node: int) -> Connection | None:
-        """Return a connection to a broker for questions, None where there is none now."""
+        """Return a connection to a broker for queries, None if there is none now."""
         try:
             return await self.cluster.connection(node, SIDE)
         except WireError:
             return None
 
     async def answers(self, witness: Connection) -> bool:
-        """Whether this very connection is still there and answers."""
+        """Return whether this very connection is still open and answers."""
         try:
             await witness.ask(METADATA, MetadataRequest(topics=[]), timeout_s=self._timeout_s)
         except WireError:
@@ -300,7 +300,7 @@ class Target(Asking):
         await self.write_batch(topic, build_batch([(key, value)], timestamp_ms=int(time.time() * 1000)), timeout_s)
 
     async def write_batch(self, topic: str, batch: bytes, timeout_s: float) -> None:
-        """The same with a batch that is made already."""
+        """Write one batch to partition 0 and wait for all replicas."""
         partition = TopicPartition(topic, 0)
         data = PartitionProduceData(index=0, records=memoryview(batch))
         request = ProduceRequest(
@@ -324,12 +324,12 @@ def _of_one_setting(kind: int, resource: str, name: str) -> DescribeConfigsReque
 
 
 def _number(answer: DescribeConfigsResponse, name: str) -> int | None:
-    """Return the value of a setting; None where it is not described, or no number."""
+    """Return the value of a config; None if it is not described, or no number."""
     values = [one.value or "" for result in answer.results for one in result.configs if one.name == name]
     return int(values[0]) if values and values[0].isdigit() else None
 
 
 def _refused(what: str, refusal: Refusal) -> TargetError:
-    """Tell what a broker answered about one topic from what may be taken a moment later."""
+    """Return the error of a refusal: TopicRefusedError, unless the same request may succeed a moment later."""
     kind = TargetError if refusal.code in AGAIN else TopicRefusedError
     return kind(f"{what}: {refusal}")

@@ -1,11 +1,11 @@
-"""What is rare: topics made and grown, one request for many of them.
+"""Creates and grows topics, one request for many of them.
 
-| asked | of whom | round trips |
+| request | to | round trips |
 |---|---|---|
-| CreateTopics | any broker, the controller with ZooKeeper | 1; more where it does not know a setting |
-| CreatePartitions | the controller, where one is told, else any broker | 1 |
+| CreateTopics | any broker, the controller with ZooKeeper | 1; more if it refuses a config |
+| CreatePartitions | the controller if it is known, else any broker | 1 |
 
-No decision of the mirror may come in here, and no other attempt.
+Does not contain: decisions of the mirror, retries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafka_wire.connection.connection import Connection
 from kafka_wire.connection.errors import WireError
 
 CREATED_AT_ONCE = 100  # topics in a request
-SERVED_S = 30.0  # for the brokers to make them
+SERVED_S = 30.0  # for the brokers to create them
 NOT_CONTROLLER = 41  # of Apache Kafka alone
 AGAIN = {
     NOT_CONTROLLER,
@@ -32,18 +32,18 @@ AGAIN = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
-"""Of these the same request may be taken a moment later."""
+"""After one of these errors, the same request may succeed a moment later."""
 
 
 class NewTopicChoices(NamedTuple):
-    """A topic to be made: with how many partitions, and with which settings, those that are wanted most first."""
+    """A topic to create: the number of partitions, and choices of its configs, the preferred ones first."""
 
     partitions: int
     choices: Sequence[dict[str, str]]
 
 
 class Refusal(NamedTuple):
-    """What a broker answered about one topic."""
+    """A broker's refusal of one topic."""
 
     code: int
     said: str
@@ -53,15 +53,15 @@ class Refusal(NamedTuple):
 
 
 Created = dict[str, str] | Refusal | None
-"""The settings that a topic was made with, None where it was there, or what the broker answered."""
+"""The configs that a topic was created with, None if it existed, or the broker's refusal."""
 
 
 async def create(
     cluster: Cluster, wanted: Mapping[str, NewTopicChoices], replicas: int, timeout_s: float
 ) -> dict[str, Created]:
-    """Create topics, each with the first choice of settings that the broker takes; raises WireError.
+    """Create topics, each with the first choice of configs that the broker accepts; raises WireError.
 
-    Returns that choice, None where the topic was there, or why it cannot be made.
+    Returns that choice, None if the topic existed, or the refusal.
     """
     created: dict[str, Created] = {}
     left = {name: list(choices) for name, (_, choices) in wanted.items()}
@@ -86,12 +86,12 @@ async def create(
 
 
 async def grow(cluster: Cluster, name: str, partitions: int, timeout_s: float) -> Refusal | None:
-    """Have a topic grow to so many partitions; return why it cannot. Raises WireError."""
+    """Grow a topic to so many partitions; return the refusal, None if it has grown. Raises WireError."""
     topic = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=int(SERVED_S * 1000), validate_only=False)
     answer = await (await _controller(cluster)).ask(CREATE_PARTITIONS, request, timeout_s=timeout_s + SERVED_S)
     if len(answer.results) != 1:
-        raise WireError(f"{len(answer.results)} topics were answered in place of {name}")
+        raise WireError(f"{len(answer.results)} topics were answered instead of {name}")
     (told,) = answer.results
     return Refusal(told.error_code, peer_text(told.error_message)) if told.error_code else None
 

@@ -1,15 +1,15 @@
-"""PURE. A record that the target refuses for ever, as a record of `__edge_dead_letter` at the source.
+"""PURE. Builds the record of `__edge_dead_letter` at the source from a record that the target refuses for ever.
 
-Key, value and headers are as they were, the timestamp, too; headers behind them say whose it was, and why it is there:
+Key, value, headers and timestamp are kept. Headers after them say where the record is from, and why it is there:
 
 | header | |
 |---|---|
-| dead_letter.topic, dead_letter.partition, dead_letter.offset | where it is at the source |
+| dead_letter.topic, dead_letter.partition, dead_letter.offset | its place at the source |
 | dead_letter.reason | the name of the target's error |
-| dead_letter.detail | what the target said, at most DETAIL_BYTES_MAX bytes; empty where it said nothing |
+| dead_letter.detail | the target's error message, at most DETAIL_BYTES_MAX bytes; empty if it sent none |
 
-A mirror that is killed between the two writes it down a second time. The topic is never mirrored, as its name begins
-with `__`. No client, no clock and no policy may come in here.
+A mirror that is killed between dead letter and ledger writes the record a second time. The topic is never mirrored, as
+its name begins with `__`. Does not contain: clients, clocks, the policy `on_refused`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DETAIL_BYTES_MAX = 500
 
 
 class Refused(NamedTuple):
-    """What the target refuses for ever: the record at an offset of the source, its piece, how large it is, and why."""
+    """A record that the target refuses for ever: its source offset, its source batch, its size in bytes, and why."""
 
     offset: int
     piece: Piece
@@ -39,7 +39,7 @@ class Refused(NamedTuple):
 
 
 def letter(topic: str, partition: int, refused: Refused) -> bytes:
-    """The batch that has the record; ValueError where the piece has none at that offset."""
+    """Return the batch with the record; raises ValueError if the source batch has none at that offset."""
     for record in records_of(refused.piece.batch):
         if record.offset == refused.offset:
             break

@@ -1,8 +1,7 @@
-"""What the mirror writes down as lost: its causes, and a record per loss in `__edge_ledger` at the source.
+"""Builds the mirror's records of `__edge_ledger` at the source: one per loss, with its cause.
 
-No judgement of what a loss is may come in here (that is gap_rules.py's), nor the record's form (ledger.py). It is
-written with acks=all before the mirror reads on, and again and again until that is done: what is lost is written
-down, or nothing moves.
+Does not contain: what a loss is (replication/gap_rules.py), the record's form (drupelet/ledger.py), the write
+(replication/loss_writer.py).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Loss(NamedTuple):
 
 
 def encode(loss: Loss) -> tuple[bytes, bytes]:
-    """The Kafka record's key (the id, the same for the same loss) and value (JSON), both UTF-8."""
+    """Return the Kafka record's key (the id, the same for the same loss) and value (JSON), both UTF-8."""
     return ledger.encode(loss, loss.time_ms, loss.node)
 
 
@@ -48,9 +47,9 @@ def loss(
     node: str,
     occasion: str = "",
 ) -> Loss:
-    """The loss of the offsets [first_offset, end_offset) of a partition.
+    """Return the loss of the offsets [first_offset, end_offset) of a partition.
 
-    `occasion` ends the id where the same offsets can be lost more than once.
+    `occasion` ends the id if the same offsets can be lost more than once.
     """
     place = [cause, topic, str(partition), f"{first_offset}-{end_offset - 1}", *([occasion] if occasion else [])]
     return Loss(":".join(place), cause, topic, partition, first_offset, end_offset, records, size_bytes, time_ms, node)

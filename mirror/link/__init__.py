@@ -1,1 +1,1 @@
-"""The link to the target as acknowledgements show it, and how it is filled. Pure."""
+"""Models the link to the target by acknowledgements, and how to fill it. Pure."""

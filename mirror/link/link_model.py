@@ -1,31 +1,30 @@
-"""PURE. What the link to the target carries, as acknowledgements tell it, and what follows for what is sent.
-
-No client, no clock and no chance may come in here: time is an argument, in seconds.
+"""PURE. Measures what the link to the target carries, by acknowledgements, and derives how to send.
 
 | figure | is |
 |---|---|
 | rate | the most bytes per second that were acknowledged, of the last RATE_S |
-| round trip | the shortest time from a request to its answer, of the last ROUND_TRIP_S |
-| under way | bytes of batches that were sent and are not answered, wherever they are: here, in kernels, on the link |
+| round trip | the shortest time from a request to its response, of the last ROUND_TRIP_S |
+| in flight | bytes of batches sent and not acknowledged, wherever they are: in the process, in kernels, on the link |
 
-| what follows | rule |
+| derived | rule |
 |---|---|
-| may be under way | rate x (round trip + QUEUE_S), so that the pipe is full and what comes next waits QUEUE_S at most |
-| the same where it loses | rate x (round trip + QUEUE_LOSSY_S): what follows a lost segment waits for it |
+| limit in flight | rate x (round trip + QUEUE_S): the link is full, and the next batch waits QUEUE_S at most |
+| the same on a lossy link | rate x (round trip + QUEUE_LOSSY_S): data after a lost segment waits for it |
 | a batch | what the link carries in BATCH_S |
 | linger | LINGER_TIMES round trips, LINGER_S_MAX at most: a LAN waits for nothing, a thin link merges |
-| zstd's level | 9 on a thin link, 1 on a fast one or a slow board, where the processor is what is short |
+| zstd's level | 9 on a thin link, 1 on a fast one or a slow board, where the processor is short |
 | a metered link | level 19 and LINGER_S_METERED, however fast it is: only its owner knows that bytes cost money |
-| forwarding | batches as they are: large ones of the codec that is wanted; on a fast link all that are not small |
+| forwarding | batches unchanged: large ones of the wanted codec; on a fast link all that are not small |
 
-Packing is seen as a share of the time that the link takes for what is packed: beyond SHORT the link soon waits for the
-processor, of which level 9 takes LEVEL_TIMES as much as level 1 for an eighth to a sixth less bytes.
-On a metered link the level stays: what is packed sets the rate there, and a batch is what is packed in BATCH_S, so that
-what is urgent waits no longer for the processor than it would for the link.
+Packing is a share of the time that the link takes for the packed bytes. Beyond SHORT the link soon waits for the
+processor, of which level 9 takes LEVEL_TIMES as much as level 1 for an eighth to a sixth less bytes. On a metered link
+the level stays: packing sets the rate there, and a batch is what is packed in BATCH_S, so that urgent records wait no
+longer for the processor than they would for the link.
 
-A rate is measured as BBR does it: what was acknowledged between the sending of a request and its answer, over that
-time, or the time in which it was sent, where that was longer; so a link that is not filled shows less than it has, and
-answers that come at once, behind a lost segment, do not show more.
+A rate is measured as BBR does it: the bytes acknowledged between the sending of a request and its response, over that
+time, or over the time in which they were sent if that was longer. So a link that is not full shows less than it
+carries, and responses that arrive together after a lost segment do not show more.
+Does not contain: clients, clocks, chance: time is an argument, in seconds.
 Source: draft-cheng-iccrg-delivery-rate-estimation.
 """
 
@@ -33,7 +32,7 @@ from __future__ import annotations
 
 from collections import deque
 
-FIRST_BYTES = 64 * 1024  # under way before anything was measured
+FIRST_BYTES = 64 * 1024  # in flight before anything was measured
 LEAST_BYTES = 16 * 1024
 QUEUE_S = 0.5
 QUEUE_LOSSY_S = 1.2
@@ -49,8 +48,8 @@ THIN_BYTES_S = 4_000_000
 LEVEL_METERED, LEVEL_THIN, LEVEL_FAST = 19, 9, 1
 LEVEL_TIMES = 7  # JSON of 100 B and of 1 KB: 60 to 80 MB/s at 9, 430 to 630 at 1
 SHORT, AMPLE = 0.7, 0.4  # of the link's time, that packing at LEVEL_THIN may take, and below which it is tried again
-PACKED_BYTES_MIN = 16 * 1024  # of less the time is that of waking up
-PACKED_WEIGHT = 0.3  # of the newest
+PACKED_BYTES_MIN = 16 * 1024  # for less, the time is mostly that of waking the thread
+PACKED_WEIGHT = 0.3  # of the newest measurement
 PACE_S = 3
 SLOW = 0.5
 FORWARDED_BYTES_MIN = 32 * 1024
@@ -58,7 +57,7 @@ FORWARDED_FAST_BYTES_MIN = 16 * 1024
 
 
 class InFlightRequest:
-    """What was known when a request was sent: when, how much had been acknowledged by when, and when that was sent."""
+    """A request in flight: the time, the bytes acknowledged by then and when, and the time when those were sent."""
 
     __slots__ = ("delivered", "delivered_at", "first_sent_at", "sent_at", "size")
 
@@ -68,7 +67,7 @@ class InFlightRequest:
 
 
 class Best:
-    """The greatest of what was seen in the last `seconds`."""
+    """The greatest value seen in the last `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -84,12 +83,12 @@ class Best:
 
     @property
     def value(self) -> float | None:
-        """The greatest, as of the last `see`; None before the first."""
+        """The greatest value as of the last `see`; None before the first."""
         return self._seen[0][1] if self._seen else None
 
 
 class Pace:
-    """What one of several connections carries, by what was answered at the last PACE_S ticks; one each second."""
+    """The rate of one of several connections, by the bytes acknowledged at the last PACE_S ticks; one each second."""
 
     def __init__(self) -> None:
         self.delivered_bytes = 0
@@ -97,7 +96,7 @@ class Pace:
         self._ticks: deque[int] = deque(maxlen=PACE_S + 1)
 
     def tick(self, share: float, *, is_busy: bool) -> None:
-        """Judge whether it carries less than half of its share, in bytes per second, though it is busy all the time."""
+        """Note whether it carries less than half of its share, in bytes per second, though it is busy all the time."""
         if not is_busy:
             self._ticks.clear()
         self._ticks.append(self.delivered_bytes)
@@ -106,7 +105,7 @@ class Pace:
 
 
 class Link:
-    """The figures of one link, over all of its connections; `bytes_max` may be under way however fast it is.
+    """The figures of one link, over all of its connections; at most `bytes_max` are in flight, however fast it is.
 
     `is_metered`: its bytes cost money.
     """
@@ -130,7 +129,7 @@ class Link:
         return InFlightRequest(now, size, self._delivered, self._delivered_at, self._first_sent_at)
 
     def acked(self, now: float, mark: InFlightRequest) -> None:
-        """Note the answer to it."""
+        """Note the response to a request."""
         self.under_way_bytes -= mark.size
         self._delivered += mark.size
         self._delivered_at, self._first_sent_at = now, mark.sent_at
@@ -139,11 +138,11 @@ class Link:
         self._rate.see(now, (self._delivered - mark.delivered) / seconds)
 
     def lost(self, mark: InFlightRequest) -> None:
-        """Note that it will not be answered."""
+        """Note that a request gets no response."""
         self.under_way_bytes -= mark.size
 
     def packed(self, seconds: float, size: int, level: int) -> None:
-        """Note how long it took to pack so many bytes, waits for the processor included."""
+        """Note the seconds that packing so many bytes took, including waits for the processor."""
         if self.rate is None or size < PACKED_BYTES_MIN:
             return
         share = seconds * self.rate / size * (LEVEL_TIMES if level == LEVEL_FAST else 1)
@@ -152,7 +151,7 @@ class Link:
 
     @property
     def delivered_bytes(self) -> int:
-        """All that was acknowledged so far."""
+        """All bytes acknowledged so far."""
         return self._delivered
 
     @property
@@ -167,7 +166,7 @@ class Link:
 
     @property
     def limit_bytes(self) -> int:
-        """How much may be under way."""
+        """The bytes that may be in flight."""
         if self.rate is None or self.round_trip_s is None:
             return min(self._bytes_max, FIRST_BYTES)
         queue_s = QUEUE_LOSSY_S if self.is_lossy else QUEUE_S
@@ -175,7 +174,7 @@ class Link:
 
     @property
     def batch_bytes(self) -> int:
-        """How large a packed batch is to be, about."""
+        """The size of a packed batch to aim at, in bytes."""
         if self.rate is None:
             return BATCH_BYTES_MIN * 2
         packed_later = max(1.0, self._packing or 0.0) if self._is_metered else 1.0
@@ -183,7 +182,7 @@ class Link:
 
     @property
     def linger_s(self) -> float:
-        """How long records wait for others to be merged with."""
+        """The time that records wait for others to be merged with, in seconds."""
         if self.round_trip_s is None:
             return 0.0
         if self._is_metered:
@@ -192,18 +191,18 @@ class Link:
 
     @property
     def is_fast(self) -> bool:
-        """Whether the processor is shorter than the link."""
+        """Whether the link carries more than the processor packs."""
         return self.rate is not None and self.rate >= THIN_BYTES_S
 
     @property
     def zstd_level(self) -> int:
-        """At which zstd packs."""
+        """The level at which zstd packs."""
         if self._is_metered:
             return LEVEL_METERED
         return LEVEL_FAST if self.is_fast or self._is_short else LEVEL_THIN
 
     def forwards(self, codec: int, size: int, wanted: int) -> bool:
-        """Tell whether a batch of this codec and size goes on as it is; `wanted` is the codec of what is packed."""
+        """Return whether a batch of this codec and size is sent unchanged; `wanted` is the codec of merged batches."""
         if codec == wanted and size >= FORWARDED_BYTES_MIN:
             return True
         is_free = self.is_fast and not self._is_metered
