@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_broker.cluster.state.cluster_state import PartitionId, PartitionState
+from edge_broker.storage.log.leader_epochs import NONE
 from tests.simulation.cluster_disk import GONE, Disk, Entry, Record
 from tests.simulation.cluster_storage import RealDisk
 
@@ -179,7 +180,8 @@ class Checks:
     def state_replaced(self, partition: PartitionId, before: PartitionState, after: PartitionState) -> None:
         """The ensemble has another state of a partition."""
         step, replicas = after.leader_epoch - before.leader_epoch, self._world.replicas(partition)
-        if not 0 <= step <= len(replicas):
+        highest = max(before.leader_epoch, self._latest_epoch(partition, after.leader))
+        if step < 0 or after.leader_epoch > highest + len(replicas):
             raise Violation(f"the leader epoch of {partition} jumps: {before}, then {after}")
         if (
             step
@@ -192,6 +194,13 @@ class Checks:
     def deletion_asked(self, topic_id: str) -> None:
         """A client wants the topic of this id to go."""
         self._to_go.add(topic_id)
+
+    def _latest_epoch(self, partition: PartitionId, broker: int) -> int:
+        """Return the latest epoch in a broker's log; the state has an older one if the ensemble was set back."""
+        replicas = self._world.replicas_of(partition)
+        return max(
+            (each.log.epochs.latest for process, each in replicas if process.board.number == broker), default=NONE
+        )
 
     def topic_is(self, topic_id: str) -> None:
         """The ensemble has this topic now; empty: none."""

@@ -414,9 +414,16 @@ class Schedule:
             assert state is not None
             if len(state.in_sync) <= self.shape.needed:
                 continue  # it leaves once another one is back that has just been lost
+            if not self._has_session(state.leader):
+                named.pop((each, state.leader_epoch), None)
+                continue  # nobody can write the state until it has a session again, or another one leads
             if now_ms > named.setdefault((each, state.leader_epoch), now_ms) + LEAVES_MS:
                 raise Violation(f"{each} named a full replica for longer than {LEAVES_MS:.0f} ms; {self._picture()}")
         return not following
+
+    def _has_session(self, broker: int) -> bool:
+        """Return whether a broker runs and is connected to ZooKeeper."""
+        return any(each.board.number == broker and each.member.connected for each in self.world.processes)
 
     def _leads(self, board: Board, partition: PartitionId) -> bool:
         state = self.world.state(partition)

@@ -20,7 +20,7 @@ from tests.simulation.cluster_world import World
 from tests.simulation.set_back import TWINS
 
 SEEDS_OF_LINES = {
-    "boards do not compare lines": 16,
+    "boards do not compare lines": 30102,
     "what is kept is not on the disk": 16,
     "two replicas lead in one epoch": 0,
 }
