@@ -1,9 +1,9 @@
-"""PURE. Which epochs of a transactional id lie between those that this mirror was given: they may have been another's.
+"""PURE. Tracks the epochs of a transactional id between those that this mirror was given: another mirror may have them.
 
-    6 7 - - 10 11      6, 7, 10 and 11 were given; 8 and 9 are another mirror's, or their answer to us was lost
+    6 7 - - 10 11      6, 7, 10 and 11 were given; 8 and 9 are another mirror's, or their response was lost
 
-Kafka gives each epoch once, to whoever asks, so two mirrors that both hold themselves for the one that writes take it
-from each other in turns. Must never come in: what is done about it (producer_sessions.py).
+Kafka gives each epoch once, to any client that asks. So two mirrors that both consider themselves active take it from
+each other in turns. Does not contain: any reaction (producer_sessions.py).
 Source: Apache Kafka's TransactionMetadata.prepareIncrementProducerEpoch, without an expected epoch.
 """
 
@@ -19,14 +19,14 @@ class _Range(NamedTuple):
 
 
 class ForeignEpochs:
-    """The epochs between those that were given, since it was cleared; true when there are any."""
+    """The epochs between those that were given, since `clear`; true if there are any."""
 
     def __init__(self) -> None:
         self._given: tuple[int, int] | None = None
         self._ranges: list[_Range] = []
 
     def given(self, producer_id: int, epoch: int) -> None:
-        """Note an epoch that was given to us."""
+        """Note an epoch that this mirror was given."""
         was, self._given = self._given, (producer_id, epoch)
         if was is None or (producer_id, epoch) == (was[0], was[1] + 1):
             return
@@ -43,5 +43,5 @@ class ForeignEpochs:
         return any(one.producer_id == producer_id and one.above < epoch < one.below for one in self._ranges)
 
     def clear(self) -> None:
-        """Note that whatever another has written under them was read."""
+        """Note that all records that another mirror has written under them were read."""
         self._ranges.clear()

@@ -6,7 +6,7 @@ partition without a leader, or with fewer in-sync replicas than min.insync.repli
 | a partition that is to be added to a transaction | is |
 |---|---|
 | was in one that was committed, less than KNOWN_S ago | added |
-| any other, and each one once a connection to the target was lost | looked at, with the others: one request |
+| any other, and each one once a connection to the target was lost | queried, with the others: one request |
 | has a leader, and enough in-sync replicas | added |
 | has not | left out: it is named, and waits alone |
 | is not described: the topic was deleted, or the target does not answer | added: the coordinator tells more |
@@ -26,11 +26,11 @@ from mirror.errors import ShortError, TargetError
 from mirror.partition.stream import PartitionStream
 
 KNOWN_S = 3.0
-LOOK_S = 5.0  # that the transaction waits for a look: a broker that hangs is to hold up no other
+LOOK_S = 5.0  # that the transaction waits for a query: a broker that hangs blocks no other
 
 
 class InSync:
-    """Of one sender."""
+    """The partitions of one sender."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -42,7 +42,7 @@ class InSync:
         self._known_until.update(dict.fromkeys(lanes, until))
 
     def forget(self, lane: PartitionStream | None = None) -> None:
-        """Have a partition be looked at before it is added again, or each one."""
+        """Query a partition before it is added again, or each one."""
         if lane is None:
             self._known_until.clear()
         else:

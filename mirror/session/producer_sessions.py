@@ -1,19 +1,17 @@
-"""The mirror's lives at the target: fence, look, write; when they begin, and what is stored before a batch may go.
+"""Starts producer sessions at the target, and stores what a batch's sequences mean before the batch may go.
 
-| step of `begin`, for all lanes that wait | round trips |
+| step of `begin`, for all streams that wait | round trips |
 |---|---|
-| the state topic found or made, once | 1 to 3 |
-| their partitions fenced, and at the start the state topic's | 3, 4 with the coordinator's search |
-| the state topic read, once | 1 and more |
-| their logs looked at | 2 and more, the first while the fence is confirmed, but at the start |
-| their heads written | 1, with the first step of the first batch |
+| find or create the state topic, once | 1 to 3 |
+| fence their partitions, and at the start the state topic's | 3, 4 with the coordinator's lookup |
+| read the state topic, once | 1 and more |
+| look up last batches in their logs | 2 and more, the first while the fence is confirmed, except at the start |
+| write their heads | 1, with the first step of the first batch |
 
-A lane begins a life when it starts, and whenever nobody knows any more which of its batches have arrived. Where no
-fence is to be had (`is_unfenced`), the life that was goes on: one mirror at a time is then the operator's matter.
-
-Where each goes on is in session_start.py, the rules in target_state.py and resume_rules.py, their reasons in
-STATE.md. Must never
-come in: batches and when they are sent (sender.py), the source's log and its epochs (position_check.py).
+A stream starts a session at start-up, and whenever the outcome of a batch in flight is unknown. If no fence is possible
+(`is_unfenced`), the previous session continues: then the operator must run one mirror at a time.
+STATE.md has the reasons. Does not contain: where a stream continues (session_start.py, target_state.py,
+resume_rules.py), batches (sender.py), the source's log and its epochs (position_check.py).
 """
 
 from __future__ import annotations
@@ -40,27 +38,25 @@ from mirror.session.transactional_ids import spare_ids
 
 _log = Log("mirror")
 
-POSITION_S = 1800.0  # after which a position that has moved is stored, if no other write took it along
-POSITION_RECORDS = (
-    2**28
-)  # behind the stored position, from which on that does not wait: a quarter of what a sequence tells
+POSITION_S = 1800.0  # after which a position that has moved is stored, if no other write included it
+POSITION_RECORDS = 2**28  # after the stored position, that store it at once: a sequence distinguishes 2**30
 RENEW_S = 12 * 3600.0
-GATHER_S = 0.1  # that those who may begin now wait for others
-HEAD_S = 0.25  # that the head of a life waits for its first batch
+GATHER_S = 0.1  # that streams which may start wait for others
+HEAD_S = 0.25  # that the head of a session waits for its first batch
 LOOK_S = 60.0
 
 
 class ProducerSessions(SessionStart):
-    """Of one process and one start; of one event loop. `is_unfenced` once the target has refused to fence."""
+    """The sessions of one active period; of one event loop. `is_unfenced` once the target has refused to fence."""
 
     def __init__(self, target: Target, name: str, replicas: int, host: Host, backoff: tuple[float, float]) -> None:
-        """`name` is that of the state topic and of the transactional id; `backoff` the first and longest wait, in s."""
+        """`name` is of the state topic and of the transactional id; `backoff` the first and longest wait in seconds."""
         super().__init__(target, host, target.state_topic(name))
         self.is_unfenced = False
         self._name, self._replicas = name, replicas
         self._fencing = target.fencing(name)
-        self._announced: dict[int, str] = {}  # spare ids of a mirror with transactions, by what was read last
-        self._fenced: list[Partition] = []  # those that the last fence was asked for
+        self._announced: dict[int, str] = {}  # spare ids of a mirror with transactions, by the last read
+        self._fenced: list[Partition] = []  # the partitions of the last fence
         self._between = ForeignEpochs()
         self._opening, self._is_open, self._was_opened = asyncio.Lock(), False, False
         self._is_unsure = True  # whether a write to the state topic may have arrived
@@ -76,19 +72,19 @@ class ProducerSessions(SessionStart):
 
     @property
     def target_ms(self) -> int | None:
-        """What the target's clock shows at the most, None while that is unknown, or nothing is fenced."""
+        """The latest time that the target's clock may show; None if unknown, or if the target does not fence."""
         return None if self.is_unfenced else self._topic.clock.now_ms
 
-    # -- life
+    # -- tasks
 
     async def run(self) -> None:
-        """Begin lives, and write the state, until it is cancelled."""
+        """Start sessions, and write the state, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for loop in (self._prepare(), self._begin_all(), self._ask_again(), self._write_all(), self._look_after()):
                 tasks.create_task(loop)
 
     async def _prepare(self) -> None:
-        """Do what needs no lane while their topics are made; what fails now is told when it is done again."""
+        """Do all that needs no stream while topics are created; a failure is reported when it is done again."""
         with contextlib.suppress(TargetError), mapped():
             await self._open_with_epoch()
 
@@ -102,8 +98,8 @@ class ProducerSessions(SessionStart):
                 self._is_open = self._was_opened = True
 
     def _write_again(self) -> None:
-        """Have the state topic hold again all that is known: it was deleted, and made again."""
-        for partition, stored in (self._stored or {}).items():  # of partitions that have not begun
+        """Write all known state again: the state topic was deleted, and created again."""
+        for partition, stored in (self._stored or {}).items():  # of partitions without a session yet
             head = stored.head._replace(first_chunk=stored.held_chunk)
             assert self._stored is not None
             self._stored[partition] = stored._replace(head=head)
@@ -115,14 +111,14 @@ class ProducerSessions(SessionStart):
         self.host.state_topic_lost(self._name)
 
     async def _open_with_epoch(self, *, anew: bool = False) -> None:
-        """Have the next epoch given meanwhile; that there are no fences is told when one is asked for."""
+        """Request the next epoch concurrently; a target without fences is reported when one is needed."""
         for error in await asyncio.gather(self._open(), self._fencing.prepare(anew=anew), return_exceptions=True):
             if isinstance(error, BaseException) and not isinstance(error, NoFence):
                 raise error
 
     @contextlib.contextmanager
     def coming(self, lane: PartitionStream) -> Iterator[None]:
-        """Note that a lane is about to begin a life, if what it does now goes well."""
+        """Note that a stream is about to start a session, if its present step succeeds."""
         self._coming.add(lane)
         try:
             yield
@@ -132,7 +128,7 @@ class ProducerSessions(SessionStart):
                 self._arrived.set()
 
     async def begin(self, lane: PartitionStream) -> StartedSession:
-        """Begin a life of a lane that has nothing under way; raises TargetError, and OvertakenError for good."""
+        """Start a session of a stream with nothing in flight; raises TargetError, and OvertakenError for good."""
         waiting = self._waiting.get(lane)
         if waiting is None:
             waiting = self._waiting[lane] = asyncio.get_running_loop().create_future()
@@ -140,28 +136,28 @@ class ProducerSessions(SessionStart):
         return await asyncio.shield(waiting)
 
     def note(self, lane: PartitionStream) -> None:
-        """Have written what must be stored before the lane's next batch may go."""
+        """Write the state that must be stored before the stream's next batch may go."""
         assert lane.state is not None
         self._urgent[lane.state] = lane
         self._wake.set()
 
     def _note_later(self, lane: PartitionStream, state: PartitionState) -> None:
-        """Have the head of a life written with the first step of its first batch, or alone when none comes soon."""
+        """Write the head of a session with the first step of its first batch, or alone if none comes soon."""
 
         def note() -> None:
-            if lane.state is state and not lane.is_gone:  # a topic made anew: its lane has the state now, and is told
+            if lane.state is state and not lane.is_gone:  # if the topic was created again, its new stream has the state
                 self.note(lane)
 
         asyncio.get_running_loop().call_later(HEAD_S, note)
 
     async def stop(self, lanes: Iterable[PartitionStream]) -> None:
-        """Store the positions of lanes that have moved; raises TargetError."""
+        """Store the positions of streams that have moved; raises TargetError."""
         behind = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
         if behind and not self._is_unsure:
-            with mapped():  # a write that was cut off has left it unsure
+            with mapped():  # after a write that was cut off, `_is_unsure` is set
                 await self._topic.write([state.write().records for state in behind])
 
-    # -- begin
+    # -- start of sessions
 
     async def _begin_all(self) -> None:
         while True:
@@ -186,7 +182,7 @@ class ProducerSessions(SessionStart):
             self._wake.set()
 
     async def _ask_again(self) -> None:
-        """Begin again after a failure, though no lane asks for it: the state topic has to be made sure of."""
+        """Retry after a failure, though no stream waits: the state topic must be known to be intact."""
         while True:
             await self._failed.wait()
             self._failed.clear()
@@ -196,7 +192,7 @@ class ProducerSessions(SessionStart):
     async def _begin(
         self, waiting: dict[PartitionStream, asyncio.Future[StartedSession]]
     ) -> dict[PartitionStream, StartedSession | TargetError]:
-        """Begin the lives of those that wait once an epoch is there, which `waiting` gets."""
+        """Start the sessions of all streams that wait once there is an epoch; `waiting` receives these streams."""
         with_state = self._is_unsure
         if with_state and not self._is_open:
             await self._open_with_epoch(anew=True)
@@ -229,13 +225,13 @@ class ProducerSessions(SessionStart):
         return found | await self._begin_fenced([lane for lane in lanes if lane not in found], fence, early)
 
     def _take(self, waiting: dict[PartitionStream, asyncio.Future[StartedSession]]) -> list[PartitionStream]:
-        """Take all that wait."""
+        """Take all streams that wait."""
         some, self._waiting = self._waiting, {}
         waiting.update(some)
         return list(waiting)
 
     async def _fence(self, chosen: Callable[[], list[Partition]], meanwhile: Meanwhile) -> Fence | None:
-        """Fence what is chosen once there is an epoch; None where the target has no fences for us."""
+        """Fence the chosen partitions once there is an epoch; return None if the target does not fence."""
         try:
             fence = await self._fencing.begin_with(chosen, meanwhile)
         except NoFence as error:
@@ -250,7 +246,7 @@ class ProducerSessions(SessionStart):
         return fence
 
     async def _gathered(self) -> None:
-        """Wait a little for lanes that are about to ask: fenced alone, they would wait for another epoch."""
+        """Wait shortly for streams that are about to ask: fenced alone, they would wait for another epoch."""
         if self._coming:
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
@@ -258,18 +254,18 @@ class ProducerSessions(SessionStart):
                     await self._arrived.wait()
 
     async def _read_early(self, fence: Fence) -> dict[Partition, Stored] | None:
-        """Read the state while the markers are being written; None where its own is not seen, and it is read again."""
+        """Read the state while the markers are written; None if its own marker is not seen: then it is read again."""
         try:
             with mapped():
                 found = await self._read_state()
         except TargetError:
-            return None  # it is told when it is read again
+            return None  # the next read reports it
         return found if is_marked_by(self._topic.marked_by, fence[:2]) else None
 
     async def _begin_state(self, fence: Fence | None, read: dict[Partition, Stored] | None) -> None:
-        """Write as one that nobody else is, and read what former lives have written, unless that was `read` early.
+        """Write under an epoch of this mirror alone, and read the state of earlier sessions unless it was `read` early.
 
-        Raises OvertakenError where another mirror has written since: what we have of the state is not what holds.
+        Raises OvertakenError if another mirror has written since: the state in memory is not valid any more.
         """
         if fence is None:
             producer = await self.target.producer()
@@ -294,17 +290,17 @@ class ProducerSessions(SessionStart):
         self._is_unsure = False
 
     async def _read_state(self) -> dict[Partition, Stored]:
-        """What the state topic tells of each partition."""
+        """Return the state of each partition in the state topic."""
         reading = Reading()
         await self._topic.read(reading)
         self._announced = reading.spares
         return reading.partitions()
 
     async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
-        """Take spare ids of mirrors with transactions, and return the state that no one changes any more.
+        """Take spare ids of mirrors with transactions, and return the state that no other mirror changes any more.
 
-        `found` was read where some are announced, or where the state topic does not show our marker: then a mirror is
-        about to announce one, and its open transaction hides what was committed after that began.
+        `found` was read while some were announced, or without this mirror's marker in the state topic. In the second
+        case a mirror is about to announce one, and its open transaction hides all that was committed since it began.
         """
         spares = {number: self.target.fencing(name) for number, name in self._wanted_spares().items()}
         found = await self._read_fenced(spares)
@@ -314,11 +310,11 @@ class ProducerSessions(SessionStart):
         return found
 
     def _wanted_spares(self) -> dict[int, str]:
-        """Return those that are announced; all of them where one may be announced by now."""
+        """Return the announced spare ids; all of them if one may be announced by now."""
         return self._announced or dict(enumerate(spare_ids(self._name), 1))
 
     async def _read_fenced(self, spares: Mapping[int, Fencing]) -> dict[Partition, Stored]:
-        """Return the state, read under the next epochs of spare ids: what was begun under them has ended before."""
+        """Return the state, read under the next epochs of spare ids: earlier transactions under them have ended."""
         try:
             for spare in spares.values():
                 await spare.begin(self._fenced)
@@ -366,7 +362,7 @@ class ProducerSessions(SessionStart):
                 self.host.stored(lanes[state])
 
     async def _look_after(self) -> None:
-        """Have positions that have moved on stored, and the transactional id kept known to the coordinator."""
+        """Store positions that have moved, and keep the coordinator from forgetting the transactional id."""
         loop = asyncio.get_running_loop()
         stored_at = loop.time()
         while True:
@@ -384,13 +380,13 @@ class ProducerSessions(SessionStart):
                 await self._renew()
 
     async def _look_at_topic(self) -> None:
-        """Find out whether the state topic was deleted; else the next write would, which may be days away.
+        """Check whether the state topic was deleted; otherwise only the next write would, perhaps days later.
 
-        Mirrors that read it at the target would not recognise what this one writes.
+        Until then, mirrors that read it at the target would not recognise this one's records.
         """
         if self._is_unsure or not self._is_open:
             return
-        with contextlib.suppress(TargetError), mapped():  # it is away: the next look tells
+        with contextlib.suppress(TargetError), mapped():  # it is away: the next check tells
             if not await self._topic.is_same():
                 self._is_unsure, self._is_open = True, False
                 self._failed.set()
@@ -415,7 +411,7 @@ def _said(code: int) -> str:
 
 
 def is_marked_by(marked_by: tuple[int, int] | None, session: tuple[int, int]) -> bool:
-    """Whether the last marker that was read in the state topic is of `session`: a producer id and its epoch."""
+    """Return whether the last marker read in the state topic is of `session`: a producer id and its epoch."""
     return marked_by == session
 
 
@@ -433,12 +429,12 @@ def _tell(
             future.cancel()
         else:
             future.set_exception(told)
-            future.exception()  # who asked may be gone
+            future.exception()  # the caller may be gone
 
 
 @contextlib.contextmanager
 def mapped() -> Iterator[None]:
-    """Raise what the target's connections raise as TargetError."""
+    """Raise the exceptions of the target's connections as TargetError."""
     try:
         yield
     except Overtaken as error:

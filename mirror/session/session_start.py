@@ -1,4 +1,4 @@
-"""Starts the producer session of each partition stream under a fence: where the stream goes on, by the target's log.
+"""Starts the producer session of each partition stream under a fence, at the place that the target's log shows.
 
 | step, for all streams of one fence | where |
 |---|---|
@@ -30,49 +30,49 @@ from mirror.partition.target_state import PartitionState
 
 _log = Log("mirror")
 
-NOWHERE = 2**62  # as a floor: nothing of ours can be there, so only the end of the log is asked for
-STEPS_MAX = 20_000  # fetches of a second, longer look
+NOWHERE = 2**62  # as a floor: no batch of this mirror can be there, so only the log's end is queried
+STEPS_MAX = 20_000  # fetches of a second, longer lookup
 NOTHING_SEEN = Look(0, 0, 0, None, -1, True)
-LINES_MAX = 40  # about partitions that begin at once
+LINES_MAX = 40  # log lines about partitions that start at once
 
 
 class StartedSession(NamedTuple):
-    """Where a lane goes on, and how many records were mirrored as far as was known before the look."""
+    """The place where a stream continues, and how many records were known to be mirrored before the lookup."""
 
     resumed: Resumed
     records_before: int
 
 
 class Host(Protocol):
-    """Who owns the lanes."""
+    """The owner of the streams."""
 
     @property
     def others_s(self) -> float:
-        """For so long another mirror of the site may still write."""
+        """For so long, in seconds, another mirror of the site may still write."""
 
     async def place(self, lane: PartitionStream, resumed: Resumed, end_offset: int) -> int:
-        """Where at the source a lane begins of which the state tells nothing any more, as the target's log ends there.
+        """Return the source offset at which a stream without usable state starts; `end_offset` is the target's.
 
         Raises SourceError, TargetError.
         """
 
     def tell(self, name: str, text: str) -> None:
-        """What is wrong with `name`; no text when it is over."""
+        """Report what is wrong with `name`; no text when it is over."""
 
     def doubled(self, lane: PartitionStream, records: int) -> None:
-        """So many records are sent again that are at the target."""
+        """Note that so many records are sent again that are at the target."""
 
     def overtaken(self, text: str) -> None:
-        """Another mirror has taken over; nothing of ours is taken any more."""
+        """Note that another mirror has taken over: the target accepts no batch of this one any more."""
 
     def stored(self, lane: PartitionStream) -> None:
-        """More of a lane's batches may go."""
+        """Note that more of a stream's batches may go."""
 
     def state_topic_lost(self, name: str) -> None:
-        """The state topic was deleted since it was opened, and is written again."""
+        """Note that the state topic was deleted since it was opened, and is written again."""
 
     def transaction_ended(self, outcome: str) -> None:
-        """A transaction has ended so, by metrics.OUTCOMES."""
+        """Note a transaction's outcome, one of metrics.OUTCOMES."""
 
 
 class SessionStart:
@@ -82,21 +82,21 @@ class SessionStart:
         """`topic` is read again if the steps in memory are not enough."""
         self.target, self.host = target, host
         self._topic = topic
-        self._states: dict[Partition, PartitionState] = {}  # of every lane that has begun, kept when it is dropped
-        self._stored: dict[Partition, Stored] | None = None  # what was read and not begun yet
-        self._made_ids: dict[str, str | None] = {}  # of topics that this mirror made, since a life began in them
-        self._tells = True  # a line for each
+        self._states: dict[Partition, PartitionState] = {}  # of every stream with a session, kept when it is dropped
+        self._stored: dict[Partition, Stored] | None = None  # read, and without a session yet
+        self._made_ids: dict[str, str | None] = {}  # of topics that this mirror created, since a session in them
+        self._tells = True  # a log line for each stream
 
     def _note_later(self, lane: PartitionStream, state: PartitionState) -> None:
         """Have the head of a session stored."""
         raise NotImplementedError
 
     async def _look_early(self, lanes: Iterable[PartitionStream], fence: Fence) -> dict[PartitionStream, Look]:
-        """Look while the markers are being written; where one is seen, what lies below it is all that there will be."""
+        """Look while the markers are written; if one is seen, no older session can add a batch below it."""
         try:
             looks = await self._look({lane: self._floor(lane) for lane in lanes if not self._is_new(lane)}, fence)
         except TargetError:
-            return {}  # it is looked again, and told then
+            return {}  # the next lookup reports it
         return {lane: look for lane, look in looks.items() if isinstance(look, Look) and shows_marker(look, fence)}
 
     async def _begin_fenced(
@@ -128,7 +128,7 @@ class SessionStart:
             ids = state.producer_ids | frozenset({fenced_by} - {-1})
             try:
                 leader = await self.target.leader(lane.at_target)
-            except LeaderlessError as error:  # the others begin
+            except LeaderlessError as error:  # the others start
                 found[lane] = str(error)
                 continue
             wanted[at_target(lane)] = Wanted(leader, ids, floor if state.map.steps else NOWHERE, below, fenced_by)
@@ -139,7 +139,7 @@ class SessionStart:
         return 0 if lane.answered_below else floor_of(self._state(lane).map.end)
 
     def _is_new(self, lane: PartitionStream) -> bool:
-        """Whether the log can tell nothing of a lane: the first answer tells where it begins."""
+        """Return whether the log can tell nothing of a stream: the first response tells where it starts."""
         return not self._state(lane).map.steps and lane.commit is None
 
     def _state(self, lane: PartitionStream) -> PartitionState:
@@ -152,11 +152,11 @@ class SessionStart:
         return state
 
     def topic_made(self, topic: str) -> None:
-        """Note that this mirror has made a topic at the target."""
+        """Note that this mirror has created a topic at the target."""
         self._made_ids.pop(topic, None)
 
     def _origin(self, lane: PartitionStream) -> Origin | None:
-        """Return the origin of what a lane sends; it is alone in the very topic that the mirror made, in no other."""
+        """Return the origin of a stream's records; it is alone only in the very topic that the mirror created."""
         origin, topic_id = lane.origin, self.target.topic_id(lane.target_topic)
         if origin is None or not origin.is_alone:
             return origin
@@ -201,7 +201,7 @@ class SessionStart:
     async def _in_its_place(
         self, lane: PartitionStream, resumed: Resumed, fence: Fence | None
     ) -> tuple[PartitionState, Resumed]:
-        """Judge by the last batch of ours that is in its place, below one that the target took in that of others."""
+        """Resume at the mirror's last batch that is in its place, below one that the target took in another place."""
         taken, state, below = resumed.records, self._state(lane), NOWHERE
         while resumed.verdict == "displaced" and resumed.placed is not None and resumed.placed[1] < below:
             below = resumed.placed[1]
@@ -235,7 +235,7 @@ class SessionStart:
             return
         life = state.life
         may_go_on = life.producer_id >= 0 and resumed.verdict in ("found", "position") and not lane.contradicts
-        # else the target would take a sequence for what came before it, or there would be none
+        # else the target would take a sequence for an earlier one, or there would be none
         is_behind = lane.resend_from is None and not resumed.doubled and resumed.records >= life.records
         is_same = state.topics == self._topics(lane) and carries(state.origin, lane.origin)
         if may_go_on and is_behind and is_same:
@@ -255,12 +255,12 @@ def at_target(lane: PartitionStream) -> Partition:
 
 
 def shows_marker(look: Look, fence: Fence) -> bool:
-    """Whether a look was behind the fence: whatever older lives wrote lies before its marker."""
+    """Return whether a look is after the fence: all batches of older sessions lie before its marker."""
     return look.marker_epoch >= fence.producer_epoch
 
 
 def _wished(lane: PartitionStream, state: PartitionState, resumed: Resumed) -> Resumed:
-    """From another place than the state tells, where the source lost what it had, or somebody wants it so."""
+    """Return another place than the state's if the log is another, order was lost, or a position was set by hand."""
     if state.life.producer_id < 0:
         return resumed._replace(verdict="source_anew") if lane.is_of_another_log else resumed
     if lane.resend_from is not None and lane.resend_from[0] < resumed.records:

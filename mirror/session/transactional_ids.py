@@ -1,24 +1,24 @@
-"""Which transactional id a mirror with transactions goes by: its own, or a spare one while its own takes nothing.
+"""Chooses the transactional id of a mirror with transactions: its own, or a spare one while its own is blocked.
 
 | its own id | a spare id | state topic's markers | id that begins |
 |---|---|---|---|
-| is free, or its last transaction is not ours | | are written | its own |
+| is free, or its last transaction is another mirror's | | are written | its own |
 | waits for markers, for MARKERS_S | is free, or was never taken | are written | the first such spare |
 | the same | each waits for markers | | none: all partitions wait |
 | any waits for markers | | are missing | none: all partitions wait |
 
 Partitions for whose markers any id waits are in no transaction meanwhile.
 
-An id waits for markers where DescribeTransactions returns PrepareCommit or PrepareAbort under the very epoch that this
-mirror was given, or under the next one if that aborted what this mirror had open (`is_held`): the outcome stands, no
-one else was given an epoch since, and no one is until all markers are written.
+An id waits for markers if DescribeTransactions returns PrepareCommit or PrepareAbort under the very epoch that this
+mirror was given, or under the next one if that aborted this mirror's open transaction (`is_held`). The outcome stands
+then, no other client was given an epoch since, and none is until all markers are written.
 
 | step onto a spare | so that |
 |---|---|
-| next epoch of the spare, markers under it | no one else goes on under the spare |
+| next epoch of the spare, markers under it | no other mirror continues under the spare |
 | the state topic is read | it is as the last transaction left it: all markers there are written |
 | the spare is announced in the state topic, until that is visible | a mirror that takes the own id later reads it |
-| the own id is still under our epoch | no one has taken it before, and has read no announcement |
+| the own id still has this mirror's epoch | no mirror has taken it before, and has read no announcement |
 | data | |
 
 A mirror that reads announcements under its own id takes these spares, too, reads again, and removes the announcements.
@@ -40,7 +40,7 @@ from mirror.errors import TargetError
 
 SPARES = 3
 MARKERS_S = 3.0
-RETURN_S = 2.0  # between two looks whether the own id is free again
+RETURN_S = 2.0  # between two checks whether the own id is free again
 _ASK_S = 0.05, 0.5  # first and longest wait
 
 
@@ -50,41 +50,41 @@ def spare_ids(name: str) -> list[str]:
 
 
 class Id(NamedTuple):
-    """A transactional id, its number (the own id has 0), and what runs its transactions."""
+    """A transactional id, its number (the own id has 0), and the client of its transactions."""
 
     name: str
     number: int
     transactions: Transactions
 
     async def unmarked(self) -> frozenset[Partition]:
-        """Return the partitions for whose markers it waits, of a transaction that was ours.
+        """Return the partitions for whose markers it waits, of a transaction of this mirror.
 
-        One that is open still, of a fence that broke off, is aborted: the next epoch would raise this one.
+        A transaction of a fence that broke off may be open still. It is aborted: the next epoch would raise this one.
         """
         if self.transactions.producer[1] < 0:
             return frozenset()
         told = await self.transactions.described()
         if told is not None and told.state == "Ongoing" and told[1:3] == self.transactions.producer:
             if code := await self.transactions.abort():
-                raise TargetError(f"what is open under {self.name} cannot be aborted: {error_name(code)}")
+                raise TargetError(f"the open transaction of {self.name} cannot be aborted: {error_name(code)}")
             told = await self.transactions.described()
         if told is None or not told.is_decided or not self.transactions.is_held(told):
             return frozenset()
         return told.partitions
 
     async def is_ours(self) -> bool:
-        """Return whether no one was given an epoch of it since this mirror was."""
+        """Return whether no other client was given an epoch of it since this mirror was."""
         told = await self.transactions.described()
         return told is not None and self.transactions.is_held(told)
 
     async def is_free(self) -> bool:
-        """Return whether it is ours, and all markers of its last transaction are written."""
+        """Return whether it is this mirror's, and all markers of its last transaction are written."""
         told = await self.transactions.described()
         return told is not None and self.transactions.is_held(told) and not told.is_decided
 
 
 class Ids:
-    """All ids of one mirror; every coroutine raises WireError, and TargetError where none can begin."""
+    """All ids of one mirror; every coroutine raises WireError, and TargetError if none can begin."""
 
     def __init__(self, own: Id, spares: Sequence[Id], state_at: Partition) -> None:
         self.own, self.spares = own, spares
@@ -100,19 +100,19 @@ class Ids:
 
     @property
     def unmarked(self) -> frozenset[Partition]:
-        """Partitions that are to be in no transaction: another id waits for their markers."""
+        """Partitions that no transaction may have: another id waits for their markers."""
         return frozenset().union(*self._waits.values())
 
     def waits(self, one: Id) -> bool:
-        """Whether an id waited for markers when that was asked last: no one is given an epoch of it."""
+        """Return whether an id waited for markers at the last check: no client is given an epoch of it."""
         return bool(self._waits.get(one.number))
 
     def refuse_spares(self, why: str) -> None:
-        """Note that the target does not let us have spares."""
+        """Note that the target grants this mirror no spares."""
         self._refused = why
 
     async def choose(self) -> None:
-        """Choose the id of the next epoch, by the first table; its own is waited for a little."""
+        """Choose the id of the next epoch, by the first table; wait for the own id up to MARKERS_S."""
         own = await self.own.unmarked()
         if own and not self.is_spare:
             own = await self._wait_for_own(own)
@@ -124,7 +124,7 @@ class Ids:
         self.current = free[0]
 
     async def refresh(self) -> None:
-        """Ask which partitions have their markers now, where some had none."""
+        """Check again which partitions lack their markers, for each id that waits."""
         for one in (self.own, *self.spares):
             if self.waits(one):
                 self._waits[one.number] = await one.unmarked()

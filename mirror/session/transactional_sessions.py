@@ -1,20 +1,19 @@
-"""The mirror's lives where it runs transactions: one epoch for all lanes, and state that is committed with the records.
+"""Starts producer sessions in transactions: one epoch for all streams, and state that is committed with the records.
 
-| where producer_sessions.py | here |
+| producer_sessions.py | in transactions |
 |---|---|
-| fences some lanes alone | new ones, between two transactions; whatever else begins anew has all begin anew |
-| looks for our last batch | the state topic, read as committed, tells; the look, whether the target lost its end |
+| fences some streams alone | new ones, between two transactions; if any other starts again, all start again |
+| looks up its last batch | the state topic, read as committed, tells; the lookup, whether the target lost its end |
 | writes steps before batches, positions seldom | writes both at the end of each transaction (`store`) |
-| goes on without a fence | waits, and says why |
+| continues without a fence | waits, and reports why |
 
-A lane whose head is of a life without transactions has its head committed before its first batch: else what a first
-transaction leaves behind when it is aborted could be taken for mirrored. So has one that begins in another log: else
-each life before its first commit would begin anew, and drop what is known of a batch that is taken apart.
+If a stream's head is of a session without transactions, it is committed before the first batch. Otherwise the remains
+of an aborted first transaction could be taken for mirrored records. The same holds for a stream that starts in another
+log: otherwise each session before its first commit would start again, and forget a batch that is being split.
 
-A transaction that broke off is settled before anything else is asked of its id (`settle`, by `judged` in
-transaction.py). `turn` is held while one is open.
-Where a partition takes no marker, another transactional id carries on for the others (transactional_ids.py).
-Must never come in: batches, and when a transaction ends (producer/transactional_sender.py).
+A transaction that broke off is resolved before any other request for its id (`settle`, by `judged` in transaction.py).
+`turn` is held while one is open. If a partition takes no marker, another id carries on (transactional_ids.py).
+Does not contain: batches, and when a transaction ends (producer/transactional_sender.py).
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ from mirror.session.transactional_ids import MARKERS_S, RETURN_S, Id, Ids, spare
 _log = Log("mirror")
 
 TROUBLE = "transaction"
-NAMED_MAX = 3  # partitions of one line
+NAMED_MAX = 3  # partitions in one log line
 Writes = list[tuple[PartitionState, Write]]
 
 
 class NotCommittedError(TargetError):
-    """The target goes by a newer epoch: the transaction was ended by somebody else, or by its timeout."""
+    """The target has a newer epoch: another mirror, or the timeout, has ended the transaction."""
 
 
 @contextlib.contextmanager
 def as_newer() -> Iterator[None]:
-    """Raise TargetError; who has the id now is to be asked."""
+    """Raise OvertakenError as NotCommittedError: the coordinator must say which producer has the id now."""
     try:
         with mapped():
             yield
@@ -65,7 +64,7 @@ def as_newer() -> Iterator[None]:
 
 
 class TransactionalSessions(ProducerSessions):
-    """Of one process and one start, as `ProducerSessions`; `producer` is None while no epoch is in force."""
+    """The sessions of one active period, as `ProducerSessions`; `producer` is None while no epoch is in force."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class TransactionalSessions(ProducerSessions):
         backoff: tuple[float, float],
         timeout_ms: int,
     ) -> None:
-        """`timeout_ms` is asked for, for one transaction; the target may allow less."""
+        """`timeout_ms` is requested for one transaction; the target may allow less."""
         super().__init__(target, name, replicas, host, backoff)
         self._topic = target.state_topic(name, transactional_id=name)
         names = [name, *spare_ids(name)]
@@ -92,32 +91,32 @@ class TransactionalSessions(ProducerSessions):
         self.settled = asyncio.Event()
         self.settled.set()
         self._asking_again = Backoff(*backoff)
-        self._was_asked_again = False  # under this epoch, for a commit
-        self._read: tuple[str | None, Reading, int] | None = None  # the topic's id, what is committed, up to where
-        self._answered: list[Record] = []  # of the last commit: the topic itself has to tell that it holds
+        self._was_asked_again = False  # whether a commit was repeated under this epoch
+        self._read: tuple[str | None, Reading, int] | None = None  # the topic's id, the committed state, its end
+        self._answered: list[Record] = []  # of the last commit: only a read of the topic proves it
 
     @property
     def transactional_id(self) -> str:
-        """Of the transactions that are begun now."""
+        """The id of the transactions that are begun now."""
         return self._ids.current.name
 
     @property
     def timeout_s(self) -> float:
-        """After which the coordinator aborts a transaction."""
+        """The seconds after which the coordinator aborts a transaction."""
         return self.transactions.transaction_timeout_ms / 1000
 
     @property
     def partition(self) -> Partition:
-        """The state topic's, which is in every transaction."""
+        """The state topic's partition, which is in every transaction."""
         return self._topic.partition
 
     async def run(self) -> None:
-        """Begin lives and write the state, until it is cancelled."""
+        """Start sessions and write the state, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(super().run())
             tasks.create_task(self._leave_spare())
 
-    # -- begin
+    # -- start of sessions
 
     async def _begin(
         self, waiting: dict[PartitionStream, asyncio.Future[StartedSession]]
@@ -130,7 +129,7 @@ class TransactionalSessions(ProducerSessions):
                     return await super()._begin(waiting)
 
     async def _choose_id(self) -> None:
-        """Have the next epoch be of the id that can begin a transaction."""
+        """Choose an id that can begin a transaction, for the next epoch."""
         ids = self._ids
         if self._is_unsure:
             await self._change_id()
@@ -140,12 +139,12 @@ class TransactionalSessions(ProducerSessions):
             await self._leave_out_short()
 
     async def _leave_out_short(self) -> None:
-        """Refuse those that would take no marker by now: no further id could carry on for the others."""
+        """Refuse streams whose partitions would take no marker now: no further id could carry on for the others."""
         for lane, problem in (await self._in_sync.problems(list(self._waiting))).items():
             waiting = self._waiting.pop(lane)
             if not waiting.done():
                 waiting.set_exception(TargetError(problem))
-                waiting.exception()  # who asked may be gone
+                waiting.exception()  # the caller may be gone
 
     async def _change_id(self) -> None:
         ids = self._ids
@@ -162,14 +161,14 @@ class TransactionalSessions(ProducerSessions):
             _log.warning("transactional_id_changed", transactional_id=ids.current.name, partitions_without_end=held)
 
     async def _leave_spare(self) -> None:
-        """Have all begin again under the own id, once that is free."""
+        """Start all sessions again under the own id, once that is free."""
         while True:
             await self._on_spare.wait()
             await asyncio.sleep(RETURN_S)
             async with self.turn:
                 if self._is_unsure or not self.settled.is_set():
                     continue
-                with contextlib.suppress(TargetError), mapped():  # it is asked again
+                with contextlib.suppress(TargetError), mapped():  # the next round asks again
                     if await self._ids.own.is_free():
                         self._on_spare.clear()
                         self.unsure()
@@ -210,7 +209,7 @@ class TransactionalSessions(ProducerSessions):
                 raise
 
     async def _announce_spare(self) -> None:
-        """Make the spare known to mirrors that take the own id from now on; OvertakenError where one has before."""
+        """Announce the spare to mirrors that take the own id from now on; raises OvertakenError if one has before."""
         assert self.producer is not None
         one = self._ids.current
         await self._commit_records([spare_record(self._name, one.number, one.name, self.producer[:2])])
@@ -226,7 +225,7 @@ class TransactionalSessions(ProducerSessions):
     async def _fence_spares(self, found: dict[Partition, Stored]) -> dict[Partition, Stored]:
         assert self.producer is not None
         ids, is_marked = self._ids, is_marked_by(self._topic.marked_by, self.producer[:2])
-        if ids.is_spare:  # no one is given an epoch of the own id, so no one else takes spares
+        if ids.is_spare:  # no mirror is given an epoch of the own id, so none takes spares
             wanted = []
         else:
             wanted = [one for one in ids.spares if one.number in self._wanted_spares() and not ids.waits(one)]
@@ -239,13 +238,14 @@ class TransactionalSessions(ProducerSessions):
         return found
 
     async def _read_state(self) -> dict[Partition, Stored]:
-        """What the state topic tells of each partition: what was read, or committed before the last commit, is not read
-        again. That one is: a coordinator that was killed behind its answer may end it without its markers (Apache Kafka
-        4.3.1, where it starts before it knows who leads), and what comes next aborts it.
+        """Return the state of each partition, reading only the last commit's records and later ones again.
+
+        A coordinator that is killed after its response may end that commit without its markers; the next transaction
+        aborts it then (Apache Kafka 4.3.1, if it starts before it knows the leaders).
         """
         topic_id, reading, offset = self._read or (None, Reading(), 0)
         self._read, self._answered = None, []
-        if topic_id != self._topic.topic_id:  # made anew
+        if topic_id != self._topic.topic_id:  # created again
             reading, offset = Reading(), 0
         end = await self._topic.read(reading, offset)
         self._read = self._topic.topic_id, reading, end
@@ -268,18 +268,18 @@ class TransactionalSessions(ProducerSessions):
         state.begin(self._topics(lane), *fence[:2], resumed, end, is_transactional=True, origin=self._origin(lane))
 
     def note(self, lane: PartitionStream) -> None:
-        """Nothing has to be stored before its transaction's end."""
+        """Do nothing: no state has to be stored before the transaction's end."""
 
     # -- write
 
     async def add(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Have these in the transaction; return the codes of those that are refused. Raises TargetError.
+        """Add these to the transaction; return the codes of those that are refused. Raises TargetError.
 
-        So it does where a commit of this epoch was asked for again: what had no answer may come late, and be taken for
-        that of the transaction that would begin. Under the next epoch it is refused.
+        It also raises if a commit of this epoch was repeated: the first one may arrive late, and commit the transaction
+        that would begin. Under the next epoch it is refused.
         """
         if self._was_asked_again:
-            raise TargetError("a commit without an answer may still be under way: it is refused under another epoch")
+            raise TargetError("a commit without a response may still be in flight: another epoch refuses it")
         with as_newer():
             refused = await self.transactions.add(partitions)
         if self.partition in refused:
@@ -288,14 +288,14 @@ class TransactionalSessions(ProducerSessions):
         return refused
 
     async def store(self, states: Iterable[PartitionState]) -> Writes:
-        """Write these in the transaction that is open; raises TargetError."""
+        """Write these in the open transaction; raises TargetError."""
         writes = [(state, state.write()) for state in states]
         with as_newer():
             await self._topic.write([write.records for _, write in writes])
         return writes
 
     async def commit(self) -> None:
-        """Commit what is open, asking until that is answered; NotCommittedError where it was ended otherwise."""
+        """Commit the open transaction, repeating until it gets a response; NotCommittedError if it ended otherwise."""
         while True:
             try:
                 code = await self.transactions.commit()
@@ -314,7 +314,7 @@ class TransactionalSessions(ProducerSessions):
             return
 
     async def _is_decided(self) -> bool:
-        """Whether a commit without an answer stands, though a partition may have no marker yet."""
+        """Return whether a commit without a response stands, though a partition may have no marker yet."""
         assert self.producer is not None
         try:
             told = await self.transactions.described()
@@ -339,7 +339,7 @@ class TransactionalSessions(ProducerSessions):
         self._answer(records)
 
     async def _commit_alone(self, store: Callable[[], Awaitable[Writes]]) -> Writes:
-        """Have this stored in a transaction of its own."""
+        """Run `store` in a transaction of its own."""
         began_at = asyncio.get_running_loop().time()
         try:
             await self.add([self.partition])
@@ -354,13 +354,13 @@ class TransactionalSessions(ProducerSessions):
         return writes
 
     def committed(self, writes: Writes) -> None:
-        """Note what was stored in a transaction that is committed."""
+        """Note the writes of a transaction that is committed."""
         for state, write in writes:
             state.stored(write)
         self._answer([record for _, write in writes for record in write.records])
 
     def _answer(self, records: list[Record]) -> None:
-        """Note what the last commit wrote."""
+        """Note the records of the last commit."""
         if self._read is not None and records:
             topic_id, reading, _ = self._read
             for key, value in self._answered:
@@ -388,7 +388,7 @@ class TransactionalSessions(ProducerSessions):
         return self._states.get(state.partition) is state
 
     async def _look_at_topic(self) -> None:
-        """Leave it to the next commit, after which all that is not stored begins again."""
+        """Leave the check to the next commit: if that fails, all sessions start again."""
 
     async def _renew(self) -> None:
         async with self.turn:
@@ -396,28 +396,28 @@ class TransactionalSessions(ProducerSessions):
                 await super()._renew()
 
     async def stop(self, lanes: Iterable[PartitionStream]) -> None:
-        """Store the positions of lanes that have moved; raises TargetError."""
+        """Store the positions of streams that have moved; raises TargetError."""
         if not self._is_unsure and self.settled.is_set():
             states = [lane.state for lane in lanes if lane.state is not None and lane.state.is_behind]
             await self._commit([state for state in states if self._holds(state)])
 
-    # -- what broke off
+    # -- transactions that broke off
 
     def unsure(self) -> None:
-        """Have all lanes begin under another epoch, by what is committed then."""
+        """Make all streams start under another epoch, by what is committed then."""
         self._is_unsure, self._stored, self.producer = True, None, None
         self._is_open = False  # another may lead the state topic
         self._states.clear()
 
     async def settle(self, began_at: float, why: str, *, was_fenced: bool) -> None:
-        """Find out, however long that takes, what has become of a transaction that broke off, and have all begin anew.
+        """Resolve a transaction that broke off, however long that takes, and make all streams start again.
 
-        The turn is held meanwhile. OvertakenError where another mirror has the id now.
+        The turn is held meanwhile. Raises OvertakenError if another mirror has the id now.
         """
         try:
             verdict = await self._verdict(began_at, was_fenced=was_fenced)
         finally:
-            self.unsure()  # also where a stop cancels the question: `stop` must not write over what has no outcome
+            self.unsure()  # also if a stop cancels this: `stop` must not overwrite a state of unknown outcome
         if verdict == "another":
             raise OvertakenError(f"the transactional id has a newer epoch, which no timeout gave it: {why}")
         self.host.transaction_ended("timed_out" if verdict == "timed_out" else "broke_off")
@@ -446,7 +446,7 @@ class TransactionalSessions(ProducerSessions):
             return judged(broken, described, written, self.timeout_s)
 
     async def _writer(self) -> Producer | None:
-        """The newest producer that has committed a head."""
+        """Return the newest producer that has committed a head."""
         reading = Reading()
         await self._topic.read(reading)
         heads = [stored.head for stored in reading.partitions().values()]
