@@ -160,7 +160,7 @@ def test_the_certificates_of_the_page_are_believed_by_who_is_strict(tmp_path: Pa
 
 
 def test_there_are_ten_commands() -> None:
-    first, _, _ = PAGE.partition("## And then")
+    first, _, _ = PAGE.partition("## Next steps")
     assert re.findall(r"^\*\*(\d+)\.\*\*", first, re.MULTILINE) == [str(number) for number in range(1, 11)]
     assert len(list(blocks(first))) == 10
 
