@@ -1,13 +1,13 @@
-"""What of a lane the next batch is made of, and its making in a worker thread.
+"""Chooses the source batches of a stream's next batch, and makes the batch in a worker thread.
 
-| of the buffer | the batch has |
+| the buffer begins with | the batch has |
 |---|---|
-| begins with one of the source's that goes on as it is | that one alone |
-| begins with one that is far larger than a batch is to be | a part of it, so that it does not hold up all others |
-| begins with a large plain one, and what was packed last of such became no smaller, on a fast link | that one alone |
-| else | as many as fit, up to one that goes on as it is, another leader epoch of the source, or a boundary |
+| a source batch that is forwarded unchanged | that one alone |
+| a source batch far larger than a batch should be | a part of it, so that it does not block all others |
+| a large uncompressed one, if packing such a one last saved nothing, on a fast link | that one alone |
+| else | as many as fit, up to one that is forwarded, another leader epoch of the source, or a boundary |
 
-Must never come in: connections, sequences, when a lane has its turn.
+Does not contain: connections, sequences, the order of streams (target_connection.py).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from kafka_wire.records.batches import (
 from mirror.link.link_model import FORWARDED_FAST_BYTES_MIN, Link
 from mirror.partition.stream import PartitionStream
 
-PLAIN = 0.95  # of its size: what packing leaves of noise, images and what its owner has packed itself
-PLAIN_BATCHES = 256  # go on as they are before packing is tried again: records change, and a try is dear
+PLAIN = 0.95  # of its size: packing leaves this of noise, images and data that is compressed already
+PLAIN_BATCHES = 256  # are forwarded before packing is tried again: records change, and a try is dear
 
 
 class Job(NamedTuple):
-    """Pieces that one batch is made of: merged, or the one there is as it is."""
+    """The source batches of one batch: merged, or a single one forwarded."""
 
     lane: PartitionStream
     pieces: list[Piece]
@@ -44,21 +44,21 @@ class Job(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the batch, about."""
+        """The approximate bytes of the batch."""
         return max(1, int(sum(map(bytes_about, self.pieces)) * self.lane.shrinkage))
 
 
 def next_job(lane: PartitionStream, link: Link, codec: int, bytes_max: int) -> Job | None:
-    """Take out of the buffer what the lane's next batch is made of, about `bytes_max` when it is packed.
+    """Take the source batches of the stream's next batch out of the buffer, about `bytes_max` once packed.
 
-    The lane is `packing` from then on. None when nothing may be sent.
+    The stream is `packing` from then on. Return None if nothing may be sent.
     """
     pieces: list[Piece] = []
     unpacked = packed = 0.0
     while lane.buffer:
         first = lane.buffer[0]
         if lane.boundary is not None and first.first_offset < lane.boundary < first.end_offset:
-            lane.cut(lane.boundary)  # it was let go and read again
+            lane.cut(lane.boundary)  # it was released and read again
             continue
         if pieces and first.header.leader_epoch != pieces[0].header.leader_epoch:
             break
@@ -74,7 +74,7 @@ def next_job(lane: PartitionStream, link: Link, codec: int, bytes_max: int) -> J
         )
         if pieces and too_much > 1:
             break
-        if too_much > 2:  # a large one of the source's, which would hold up all others
+        if too_much > 2:  # a large source batch, which would block all others
             end = first.first_offset + max(1, int((first.end_offset - first.first_offset) / too_much))
             if end < first.end_offset:
                 lane.cut(end)
@@ -96,7 +96,7 @@ def _forwards(lane: PartitionStream, piece: Piece, link: Link, codec: int) -> bo
 
 
 def learn(lane: PartitionStream, pieces: Sequence[Piece], packed: Packed, *, was_forwarded: bool) -> None:
-    """Note what became of these, for those behind them."""
+    """Note how these source batches were packed, to estimate the next ones."""
     share = sum(map(bytes_about, pieces))
     lane.growth = max(1.0, packed.payload_bytes / share)
     lane.shrinkage = min(1.0, len(packed.batch) / share)
@@ -106,7 +106,7 @@ def learn(lane: PartitionStream, pieces: Sequence[Piece], packed: Packed, *, was
 
 
 def pack_all(jobs: Sequence[Job], zstd_level: int) -> list[Packed | Exception]:
-    """Make a batch of each, or say why one cannot be made."""
+    """Return a batch for each job, or the error that prevents it."""
     return [_pack(job, job.lane.codec, zstd_level if job.lane.codec == CODEC_ZSTD else None) for job in jobs]
 
 

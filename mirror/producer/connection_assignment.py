@@ -1,18 +1,18 @@
-"""Which connection to a leader carries which lane, and how many there are.
+"""Assigns each stream to a connection to its leader, and decides how many connections there are.
 
-| there is | then |
+| condition | then |
 |---|---|
-| loss, or the broker's window is shut, while the link is not full | a connection more to each leader, four at most |
-| the same loss | each connection sends on through it where the kernel has BBR (tcp_connect.py): two at most |
-| a backlog behind an outage, and a link that is known to lose | all of them at once, as nothing is under way then |
-| a lane without a backlog, or an urgent one, beside several connections | the first one is kept for those |
-| a backlog on a connection that carries next to nothing, and another that has none | it goes on by that one |
-| a connection that is there again | its lanes are dealt anew: nothing of them is under way |
-| a suspect (failures/suspects.py) | it goes by a connection that no other lane uses |
-| a broker that answers, but by no further connection | what was to go by that goes by those that there are |
+| loss, or the broker's window is shut, while the link is not full | one more connection to each leader, four at most |
+| the same loss | each connection sends on through it if the kernel has BBR (tcp_connect.py): two at most |
+| a backlog after an outage, and a link known to lose segments | all of them at once, as nothing is in flight then |
+| a stream without a backlog, or an urgent one, and several connections | the first connection is kept for those |
+| a backlog on a connection that carries next to nothing, and another without one | the backlog moves to that one |
+| a connection is established again | its streams are assigned again: nothing of them is in flight |
+| a suspect (failures/suspects.py) | it goes by a connection that no other stream uses |
+| a broker that answers, but accepts no further connection | its streams go by the connections that exist |
 
-A lane moves once nothing of it is under way: two connections would carry it in no order. Must never come in: what a
-lane sends, and when (sender.py), turns (target_connection.py), what a link carries (link/link_model.py).
+A stream moves once nothing of it is in flight: two connections would carry it in no order. Does not contain: batches of
+a stream (sender.py), send queues (target_connection.py), what a link carries (link/link_model.py).
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from mirror.partition.stream import PartitionStream
 from mirror.producer.target_connection import ALONE, TargetConnection
 
 CONNECTIONS_MAX = 4  # to a leader
-CONNECTIONS_UNDAUNTED_MAX = 2  # where each fills a link that loses: of more, one soon has less than its share for long
+CONNECTIONS_UNDAUNTED_MAX = 2  # if each fills a lossy link: of more, one soon has less than its share for long
 DOWN_S = 3  # without any byte acknowledged
 LOSSY = 0.005  # of segments sent again, from which on one connection does not fill a link
-JUDGED = 400  # segments, from which on one that lost less is no lossy link any more: 2 % lose eight of them
-SPARSE_S = 30.0  # since a lane without a backlog had something to send
-BACKLOG_S = 10.0  # since a lane had a whole batch waiting
+JUDGED = 400  # segments, after which a link that lost less is not lossy any more: at 2 % it loses eight of them
+SPARSE_S = 30.0  # since a stream without a backlog had something to send
+BACKLOG_S = 10.0  # since a stream had a whole batch waiting
 
 
 class ConnectionAssignment:
-    """The pipes of all leaders, `connections` to each at most; of one event loop."""
+    """The target connections to all leaders, `connections` to each at most; of one event loop."""
 
     def __init__(
         self, link: Link, make: Callable[[int, int], TargetConnection], consider: Callable[[PartitionStream], None]
     ) -> None:
-        """`make` makes the pipe of a node and number; a lane that is to move is to be considered."""
+        """`make` makes the connection of a node and number; `consider` is called for a stream that is to move."""
         self.connections = 1
         self._link, self._make, self._consider = link, make, consider
-        self._delivered = self._still_s = 0  # bytes when `grow` looked last, and since when they are the same
-        self._is_undaunted = False  # what is lost slows no connection down
-        self._sparse_until = 0.0  # until then there are lanes without a backlog
+        self._delivered = self._still_s = 0  # bytes at the last `grow`, and seconds since they changed
+        self._is_undaunted = False  # loss slows no connection down
+        self._sparse_until = 0.0  # until then there are streams without a backlog
         self._pipes: dict[tuple[int, int], TargetConnection] = {}
 
     @property
     def pipes(self) -> Collection[TargetConnection]:
-        """All that there are."""
+        """All existing connections."""
         return self._pipes.values()
 
     @property
     def active(self) -> int:
-        """How many connections with a backlog share the link, one at least."""
+        """The number of connections with a backlog that share the link, one at least."""
         return max(1, sum(pipe.is_active for pipe in self.pipes))
 
     @property
@@ -64,22 +64,22 @@ class ConnectionAssignment:
         return max(self.connections, CONNECTIONS_UNDAUNTED_MAX) if self._is_undaunted else CONNECTIONS_MAX
 
     def retire(self, pipe: TargetConnection) -> None:
-        """Let a pipe go that carries nothing any more."""
+        """Forget a connection that carries nothing any more."""
         del self._pipes[pipe.node, pipe.number]
 
-    # where a lane goes
+    # assignment of a stream
 
     def join(self, lane: PartitionStream, node: int) -> None:
-        """Have a pipe to this leader carry the lane, of which nothing is under way."""
+        """Assign a stream, of which nothing is in flight, to a connection to this leader."""
         if lane.pipe is not None:
             lane.pipe.let_go(lane)
         waits_long = self._waits_long(lane)
-        if waits_long:  # as all do behind an outage
+        if waits_long:  # as all do after an outage
             lane.backlog_until = asyncio.get_running_loop().time() + BACKLOG_S
             if self._link.is_lossy:
                 self.connections = (
                     self._connections_max
-                )  # at once: later, who has something under way has to wait for that
+                )  # at once: later, a stream with batches in flight would have to wait for them
         lane.dealt = self._dealt(lane)
         left, lane.leaves = lane.pipe if lane.leaves else None, False
         lane.pipe = self.emptiest(node, *lane.dealt, but=left)
@@ -87,19 +87,19 @@ class ConnectionAssignment:
         lane.pipe.is_free &= not waits_long
 
     def must_move(self, lane: PartitionStream) -> bool:
-        """Whether another connection is to carry a lane that has something to send."""
+        """Return whether another connection must carry a stream that has something to send."""
         now = asyncio.get_running_loop().time()
         if self.connections > 1 and not _is_backlog(lane, now):
             self._sparse_until = now + SPARSE_S
         return lane.leaves or lane.dealt != self._dealt(lane)
 
     def _waits_long(self, lane: PartitionStream) -> bool:
-        """Whether more than a batch of it is to be sent, or sent again."""
+        """Return whether more than a batch of it is to be sent, or sent again."""
         unsent = sum(len(batch.packed.batch) for batch in lane.flight if batch.mark is None)
         return unsent + lane.buffer_bytes * lane.shrinkage >= 2 * self._link.batch_bytes
 
     def _dealt(self, lane: PartitionStream) -> tuple[int, int]:
-        """Among which connections a lane is dealt: one is kept for urgent ones and those without a backlog."""
+        """Return the range of connections for a stream: one is kept for urgent ones and those without a backlog."""
         if lane.is_alone:
             return ALONE, ALONE + 1
         now = asyncio.get_running_loop().time()
@@ -108,9 +108,9 @@ class ConnectionAssignment:
         return (1 if now < self._sparse_until else 0), self.connections
 
     def emptiest(self, node: int, first: int, end: int, *, but: TargetConnection | None = None) -> TargetConnection:
-        """The pipe to a leader that carries the fewest lanes, made if it is not there yet; another one than `but`.
+        """Return the connection to a leader with the fewest streams, made if it does not exist; not `but` if possible.
 
-        One that the broker does not let in carries none while there is another.
+        A connection that the broker does not accept carries none while there is another.
         """
 
         if first == ALONE:
@@ -131,20 +131,20 @@ class ConnectionAssignment:
         return self._pipes[node, number]
 
     def has_another(self, pipe: TargetConnection) -> bool:
-        """Whether its broker answers by another connection."""
+        """Return whether its broker answers by another connection."""
         return any(one.is_up for one in self.pipes if one is not pipe and one.node == pipe.node)
 
     def has_another_broker(self, pipe: TargetConnection) -> bool:
-        """Whether another broker is connected."""
+        """Return whether another broker is connected."""
         return any(one.is_up for one in self.pipes if one.node != pipe.node)
 
     # each second
 
     def grow(self) -> None:
-        """Use a connection more per leader where the pipe is full and one does not fill the link: loss, or its window.
+        """Add a connection per leader if what may be in flight is, and one does not fill the link: loss, or its window.
 
-        What is lost while packets wait on the link is lost by ourselves, and more connections would lose more.
-        To be called each second. A link that carries nothing is down: it loses everything, and is not a lossy one.
+        Segments lost while packets wait on the link are the mirror's own doing; more connections would lose more.
+        Call it each second. A link that carries nothing is down: it loses everything, and is not a lossy one.
         """
         delivered, self._delivered = self._delivered, self._link.delivered_bytes
         self._still_s = self._still_s + 1 if delivered == self._delivered else 0
@@ -158,7 +158,7 @@ class ConnectionAssignment:
         is_queued = any(pipe.is_queued for pipe in self.pipes)
         if loses:
             self._link.is_lossy |= not is_queued
-        elif sum(sent for sent, _ in segments) >= JUDGED:  # else nobody knows: what is known stays
+        elif sum(sent for sent, _ in segments) >= JUDGED:  # with fewer segments the last result stays
             self._link.is_lossy = False
         undaunted = [pipe.bear_loss(is_lossy=self._link.is_lossy) for pipe in self.pipes]
         self._is_undaunted = all(undaunted)
@@ -167,7 +167,7 @@ class ConnectionAssignment:
             self.connections += 1
             for pipe in self.pipes:
                 self._keep(pipe)
-        if len(self._pipes) > 1 or self._link.is_lossy:  # else one has the whole link
+        if len(self._pipes) > 1 or self._link.is_lossy:  # else one connection has the whole link
             self._share()
         alone_bytes_s = self._link.rate if sum(not pipe.is_free for pipe in self.pipes) == 1 else None
         for pipe in self.pipes:
@@ -179,12 +179,12 @@ class ConnectionAssignment:
         return Beside.BACKLOGS if self.connections > 1 else Beside.NOTHING
 
     def _is_mixed(self, pipe: TargetConnection) -> bool:
-        """Whether something else goes beside a backlog."""
+        """Return whether a connection carries other streams in addition to a backlog."""
         now = asyncio.get_running_loop().time()
         return len({_is_backlog(lane, now) for lane in pipe.lanes}) > 1
 
     def _share(self) -> None:
-        """Have those share the link that have a backlog."""
+        """Divide the link among the connections with a backlog."""
         waiting = {pipe: [lane for lane in pipe.lanes if self._waits_long(lane)] for pipe in self.pipes}
         for pipe, lanes in waiting.items():
             pipe.is_free = not lanes
@@ -192,7 +192,7 @@ class ConnectionAssignment:
             self._even_out(waiting)
 
     def _keep(self, pipe: TargetConnection) -> None:
-        """Have a fair share of the lanes stay where they are: who moves waits until nothing of it is under way."""
+        """Keep a fair share of the streams on a connection: one that moves waits until nothing of it is in flight."""
         now = asyncio.get_running_loop().time()
         lanes = [lane for lane in pipe.lanes if _is_backlog(lane, now)]
         for lane in lanes[: -(-len(lanes) // self.connections)]:
@@ -201,9 +201,9 @@ class ConnectionAssignment:
                 lane.dealt = first, end
 
     def _even_out(self, waiting: Mapping[TargetConnection, list[PartitionStream]]) -> None:
-        """Have a backlog go on by another connection where its own is slow and one to that leader has none.
+        """Move a backlog to another connection to its leader, if its own is slow and the other has none.
 
-        One that has lost a segment twice may carry next to nothing for many seconds.
+        A connection that has lost a segment twice may carry next to nothing for many seconds.
         """
         pipes, share = list(waiting), (self._link.rate or 0.0) / self.active
         for pipe in pipes:
@@ -218,5 +218,5 @@ class ConnectionAssignment:
 
 
 def _is_backlog(lane: PartitionStream, now: float) -> bool:
-    """Whether a lane had a backlog a moment ago, and may wait for others."""
+    """Return whether a stream had a backlog a moment ago, and may wait for others."""
     return now < lane.backlog_until and not lane.urgent

@@ -5,7 +5,7 @@
 | one is too large, or a record is refused, and nothing has arrived | it is split (failures/refusals.py) |
 | another refusal by which nothing has arrived | the same batches are sent again, after a wait that grows |
 | no response, or too few replicas, and the target still deduplicates (failures/retry_window.py) | they are sent again |
-| all else | a new producer session: the target's log tells what has arrived, the rest is packed again |
+| all else | a new producer session: the target's log shows which batches arrived, the others are packed again |
 | the producer's epoch is an old one | another mirror has taken over: the host stops this one |
 
 Does not contain: what a response means (failures/produce_errors.py), requests (sender.py), connections
@@ -216,7 +216,7 @@ class DeliveryResolver:
         if code == LOST:
             await asyncio.sleep(RESEND_S)
         else:
-            await self._refusals.wait(stream, backoff.next_s())  # what is in flight may be there: it is kept
+            await self._refusals.wait(stream, backoff.next_s())  # batches in flight may have arrived: they are kept
         stream.resend_from = first_refused(stream.flight)
         is_open = bool(codes) and (OPEN | SHORT).issuperset(codes) and stream.resend_from is None
         if is_open and await self._try_resend(stream, broken, backoff):

@@ -56,34 +56,37 @@ from mirror.session.producer_sessions import ProducerSessions
 
 _log = Log("mirror")
 
-BATCHES_MAX = 5  # of a partition under way: as many as a broker remembers
+BATCHES_MAX = 5  # of a partition in flight: as many as a broker deduplicates
 REMEMBERED_S = 12 * 3600.0
-"""Of older records, and behind them, one batch is under way at a time: when the last that Kafka took is a day old by
-its date (producer.id.expiration.ms), it soon forgets the producer, and would take a batch though it has refused the one
-before. So it does with a producer that it does not know yet, where no fence has told it of him."""
+"""Of older records, and after them, one batch is in flight at a time.
+
+If the last batch that Kafka accepted is a day old by its timestamp (producer.id.expiration.ms), Kafka soon forgets the
+producer. Then it would accept a batch although it refused the one before. So it does with a producer that it does not
+know yet, if no fence has announced it.
+"""
 
 
 class Host(SessionListener, Protocol):
     """The owner of the streams."""
 
     def acked(self, lane: PartitionStream, batch: Batch) -> None:
-        """A batch is safe at the target, and all before it."""
+        """Note that a batch is safe at the target, and all before it."""
 
     def refused_record(self, lane: PartitionStream, refused: Refused) -> Awaitable[bool]:
-        """The target takes no such record; tells whether it was written down, and the lane goes on behind it."""
+        """Resolve a record that the target refuses; return whether it was recorded and the stream continues after it."""
 
     def connection_lost(self) -> None:
-        """A connection to the target ended."""
+        """Note that a connection to the target ended."""
 
     def changed(self, lane: PartitionStream) -> None:
-        """A lane's offsets may have changed."""
+        """Note that a stream's offsets may have changed."""
 
     def transaction_ended(self, outcome: str) -> None:
-        """A transaction has ended so, by metrics.OUTCOMES."""
+        """Note a transaction's outcome, one of metrics.OUTCOMES."""
 
 
 class Settings(NamedTuple):
-    """What a user sets: bytes of packed batches before compression, times in seconds."""
+    """The user's settings: bytes of merged batches before compression, times in seconds."""
 
     batch_bytes_max: int
     request_timeout_s: float
@@ -94,7 +97,7 @@ class Settings(NamedTuple):
 
 
 class Sender:
-    """Sends for all lanes; `quiet` is set while nothing is under way."""
+    """Sends for all streams; `quiet` is set while nothing is in flight."""
 
     def __init__(self, target: Target, lives: ProducerSessions, link: Link, settings: Settings, host: Host) -> None:
         self.target, self.lives, self.link, self.settings, self.host = target, lives, link, settings, host
@@ -120,15 +123,15 @@ class Sender:
         self.pack: Callable[[Sequence[Job]], Awaitable[list[Batch]]] = self.packer.pack
         self._bug: asyncio.Future[None] | None = None
 
-    # -- life
+    # -- tasks
 
     async def run(self) -> None:
-        """Wait for ever; raises what leaves one of the tasks, which is a bug."""
+        """Wait for ever; raise an exception that leaves one of the tasks, which is a bug."""
         self._bug = asyncio.get_running_loop().create_future()
         await self._bug
 
     async def close(self) -> None:
-        """End every task; what is under way may arrive or not."""
+        """End every task; batches in flight may arrive or not."""
         tasks = [*self._tasks, *(pipe.task for pipe in self.dealing.pipes)]
         for task in tasks:
             task.cancel()
@@ -139,7 +142,7 @@ class Sender:
                 raise error
 
     async def finish(self) -> None:
-        """Take nothing more, and wait until all that is under way is answered."""
+        """Take nothing more, and wait until all requests in flight are answered."""
         self.stopping = self.packer.stopping = True
         await self.quiet.wait()
 
@@ -156,7 +159,7 @@ class Sender:
         return TargetConnection(self, self.dealing, self.target.cluster, self.link, self.host.tell, node, number)
 
     def start(self, lane: PartitionStream) -> None:
-        """Begin to send what this lane reads."""
+        """Begin to send the batches that this stream reads."""
         lane.batch_bytes_max = self.settings.batch_bytes_max
         self.ensure_topic(lane)
 
@@ -200,18 +203,18 @@ class Sender:
             self._bug.set_exception(error)
 
     def oldest_s(self, now: float) -> float:
-        """Return for how long the oldest request has not been answered."""
+        """Return for how long, in seconds, the oldest request has had no response."""
         return max((now - mark.sent_at for mark in self._under_way), default=0.0)
 
     def tick(self) -> None:
-        """Look after what changes slowly; about each second."""
+        """Adapt connections and drained streams; about each second."""
         self.dealing.grow()
         for lane in self.refusals.held.read_to_the_end():
             self.refusals.forget([lane])
             self.resolver.note_if_drained(lane)
 
     def begin_anew(self, lane: PartitionStream) -> None:
-        """Begin a life with the source's log, of a lane of which nothing is left to be sent."""
+        """Start a session at the start of the source's log, of a stream with nothing left to be sent."""
         lane.starts_anew = True
         self.resolver.mark_unsure(lane)
 
@@ -222,17 +225,17 @@ class Sender:
         self.spawn(stream, self.resolver.ensure_topic(stream))
 
     async def moved(self, pipe: TargetConnection) -> None:
-        """Find the new leaders of what a connection carries whose broker does not answer."""
+        """Find new leaders for the streams of a connection whose broker does not answer."""
         await self.placement.leave_unreachable(pipe)
 
     def back(self, pipe: TargetConnection) -> None:
         """Assign the streams of a connection again that is established again."""
         self.placement.reassign(pipe)
 
-    # -- what may be sent
+    # -- streams that may send
 
     def consider(self, lane: PartitionStream) -> None:
-        """Put a lane among those that are ready if it is; cheap, and called whenever that may have changed."""
+        """Queue a stream if it is ready to send; cheap, and called whenever that may have changed."""
         offsets = lane.offsets
         if not lane.packing and offsets.position < lane.ahead:
             lane.skip(lane.ahead)  # explained, or in the ledger
@@ -248,7 +251,7 @@ class Sender:
             return
         is_enough = self._is_enough(lane)
         if self.dealing.must_move(lane):
-            if not lane.flight:  # else two connections would carry it at once, in no order
+            if not lane.flight:  # else two connections would carry it concurrently, in no order
                 lane.enter(CHANGING_CONNECTION)
                 self.spawn(lane, self.placement.change_connection(lane))
         elif is_enough:
@@ -256,7 +259,7 @@ class Sender:
 
     @staticmethod
     def _batches_max(lane: PartitionStream) -> int:
-        """One where what comes first may be refused: a target that does not know the producer would take the next."""
+        """Return one if the next batch may be refused: a target without the producer's state would take a later one."""
         may_be_refused = lane.boundary is not None and lane.boundary > lane.offsets.acked
         return 1 if lane.is_alone or may_be_refused else lane.flight_max
 
@@ -281,11 +284,11 @@ class Sender:
         self.consider(lane)
 
     def waited(self, lane: PartitionStream) -> bool:
-        """Whether a lane has lingered for so long that it goes with others: a request of its own costs more."""
+        """Return whether half of a stream's linger is over: then it joins another request, which costs less."""
         return asyncio.get_running_loop().time() >= lane.waits_since + self.link.linger_s / 2
 
     def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
-        """Take the lane's next batch: one that is final, or what is to be packed; None when it has none."""
+        """Take the stream's next batch: a final one, or one to pack; None if it has none."""
         if lane.send_state is not SENDING or lane.packing:
             return None
         waiting = next((batch for batch in lane.flight if batch.mark is None), None)
@@ -294,13 +297,13 @@ class Sender:
         is_full = self.stopping or len(lane.flight) >= self._batches_max(lane)
         return None if is_full else next_job(lane, self.link, lane.codec, bytes_max)
 
-    # -- requests and answers
+    # -- requests and responses
 
     def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
-        """Write a request with a batch of each lane, several where `node` is known to take no such request.
+        """Write a request with a batch of each stream, or several if `node` is known to refuse such a large one.
 
-        Batches that are new become known to their lanes' offsets. Returns the bytes that are under way, with which
-        `told` is called once they are not any more.
+        New batches are noted in their streams' offsets. Return the bytes in flight; `told` is called with these once
+        they are answered or lost.
         """
         sent = [batch for batch in batches if self._admit(batch)]
         requests, above = self.isolation.limits.requests(node, sent)
@@ -333,14 +336,14 @@ class Sender:
         return mark.size
 
     def _answer_s(self) -> float:
-        """How long an answer may take: what is under way before it has to pass the link first."""
+        """Return the timeout of a request in seconds: all bytes in flight before it must pass the link first."""
         settings, link = self.settings, self.link
         passing_s = link.under_way_bytes / link.rate if link.rate else settings.request_timeout_s
         longest_s = max(settings.delivery_timeout_s, settings.request_timeout_s)
         return min(longest_s, settings.request_timeout_s + 4 * passing_s)
 
     def _admit(self, batch: Batch) -> bool:
-        """Whether a batch may go; one that was just packed is under way from now on."""
+        """Return whether a batch may go; a batch that was just packed is in flight from now on."""
         lane = batch.lane
         if batch in lane.flight:
             self.resolver.check_age(lane)
@@ -363,9 +366,9 @@ class Sender:
         return False
 
     def _is_remembered(self, lane: PartitionStream, batch: Batch) -> bool:
-        """Whether the target will surely refuse what follows a batch that it has refused.
+        """Return whether the target still deduplicates this producer, so that a refused batch blocks the next.
 
-        It ages a producer by the last batch that it took, so that one has to be young too.
+        It ages a producer by the last batch that it accepted, so that one must be young too.
         """
         assert lane.state is not None
         oldest_ms = wall_ms() - REMEMBERED_S * 1000
@@ -378,7 +381,7 @@ class Sender:
     ) -> None:
         try:
             self._on_response(batches, mark, done)
-        except Exception as error:  # else the loop would log it, and nobody know
+        except Exception as error:  # else the loop would only log it
             self._raise(error)
             raise
 
@@ -423,7 +426,7 @@ class Sender:
         self.resolver.mark_unsure(lane)
 
     def _record_offset(self, lane: PartitionStream, answer: PartitionProduceResponse | None) -> bool:
-        """Note where the first batch under way went; false where that cannot be."""
+        """Note the base offset of the first batch in flight; return False if it contradicts the map."""
         assert answer is not None
         assert lane.state is not None
         if answer.base_offset < 0:
@@ -440,7 +443,7 @@ class Sender:
         return away >= 0
 
     def _on_acked(self, lane: PartitionStream, batch: Batch) -> None:
-        """Go on with a batch that all replicas have."""
+        """Handle a batch that all replicas have."""
         self.mark_acked(lane, batch)
 
     def mark_acked(self, stream: PartitionStream, batch: Batch) -> None:

@@ -1,13 +1,13 @@
-"""A connection to one leader of the target, made anew whenever it is lost, and the turns of the lanes that it carries.
+"""Holds a connection to one leader of the target, reconnects it, and schedules the streams that it carries.
 
-| a lane is | it goes |
+| a stream is | it goes |
 |---|---|
-| in `sparse`: it has something, and no backlog | first, whatever is under way; urgent ones before the others |
-| in `lingering`: it has something, and waits for more | with those, once half of its wait is over |
-| in `ready`: it has a backlog | in its turn, where the link has room; urgent ones have URGENT_SHARE of it |
+| in `sparse`: it has data, and no backlog | first, whatever is in flight; urgent ones before the others |
+| in `lingering`: it has data, and waits for more | with those, once half of its linger is over |
+| in `ready`: it has a backlog | round robin, if the link has room; urgent ones have URGENT_SHARE of it |
 | any of these, on the connection ALONE | one batch at a time |
 
-Must never come in: what is taken of a lane (batching.py), and what answers mean (sender.py).
+Does not contain: the batch of a stream (batching.py), the meaning of responses (sender.py).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from mirror.producer.batching import Job
 ALONE = 100  # the number of the connection for suspects (failures/suspects.py)
 LANES_MAX = 200  # in a request
 LOSS_S = 15
-URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and whatever is left over
+URGENT_SHARE = 0.75  # of the room, before the others; these have the rest, and all that is left over
 AGAIN_S = 0.1
-CRUMB = 16  # of a batch: what is left of a request by less is no batch of another lane
-BATCHES_SHARE = 4  # of a connection's share of several: one may wait for its answer while others are sent
-HELD_UP, HELD_UP_S_MIN = 0.5, 0.5  # of the time that it had something to send, which must be some
+CRUMB = 16  # of a batch: a request with less room takes no batch of another stream
+BATCHES_SHARE = 4  # of a connection's share of several: one may wait for its response while others are sent
+HELD_UP, HELD_UP_S_MIN = 0.5, 0.5  # of the time that it had data to send, which must be at least so many seconds
 QUEUED = 1.5  # times the shortest round trip, from which on packets wait on the link
 
 
 class SendQueue:
-    """Lanes in the order of their turns, those that are urgent apart."""
+    """Streams in round-robin order, urgent ones apart."""
 
     def __init__(self) -> None:
         self.urgent: dict[PartitionStream, None] = {}
         self.others: dict[PartitionStream, None] = {}
 
     def add(self, lane: PartitionStream) -> None:
-        """Put it behind the others; where it stands already, it stays."""
+        """Append a stream; if it is queued already, it keeps its place."""
         (self.urgent if lane.urgent else self.others)[lane] = None
 
     def discard(self, lane: PartitionStream) -> None:
-        """Take it out, if it is there."""
+        """Remove a stream if it is queued."""
         self.urgent.pop(lane, None)
         self.others.pop(lane, None)
 
@@ -63,23 +63,23 @@ class BatchSource(Protocol):
     """The sender, as a connection calls it: batches to send, and events of the connection."""
 
     def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
-        """Take the lane's next batch: a final one, or one to pack; None when it has none."""
+        """Take the stream's next batch: a final one, or one to pack; None if it has none."""
 
     @property
     def pack(self) -> Callable[[Sequence[Job]], Awaitable[list[Batch]]]:
-        """Packs; returns the batches that may be sent."""
+        """A function that packs, and returns the batches that may be sent."""
 
     def post(self, node: int, connection: Connection, batches: Sequence[Batch], told: Callable[[int], None]) -> int:
         """Write the batches; return the bytes in flight, with which `told` is called once they are answered or lost."""
 
     def consider(self, lane: PartitionStream) -> None:
-        """Put a lane among those that are ready, if it is."""
+        """Queue a stream if it is ready to send."""
 
     def waited(self, lane: PartitionStream) -> bool:
-        """Return whether half of a lane's linger time is over."""
+        """Return whether half of a stream's linger time is over."""
 
     async def moved(self, pipe: TargetConnection) -> None:
-        """Find the new leaders of what a connection carries whose broker does not answer."""
+        """Find new leaders for the streams of a connection whose broker does not answer."""
 
     def back(self, pipe: TargetConnection) -> None:
         """Note that a connection is established again."""
@@ -96,7 +96,7 @@ class Connections(Protocol):
 
     @property
     def active(self) -> int:
-        """How many connections with a backlog share the link, one at least."""
+        """The number of connections with a backlog that share the link, one at least."""
 
     def has_another(self, pipe: TargetConnection) -> bool:
         """Return whether the broker of this connection answers by another one."""
@@ -106,7 +106,7 @@ class Connections(Protocol):
 
 
 class TargetConnection:
-    """A connection to one leader, made anew whenever it is lost, and the lanes that it carries."""
+    """A connection to one leader, established again whenever it is lost, and the streams that it carries."""
 
     def __init__(
         self,
@@ -118,36 +118,36 @@ class TargetConnection:
         node: int,
         number: int,
     ) -> None:
-        """`tell` takes a name and what is wrong with it, no text when it is over."""
+        """`tell` reports what is wrong with a name; no text when it is over."""
         self.node, self.number = node, number
         self._source, self._connections, self._cluster = source, connections, cluster
         self._link, self._tell_problem = link, tell
         self._trouble = f"target broker {node}" + (f", connection {number}" if number else "")
         self.lanes: set[PartitionStream] = set()
         self.ready = SendQueue()
-        self.sparse = SendQueue()  # the same of those without a backlog, which go first
-        self.lingering: dict[PartitionStream, None] = {}  # that have something, and wait for more
+        self.sparse = SendQueue()  # streams without a backlog, which go first
+        self.lingering: dict[PartitionStream, None] = {}  # streams with data that wait for more
         self.wake = asyncio.Event()
         self.task = asyncio.ensure_future(self._run())
         self.task.add_done_callback(source.ended)
         self.under_way_bytes = 0  # of this connection, as those of the link
         self.pace = Pace()
-        self.is_free = True  # no lane of it had a backlog a moment ago
-        self.is_shut = False  # while its broker answers by another one: it may let in no more of them
+        self.is_free = True  # no stream of it had a backlog a moment ago
+        self.is_shut = False  # while its broker answers by another one only: it may accept no more of them
         self._connection: Connection | None = None
         self._filling = Filling(0.0)
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
         self._windowed: Windowed | None = None
 
     def put(self, lane: PartitionStream) -> None:
-        """Note that a lane has something to send."""
+        """Queue a stream that has data to send."""
         turns = self.ready if asyncio.get_running_loop().time() < lane.backlog_until else self.sparse
         if lane not in self.ready and lane not in self.sparse:
             turns.add(lane)
             self.wake.set()
 
     def let_go(self, lane: PartitionStream) -> None:
-        """Carry a lane no more."""
+        """Carry a stream no more."""
         self.lanes.discard(lane)
         self.ready.discard(lane)
         self.sparse.discard(lane)
@@ -155,19 +155,19 @@ class TargetConnection:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has a backlog to share the link with: what trickles needs no room, and is sent beside that.
+        """Whether it is connected and has a backlog, which needs a share of the link.
 
-        Nor does one that is not connected.
+        A low-volume stream needs no room, and is sent concurrently.
         """
         return self.is_up and bool(self.ready or (self.under_way_bytes and not self.is_free))
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a connection."""
+        """Whether it is connected."""
         return self._connection is not None and not self._connection.closed
 
     def segments(self) -> tuple[int, int]:
-        """How many segments it has sent in the last LOSS_S, about, and how many of those once more; once a second."""
+        """Return the segments sent in about the last LOSS_S, and how many of those again; call it once a second."""
         if self._connection is None or self._connection.closed:
             return 0, 0
         self._segments.append(self._connection.segments())
@@ -176,17 +176,17 @@ class TargetConnection:
         return sent - before, again - again_before
 
     def forget_loss(self) -> None:
-        """Judge the loss by what is sent from now on."""
+        """Measure the loss of segments that are sent from now on."""
         self._segments.clear()
 
     def bear_loss(self, *, is_lossy: bool) -> bool:
-        """Have a link that loses segments of itself be filled all the same; whether the kernel lets us."""
+        """Fill a link that loses segments of itself nevertheless; return whether the kernel allows it."""
         return self._connection is None or self._connection.send_through_loss(is_lossy=is_lossy)
 
     def fill(self, beside: Beside, alone_bytes_s: float | None) -> None:
-        """Have a backlog fill the link through its losses, and little wait where something goes beside it; each second.
+        """Make a backlog fill a lossy link, with few packets waiting if other streams share it; call it each second.
 
-        `alone_bytes_s` is what the link carries, where this is the only connection with a backlog.
+        `alone_bytes_s` is the link's rate if this is the only connection with a backlog.
         """
         if self._connection is None:
             return
@@ -198,9 +198,9 @@ class TargetConnection:
                 self._connection.fill_anew()
 
     def was_held_up(self) -> bool:
-        """Whether the broker's window is smaller than the link is long: most of the time since it was asked last.
+        """Return whether the broker's receive window limited it for most of the time since the last call.
 
-        Kafka's own is 100 KiB (socket.receive.buffer.bytes). Where packets wait on the link, it is full all the same.
+        Kafka's own window is 100 KiB (socket.receive.buffer.bytes). If packets wait on the link, that is full anyway.
         """
         if self._connection is None or self._connection.closed:
             return False
@@ -212,7 +212,7 @@ class TargetConnection:
 
     @property
     def is_queued(self) -> bool:
-        """Whether packets waited on the link when `was_held_up` looked: it is full, and loses what is too much."""
+        """Whether packets waited on the link at the last `was_held_up`: it is full, and loses the excess."""
         seen = self._windowed
         return seen is not None and seen.round_trip_s > QUEUED * seen.shortest_s
 
@@ -228,7 +228,7 @@ class TargetConnection:
                 self._tell(str(error))
                 self.is_shut = self._connections.has_another(self)
                 await self._source.moved(self)
-                await asyncio.sleep(AGAIN_S)  # the line itself says when it is tried again
+                await asyncio.sleep(AGAIN_S)  # `Line` itself has the backoff
                 continue
             self.is_shut = False
             self._connection, self._filling = connection, Filling(asyncio.get_running_loop().time())
@@ -275,10 +275,10 @@ class TargetConnection:
         self.under_way_bytes += self._source.post(self.node, connection, batches, told)
 
     def _load(self) -> list[Batch | Job]:
-        """Take from the lanes in turn, as much as there is room for; what is sparse goes first, and needs no room.
+        """Take batches from the streams round robin while there is room; sparse streams go first, and need no room.
 
-        Each connection has its share of the room: one that waits for a lost segment would else fill it alone. One that
-        is slow has as little as can be while a lane is to leave it, so that this is soon free to go by another.
+        Each connection has its share of the room: otherwise one that waits for a lost segment would fill it alone. A
+        slow one has the least share while a stream is to leave it, so that the stream can soon move.
         """
         if self.number == ALONE:
             return self._load_alone()
@@ -294,7 +294,7 @@ class TargetConnection:
             for lane in self.lingering:
                 if self._source.waited(lane):
                     self.sparse.add(lane)
-        crumb = batch_bytes // CRUMB  # of the batch as it is bounded above: else the bound may leave crumbs alone
+        crumb = batch_bytes // CRUMB  # of the bounded batch: else the bound might leave crumbs only
         left = self._take(self.sparse.urgent, load, batch_bytes, crumb)
         left = self._take(self.sparse.others, load, left, crumb)
         if not self.under_way_bytes or room >= batch_bytes // 2:
@@ -302,7 +302,7 @@ class TargetConnection:
         return load
 
     def _load_alone(self) -> list[Batch | Job]:
-        """Take one batch of one lane, once nothing is in flight: if the connection breaks, that was it."""
+        """Take one batch of one stream, once nothing is in flight: if the connection breaks, that batch caused it."""
         load: list[Batch | Job] = []
         for turns in (self.sparse.urgent, self.sparse.others, self.ready.urgent, self.ready.others):
             while turns and not (load or self.under_way_bytes):
@@ -320,7 +320,7 @@ class TargetConnection:
         self._take(turns.urgent, load, left, crumb)
 
     def _take(self, turns: dict[PartitionStream, None], load: list[Batch | Job], left: int, crumb: int) -> int:
-        """Take from these lanes in turn; return the bytes left. Less than `crumb` is no batch."""
+        """Take batches from these streams round robin; return the bytes left. Less than `crumb` is no batch."""
         while turns and left > crumb and len(load) < LANES_MAX:
             lane = next(iter(turns))
             del turns[lane]

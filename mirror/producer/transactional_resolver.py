@@ -103,7 +103,7 @@ class TransactionalResolver(DeliveryResolver):
 
     async def _start_session(self, stream: PartitionStream, backoff: Backoff, *, is_there: bool) -> None:
         if not self._transactions.is_stale(stream):
-            self._transactions.break_off(f"{stream.name} begins anew")
+            self._transactions.break_off(f"{stream.name} starts again")
         await self._transactions.settled.wait()
         stream.flight[:0], stream.uncommitted = stream.uncommitted, []
         await super()._start_session(stream, backoff, is_there=is_there)
@@ -128,5 +128,5 @@ class TransactionalResolver(DeliveryResolver):
 
 def _said(stream: PartitionStream, code: int) -> str:
     if code == LOST:
-        return "no answer" if stream.flight else "it begins anew"
+        return "no answer" if stream.flight else "it starts again"
     return next((batch.said for batch in stream.flight if batch.said), "") or error_name(code)

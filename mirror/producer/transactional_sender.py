@@ -1,14 +1,15 @@
-"""The way to the target in transactions: batches go while one is open, and are safe once it is committed.
+"""Sends batches in transactions: they go while a transaction is open, and are safe once it is committed.
 
-| of a lane | here, beside sender.py |
+| a stream | in addition to sender.py |
 |---|---|
-| has something to send | it asks for the transaction: the next one, or that which is open, and goes once it is in it |
-| a batch of it is acknowledged | it is kept (`uncommitted`) until the commit |
-| is refused, and nothing has arrived | as without transactions; what it had acknowledged is committed with the others |
-| is refused otherwise, or gets no answer | the transaction broke off: all lanes begin anew, by what is committed |
+| has something to send | it asks for the open transaction, or the next one, and goes once it is in it |
+| has a batch acknowledged | the batch is kept (`uncommitted`) until the commit |
+| is refused, and nothing has arrived | as without transactions; acknowledged batches are committed with the others |
+| is refused otherwise, or gets no response | the transaction broke off: all streams start again, by what is committed |
 
-One transaction is open at a time, over all lanes, so that it costs four round trips for all of them; while it ends,
-what comes next is read. Its states and its size are transaction.py's, epochs and state transactional_sessions.py's.
+One transaction is open at a time, over all streams, so that its four round trips serve all; while it ends, the next
+batches are read. Does not contain: states and size of a transaction (transaction.py), epochs and state
+(transactional_sessions.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from mirror.session.transactional_sessions import TROUBLE, NotCommittedError, Tr
 
 
 class TransactionalSender(Sender):
-    """Sends for all lanes, as `Sender`; `idle` is set while no transaction is open."""
+    """Sends for all streams, as `Sender`; `idle` is set while no transaction is open."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class TransactionalSender(Sender):
         host: Host,
         memory_bytes: int,
     ) -> None:
-        """`memory_bytes` are for what was read and is not safe yet."""
+        """`memory_bytes` is the bound of the source batches that are not safe yet."""
         super().__init__(target, lives, link, settings, host)
         self.pack = self._pack
         self._memory_bytes = memory_bytes
@@ -54,12 +55,12 @@ class TransactionalSender(Sender):
         self._lives = lives
         self.in_sync = InSync(target)
         self._lanes: set[PartitionStream] = set()
-        self.committed_records: dict[PartitionStream, int] = {}  # of a life, up to the last commit
-        self._asking: dict[PartitionStream, None] = {}  # that have something to send
+        self.committed_records: dict[PartitionStream, int] = {}  # of a session, up to the last commit
+        self._asking: dict[PartitionStream, None] = {}  # streams that have something to send
         self._transaction: Transaction | None = None
-        self._in: set[PartitionStream] = set()  # the lanes of that
+        self._in: set[PartitionStream] = set()  # the streams of that
         self._wake, self.step = asyncio.Event(), asyncio.Event()
-        self.why_broken, self._was_fenced = "", False  # of what broke off and is not settled yet
+        self.why_broken, self._was_fenced = "", False  # of a transaction that broke off and is not resolved yet
 
     def _make_resolver(self) -> DeliveryResolver:
         return TransactionalResolver(
@@ -76,31 +77,31 @@ class TransactionalSender(Sender):
 
     @property
     def settled(self) -> asyncio.Event:
-        """Is set while no transaction is broken."""
+        """An event that is set while no transaction is broken."""
         return self._lives.settled
 
-    # -- life
+    # -- tasks
 
     async def run(self) -> None:
-        """Wait for ever; raises what leaves one of the tasks, which is a bug."""
+        """Wait for ever; raise an exception that leaves one of the tasks, which is a bug."""
         task = asyncio.ensure_future(self._transact())
         self._tasks.add(task)
         task.add_done_callback(self.ended)
         await super().run()
 
     async def finish(self) -> None:
-        """Take nothing more, and wait until all that is under way is answered and committed."""
+        """Take nothing more, and wait until all batches in flight are answered and committed."""
         await super().finish()
         self.step.set()
         await self.idle.wait()
 
     def start(self, lane: PartitionStream) -> None:
-        """Begin to send what this lane reads."""
+        """Begin to send the batches that this stream reads."""
         self._lanes.add(lane)
         super().start(lane)
 
     def drop(self, lane: PartitionStream) -> None:
-        """Send nothing of it any more; what it has under way must not be committed."""
+        """Send nothing of it any more; its batches in flight must not be committed."""
         if lane in self._in and (lane.uncommitted or lane.flight):
             self.break_off(f"{lane.name} is mirrored no more")
         self._in.discard(lane)
@@ -112,14 +113,14 @@ class TransactionalSender(Sender):
         self.step.set()
 
     def connection_lost(self, pipe: TargetConnection) -> None:
-        """Note that a connection ended: with its broker, partitions may lack replicas from now on."""
+        """Note that a connection ended: without its broker, partitions may lack replicas from now on."""
         self.in_sync.forget()
         super().connection_lost(pipe)
 
-    # -- what goes into a transaction
+    # -- batches of a transaction
 
     def take(self, lane: PartitionStream, bytes_max: int) -> Batch | Job | None:
-        """Take the lane's next batch, if it is in a transaction that has room; else have it ask for the next one."""
+        """Take the stream's next batch, if it is in a transaction with room; otherwise it asks for the next one."""
         if lane.send_state is not SENDING or lane.packing:
             return None
         if self._is_left_behind(lane):
@@ -142,14 +143,14 @@ class TransactionalSender(Sender):
         return stream.state is None or stream.state.life[:2] != (self._lives.producer or ())[:2]
 
     def _is_left_behind(self, lane: PartitionStream) -> bool:
-        """Whether its life is over; then it begins anew."""
+        """Return whether its session is over; then it starts again."""
         if not self.is_stale(lane):
             return False
         self.resolver.mark_unsure(lane)
         return True
 
     def _is_remembered(self, lane: PartitionStream, batch: Batch) -> bool:
-        """What is taken behind a refusal breaks the transaction off, and is not counted."""
+        """Return True: a batch accepted after a refusal breaks the transaction off, and does not count."""
         return True
 
     def _on_acked(self, lane: PartitionStream, batch: Batch) -> None:
@@ -163,10 +164,10 @@ class TransactionalSender(Sender):
 
     async def _pack(self, jobs: Sequence[Job]) -> list[Batch]:
         made = await self.packer.pack(jobs)
-        self.step.set()  # once they are posted
+        self.step.set()  # evaluated once they are posted
         return made
 
-    # -- transactions, one behind the other
+    # -- transactions, one after the other
 
     async def _transact(self) -> None:
         while True:
@@ -191,7 +192,7 @@ class TransactionalSender(Sender):
         self.idle.clear()
         try:
             await self._admit_all([self._lives.partition], lanes)
-            one.due_at += asyncio.get_running_loop().time() - now  # at the target it begins with the first partition
+            one.due_at += asyncio.get_running_loop().time() - now  # the target starts it with the first partition
             await self._until_answered(one)
             await self._commit(one)
         except TargetError as error:
@@ -204,7 +205,7 @@ class TransactionalSender(Sender):
             self._committed()
 
     async def _asked(self) -> list[PartitionStream]:
-        """Take the lanes that ask and may go; who was left behind meanwhile asks once more when it has begun anew."""
+        """Take the streams that ask and may go; one whose session is over asks again once it has another."""
         asking, self._asking = self._asking, {}
         lanes = [lane for lane in asking if self._may_go(lane)]
         for lane, problem in (await self.in_sync.problems(lanes)).items():
@@ -219,12 +220,12 @@ class TransactionalSender(Sender):
         return not (lane.is_gone or lane.is_unsure or self._is_left_behind(lane))
 
     async def _admit_all(self, more: list[tuple[str, int]], lanes: Iterable[PartitionStream]) -> None:
-        """Have the transaction take these lanes; of one that may not be written to this is told, and it waits."""
+        """Add these streams to the transaction; report one that the target refuses, and let it wait."""
         places = {(lane.target_topic, lane.partition.partition): lane for lane in lanes}
         refused = await self._lives.add([*more, *places])
         for at, code in refused.items():
             problem = f"the target takes no transaction for it: {error_name(code)}"
-            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted: where it began is gone with it
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted, and the start of its session with it
                 self.host.tell(places[at].name, problem)
                 self.target.look_anew(at[0])
                 self.resolver.mark_unsure(places[at])
@@ -235,11 +236,11 @@ class TransactionalSender(Sender):
         self._in.update(admitted)
         for lane in admitted:
             self.consider(lane)
-            if lane.buffer and lane.pipe is not None:  # though it could linger on: the transaction does not wait
+            if lane.buffer and lane.pipe is not None:  # it lingers no longer: the transaction does not wait
                 lane.pipe.put(lane)
 
     async def _until_answered(self, one: Transaction) -> None:
-        """Let batches go until it is full, due, or nothing is left; then wait for the answers."""
+        """Send batches until it is full, due, or nothing is left; then wait for the responses."""
         loop = asyncio.get_running_loop()
         while one.stands(State.OPEN, State.CLOSING):
             self.step.clear()
@@ -266,7 +267,7 @@ class TransactionalSender(Sender):
         return bool(self._under_way) or any(lane.packing for lane in self._in)
 
     def _has_more(self) -> bool:
-        """Whether something of its lanes is about to be sent, or waits for answers to what was sent before."""
+        """Return whether its streams have batches about to be sent, or waiting for responses to earlier ones."""
         return any(self._has_its_turn(lane) for lane in self._in if not lane.is_unsure)
 
     def _has_its_turn(self, lane: PartitionStream) -> bool:
@@ -283,7 +284,7 @@ class TransactionalSender(Sender):
         one.on(Event.STORED)
         await self._lives.commit()
         if not one.stands(State.COMMITTING):
-            return  # it is committed all the same, which the state topic tells
+            return  # it is committed nevertheless, as the state topic shows
         one.on(Event.COMMITTED)
         self._lives.committed(writes)
 
@@ -305,10 +306,10 @@ class TransactionalSender(Sender):
         if self._asking:
             self._wake.set()
 
-    # -- what breaks off
+    # -- transactions that break off
 
     def break_off(self, why: str, *, was_fenced: bool = False) -> None:
-        """Have all streams start again, once the outcome of the transaction is known."""
+        """Make all streams start again, once the outcome of the transaction is known."""
         if self.why_broken:
             return
         self.why_broken, self._was_fenced = why, was_fenced
@@ -337,23 +338,23 @@ class TransactionalSender(Sender):
             self._lives.settled.set()
 
     def tick(self) -> None:
-        """Tell that all is well, too, where nothing is left to be sent: no commit will."""
+        """Also report that all is well if nothing is left to be sent: no commit will report it."""
         super().tick()
         if not self.why_broken and all(lane.is_drained and not lane.is_unsure for lane in self._lanes):
             self.host.tell(TROUBLE, "")
 
 
 def _is_committed_alone(lane: PartitionStream) -> bool:
-    """Whether a suspect's next batch belongs into the next transaction: each of its batches is committed alone.
+    """Return whether a suspect's next batch belongs to the next transaction: each of its batches is committed alone.
 
-    One that waits in flight to be sent again is the next one itself.
+    A batch in flight that waits to be sent again is itself the next one.
     """
     is_suspect = lane.is_alone and lane.suspicion.times
     return is_suspect and bool(lane.uncommitted or any(batch.mark is not None for batch in lane.flight))
 
 
 def chosen_together(asking: Sequence[PartitionStream], inside: Collection[PartitionStream]) -> list[PartitionStream]:
-    """Return those that may be in one transaction with those that are inside: a suspect has one of its own."""
+    """Return those that may join the streams inside a transaction: a suspect has a transaction of its own."""
     if any(lane.is_alone for lane in inside):
         return []
     plain = [lane for lane in asking if not lane.is_alone]

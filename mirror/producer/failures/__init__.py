@@ -1,1 +1,1 @@
-"""Refusals and broken connections: what a response means, which batches wait, are split, or are isolated."""
+"""Handles refusals and broken connections: classifies responses, and lets batches wait, be split, or be isolated."""

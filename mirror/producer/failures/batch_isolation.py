@@ -44,17 +44,17 @@ class Break(NamedTuple):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether the batch may be sent again as it is: of any other one the log tells first whether it is there."""
+        """Whether the batch may be sent again as it is; otherwise the log is read first to learn whether it arrived."""
         return self.is_link and not self.is_condemned
 
 
 class Isolation:
-    """Of one sender; `tell` names what is wrong with a partition."""
+    """The suspects of one sender; `tell` reports what is wrong with a partition."""
 
     def __init__(self, target: Target, link: Link, refusals: Refusals, tell: Callable[[str, str], None]) -> None:
         self._target, self._link, self._refusals, self._tell = target, link, refusals, tell
         self.limits = RequestLimits(target)
-        self._breaks: dict[int, int] = {}  # of connections that no suspect has for itself
+        self._breaks: dict[int, int] = {}  # of connections that carry no suspect
         self._witnesses: dict[
             PartitionStream, tuple[int, Any, int]
         ] = {}  # node, connection, and breaks before an attempt
@@ -66,7 +66,7 @@ class Isolation:
         self._pauses.pop(lane, None)
 
     def connection_lost(self, pipe: TargetConnection) -> None:
-        """Note that a connection broke; of one that a suspect has for itself `note` tells."""
+        """Note that a connection broke; `note` handles a suspect's own connection."""
         if pipe.number != ALONE:
             self._breaks[pipe.node] = self._breaks.get(pipe.node, 0) + 1
 
@@ -76,13 +76,13 @@ class Isolation:
             self.forget(lane)
 
     async def note(self, lane: PartitionStream) -> Break | None:
-        """Note that batches of a partition are without an answer; None unless a suspect was alone, or above a limit."""
+        """Note that batches of a partition had no response; None unless a suspect was alone, or above a limit."""
         if lane.pipe is None or not any(batch.outcome == LOST for batch in lane.flight):
             return None
         head, node = lane.flight[0], lane.pipe.node
         was_alone = lane.is_alone and lane.pipe.number == ALONE
         if note_cut(lane, head.pieces[0].first_offset, lane.flight[-1].end_offset):
-            self._refusals.block(lane)  # from now on it holds its share, and what others read does not depend on it
+            self._refusals.block(lane)  # from now on it holds its share, and does not limit the others' reads
             self._refusals.attempt(lane)
             if node not in self.limits:
                 await self.limits.learn(node)
@@ -105,7 +105,7 @@ class Isolation:
         self._witnesses[lane] = node, await self._target.witness(node), self._breaks.get(node, 0)
 
     async def pause(self, lane: PartitionStream, broken: Break, backoff: Backoff) -> None:
-        """Have a batch of unknown outcome wait that is sent again as it is; it is kept."""
+        """Let a batch of unknown outcome wait before it is sent again as it is; it is kept."""
         self._pauses.pop(lane, None)
         if lane.suspicion.times > LINK_CUTS:
             self._name(lane, broken.batch)
@@ -113,7 +113,7 @@ class Isolation:
         await self._watch(lane, lane.pipe.node)
 
     async def hold(self, lane: PartitionStream, broken: Break, backoff: Backoff) -> None:
-        """Have a batch wait that was alone in vain, or be taken in two; unless the log has told that it is there."""
+        """Let a batch wait that failed alone, or split it; unless the log shows that it has arrived."""
         batch, suspicion = broken.batch, lane.suspicion
         is_there = lane.offsets.acked > batch.pieces[0].first_offset
         if suspicion is None or is_there or self.limits.is_exceeded(lane.pipe.node, batch):

@@ -1,14 +1,14 @@
-"""PURE. Which blocked partitions keep what was read, and how long each waits before its next attempt.
+"""PURE. Decides which blocked partitions keep their read batches, and how long each waits before its next attempt.
 
 A partition is blocked while it waits for its next attempt: the target refuses it, has no leader for it, or cannot be
-reached where other brokers can. It is tried until something of it is safe at the target.
+reached while other brokers can. It is tried until one of its batches is safe at the target.
 
 | partition | is read | holds |
 |---|---|---|
-| blocked | no | its share of KEPT_SHARE, or nothing: what is let go is read again |
+| blocked | no | its share of KEPT_SHARE, or nothing: released batches are read again |
 | tried, and holds something | no | that |
 | tried, and holds nothing | one at a time, the longest waiting first, within TRIED_SHARE | one fetch |
-| any other | where there is room | up to the others' limits (replication/source_reader.py) |
+| any other | if there is room | up to the others' limits (replication/source_reader.py) |
 
 Repeated attempts of all of them together take at most one fifth of the link. Does not contain: clocks, sockets.
 """
@@ -24,7 +24,7 @@ LINK_TIMES = 4  # the time that the link needs for an attempt, between two of th
 
 
 class Held:
-    """The partitions that are blocked or tried; `bytes_max` is for all that was read."""
+    """The partitions that are blocked or tried; `bytes_max` bounds all read batches."""
 
     def __init__(self, bytes_max: int) -> None:
         self._kept_max, self._tried_max = bytes_max // KEPT_SHARE, bytes_max // TRIED_SHARE
@@ -36,16 +36,16 @@ class Held:
 
     @property
     def bytes(self) -> int:
-        """All that they hold."""
+        """The bytes that they hold."""
         return sum(lane.held_bytes for lane in self._lanes)
 
     @property
     def excess_bytes(self) -> int:
-        """What they hold beyond their shares: a record may be larger than these, which costs the others nothing."""
+        """The bytes that they hold beyond their shares; these cost the others nothing: a record may exceed a share."""
         return max(0, self.bytes - self._kept_max - self._tried_max) if self._lanes else 0
 
     def block(self, lane: PartitionStream) -> bool:
-        """Note that a partition waits; return whether it has to let go of what it holds."""
+        """Note that a partition waits; return whether it must release what it holds."""
         self._lanes.pop(lane, None)
         lane.blocked = True
         kept = sum(one.held_bytes for one in self._lanes if one.blocked)
@@ -57,17 +57,17 @@ class Held:
         lane.blocked = False
 
     def forget(self, lane: PartitionStream) -> None:
-        """Note that something of it is safe, or that it is mirrored no more."""
+        """Note that one of its batches is safe, or that it is mirrored no more."""
         lane.blocked = False
         self._lanes.pop(lane, None)
 
     def pause_s(self, now: float, link_s: float) -> float:
-        """Return how long the next attempt waits, in seconds, where the last one took the link for `link_s`."""
+        """Return how long the next attempt waits, in seconds, after the last one took the link for `link_s`."""
         self._free_at = max(now, self._free_at) + LINK_TIMES * link_s
         return self._free_at - now
 
     def read_to_the_end(self) -> list[PartitionStream]:
-        """Return those that have nothing left to be tried with: the source has deleted it, or a writer of it."""
+        """Return partitions without a batch left to try: the source, or a client, has deleted it."""
         return [
             lane
             for lane in self._lanes
@@ -75,7 +75,7 @@ class Held:
         ]
 
     def readable(self, lanes: list[PartitionStream], busy: Collection[object]) -> list[PartitionStream]:
-        """Return those of these partitions that may be read, `busy` being those that a fetch asks for now."""
+        """Return those of these partitions that may be read; `busy` ones have a fetch in flight."""
         if not self._lanes:
             return lanes
         tried = [one for one in self._lanes if not one.blocked]

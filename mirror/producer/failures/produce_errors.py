@@ -1,16 +1,16 @@
-"""PURE. What the target's answers to a batch mean: whether it has arrived, and what was wrong.
+"""PURE. Classifies the target's responses to a batch: whether it has arrived, and what was wrong.
 
-| set | of a batch with such an answer |
+| set | a batch with such a response |
 |---|---|
-| NOT_APPENDED | nothing of it is in the log, and nothing will be |
-| APPENDED | its leader has it, whether or not all replicas do by now |
-| TAKEN_APART | it is too large, or one record of it is refused for ever |
-| FENCED | another mirror has taken over |
-| MOVED | another may lead the partition, or its topic is gone |
-| OPEN | it may be there, or is; the leader answers the same batch again with its offset (retry_window.py) |
-| SHORT | too few replicas are in sync; what was sent before may be there |
+| NOT_APPENDED | is not in the log, and will not be |
+| APPENDED | is at its leader, whether or not all replicas have it by now |
+| TAKEN_APART | is too large, or one record of it is refused for ever |
+| FENCED | is refused: another mirror has taken over |
+| MOVED | is refused: another broker may lead the partition, or its topic is gone |
+| OPEN | may be there, or is; the leader answers the same batch again with its offset (retry_window.py) |
+| SHORT | met too few in-sync replicas; earlier batches may be there |
 
-Of all others, and of none at all (LOST), the log alone can tell. Must never come in: what is done about it.
+For all other errors, and without any response (LOST), only the log can tell. Does not contain: any reaction.
 Source: Apache Kafka's Errors, LogValidator, ReplicaManager.
 """
 
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from edge_broker.errors import ErrorCode
 from mirror.partition.stream import Batch
 
-LOST = -2  # no answer, as an outcome beside Kafka's codes
+LOST = -2  # no response, as an outcome in addition to Kafka's codes
 
 NOT_APPENDED = frozenset(
     {
@@ -65,18 +65,19 @@ MOVED = frozenset(
 
 
 def nothing_arrived(flight: Sequence[Batch]) -> bool:
-    """Whether the answers tell so: the first was refused, those behind it had to be, or were not sent at all.
+    """Return whether the responses prove it: the first was refused, and the next ones had to be, or were not sent.
 
-    Of what was sent before without an answer they tell nothing.
+    They prove nothing of batches that were sent before without a response.
     """
     refused = {*NOT_APPENDED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, None}
     return flight[0].outcome in NOT_APPENDED and all(batch.outcome in refused and not batch.lost for batch in flight)
 
 
 def first_refused(flight: Sequence[Batch]) -> tuple[int, int] | None:
-    """The records before the first batch that was refused while one behind it was, or may have been, taken; its offset.
+    """Return the first batch that was refused while a later one was, or may have been, accepted: its place.
 
-    Kafka forgets a producer whose records are older than its producer.id.expiration.ms, and then takes any sequence.
+    The place is the number of records before it, and its source offset. Kafka forgets a producer whose records are
+    older than its producer.id.expiration.ms, and then accepts any sequence.
     """
     for number, batch in enumerate(flight):
         later = {each.outcome for each in flight[number + 1 :]}

@@ -1,12 +1,12 @@
-"""What follows where the target refuses a batch, or cannot take a partition now: waits, taking apart, letting go.
+"""Handles a batch that the target refuses, or a partition that it cannot accept now: waits, splits, releases memory.
 
 | a partition | then |
 |---|---|
-| waits for its next attempt | it is blocked; it releases what is beyond its share (blocked_partitions.py) |
-| has a batch that is too large, or with a record that is refused | the batch is taken in two, down to one record |
-| has one record that is refused | the host says: it is written down, or the partition waits |
+| waits for its next attempt | it is blocked, and releases batches beyond its share (blocked_partitions.py) |
+| has a batch that is too large, or with a record that is refused | the batch is split, down to one record |
+| has one record that is refused | the host decides: the record is a dead letter, or the partition waits |
 
-Batches of unknown outcome are kept until the log tells what became of them. Does not contain: what an answer means
+Batches of unknown outcome are kept until the log shows their outcome. Does not contain: the meaning of a response
 (produce_errors.py), which batches are sent again as they are (delivery_resolver.py).
 """
 
@@ -23,18 +23,18 @@ from mirror.link.link_model import Link
 from mirror.partition.stream import Batch, PartitionStream
 from mirror.producer.failures.blocked_partitions import Held
 
-STOPPED_TIMES = 30  # the usual wait: a record that stops its partition may be large, and nobody has helped yet
+STOPPED_TIMES = 30  # the usual wait: a record that stops its partition may be large, and waits for an operator
 
 
 class Host(Protocol):
     """The owner of the partitions."""
 
     def refused_record(self, lane: PartitionStream, refused: Refused) -> Awaitable[bool]:
-        """Do what is set for a record that is refused; return whether the partition goes on after it."""
+        """Resolve a refused record as configured; return whether the partition continues after it."""
 
 
 class Refusals:
-    """Of one sender; `held` has the partitions that are blocked or tried."""
+    """The refusals of one sender; `held` has the partitions that are blocked or tried."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Refusals:
         batch_bytes_max: int,
         buffer_bytes_max: int,
     ) -> None:
-        """`note` has written what the state topic lacks of a partition."""
+        """`note` writes the state of a partition that the state topic lacks."""
         self.held = Held(buffer_bytes_max)
         self._link, self._host, self._note = link, host, note
         self._batch_bytes_max = batch_bytes_max
@@ -53,9 +53,9 @@ class Refusals:
     # waits
 
     async def wait(self, lane: PartitionStream, wait_s: float, refused: Sequence[Batch] = ()) -> None:
-        """Have a partition wait for its next attempt: of batches that were refused, or of something else.
+        """Let a partition wait for its next attempt, of refused batches or for another reason.
 
-        Raises Contradiction, before it waits, where they may not be taken back.
+        Raises Contradiction, before it waits, if the batches may not be packed again.
         """
         wait_s = self.pause_s(lane, wait_s, refused)
         if self.held.block(lane):
@@ -72,9 +72,9 @@ class Refusals:
         return max(wait_s, self.held.pause_s(asyncio.get_running_loop().time(), self._link_s(refused)))
 
     def _link_s(self, batches: Sequence[Batch]) -> float:
-        """Return for how long these took the link, in seconds: both estimates may be far too high, each alone.
+        """Return for how long these took the link, in seconds: the lower of two estimates that may be far too high.
 
-        A rate is that of what was sent, however little; a time has what was sent before in it.
+        The rate is of the bytes that were sent, however few. The time includes batches that were sent before.
         """
         link = self._link
         by_time_s = max(batch.took_s for batch in batches) - (link.round_trip_s or 0.0)
@@ -82,17 +82,17 @@ class Refusals:
         return max(0.0, min(by_time_s, by_rate_s))
 
     def block(self, lane: PartitionStream) -> None:
-        """Have a partition wait until `attempt` or `forget`."""
+        """Let a partition wait until `attempt` or `forget`."""
         if self.held.block(lane):
             self._let_go(lane)
 
     def attempt(self, lane: PartitionStream) -> None:
-        """Have a partition be tried."""
+        """Let a partition be tried."""
         self.held.attempt(lane)
         lane.memory.room.set()
 
     def forget(self, lanes: Iterable[PartitionStream]) -> None:
-        """Have these be read as any others."""
+        """Let these be read as any others."""
         for lane in lanes:
             if lane in self.held:
                 self.held.forget(lane)
@@ -100,14 +100,14 @@ class Refusals:
 
     @staticmethod
     def _let_go(lane: PartitionStream) -> None:
-        """Let go of what can be read again: not of what the source has lost meanwhile."""
+        """Release batches that can be read again: not those that the source has lost meanwhile."""
         if lane.go_back_to is None:
             lane.let_go()
 
-    # what is refused
+    # refused batches
 
     def take_back(self, lane: PartitionStream) -> None:
-        """Give back all that is final and not at the target, to be packed again; raises Contradiction instead."""
+        """Return all final batches that are not at the target to the buffer, or raise Contradiction."""
         batches = list(lane.flight)
         assert lane.state is not None
         assert batches[0].sent is not None
@@ -119,13 +119,13 @@ class Refusals:
         self._note(lane)
 
     async def take_apart(self, lane: PartitionStream, reason: str, backoff: Backoff) -> None:
-        """Have the first batch be sent in two; of one record the host says what follows. Raises Contradiction."""
+        """Split the first batch in flight; for a single record the host decides. Raises Contradiction."""
         head = lane.flight[0]
         self.take_back(lane)
         await self.take_in_two(lane, head, reason, backoff)
 
     async def take_in_two(self, lane: PartitionStream, head: Batch, reason: str, backoff: Backoff) -> None:
-        """The same of a batch whose pieces are the first in the buffer."""
+        """Split a batch whose source batches are the first in the buffer."""
         for _ in head.pieces:
             lane.take()
         try:

@@ -1,4 +1,4 @@
-"""Knows the largest request that each broker of the target takes (socket.request.max.bytes), once it was asked.
+"""Keeps the largest request that each broker of the target accepts (socket.request.max.bytes), once it was queried.
 
 Does not contain: which batches are suspect (suspects.py), what becomes of a batch above the limit (refusals.py).
 """
@@ -14,7 +14,7 @@ REQUEST_OVERHEAD_BYTES = 512  # of a request with one batch: header, names, leng
 
 
 class RequestLimits:
-    """Of one target, by broker."""
+    """The limits of one target's brokers."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -24,7 +24,7 @@ class RequestLimits:
         return node in self._bytes_max
 
     async def learn(self, node: int) -> None:
-        """Ask a broker for its limit."""
+        """Query a broker's limit."""
         limit = await self._target.request_bytes_max(node)
         if limit is not None:
             self._bytes_max[node] = limit

@@ -1,18 +1,18 @@
-"""PURE. Whether batches without an answer may be sent again as they are: where the target knows again what it has.
+"""PURE. Decides whether batches without a response may be sent again as they are, as the target deduplicates them.
 
-A leader remembers the last five batches of a producer, as many as are under way, and answers one that it has with the
-offset that it has there. So Kafka's own idempotent producers do after a lost connection, without a look, and none of it
-comes twice, whatever arrives late: the bytes and bounds are the same. That holds for as long as the producer is
-remembered, which ends `producer.id.expiration.ms` (a day) after what it wrote last: by the *record's* timestamp, or by
-the leader's clock where the topic has LogAppendTime. So both have to be young, by the target's clock (STATE.md).
+A leader remembers the last five batches of a producer, as many as are in flight, and answers one that it has with its
+offset there. So Kafka's own idempotent producers retry after a lost connection without a lookup, and no record comes
+twice, whatever arrives late: bytes and bounds are the same. That holds while the producer is remembered, until
+`producer.id.expiration.ms` (a day) after its last batch: by the *record's* timestamp, or by the leader's clock if the
+topic has LogAppendTime. So both must be young, by the target's clock (STATE.md).
 
-| what is without an answer | then |
+| batches without a response | then |
 |---|---|
-| young since it was sent first | it is sent again as it is, how often soever it was lost |
+| young since they were sent first | sent again as they are, however often they were lost |
 | the same of a suspect that waits while another connection answers (batch_isolation.py) | a new session |
-| older | a new life begins with a fence and a look (session/producer_sessions.py) |
+| older | a new session begins with a fence and a lookup (session/producer_sessions.py) |
 
-Must never come in: what is sent when (sender.py). Source: KIP-98, KIP-360; Apache Kafka's ProducerStateManager.
+Does not contain: when a batch is sent (sender.py). Source: KIP-98, KIP-360; Apache Kafka's ProducerStateManager.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from edge_broker.protocol.record_batch import BatchHeader
 from mirror.partition.stream import Batch
 
 YOUNG_S = 120.0
-"""For so long Kafka's own producers send again (delivery.timeout.ms): the expiration should be no less, by its docs."""
+"""Kafka's own producers retry for so long (delivery.timeout.ms): by its docs the expiration should be no less."""
 
 
 def may_be_sent_again(batches: Iterable[Batch], target_ms: int | None, boot_s: float) -> bool:
-    """Whether the target surely knows again those of these that it has.
+    """Return whether the target certainly deduplicates those of these batches that it has.
 
-    `target_ms` is its clock, None when unknown, and `boot_s` the time since boot here.
+    `target_ms` is its clock, None if unknown; `boot_s` is this host's time since boot.
     """
     lost = [batch for batch in batches if batch.lost]
     return not lost or (

@@ -1,15 +1,15 @@
-"""PURE. Which batches are suspected of having their connection closed, and what that has proved.
+"""PURE. Decides which batches are suspected of having their connection closed, and what that has proved.
 
 | a partition is | since | its batches go |
 |---|---|---|
 | plain | all that was in flight when a connection broke is safe | with others |
-| suspect | the connection broke CUTS_SUSPECT times while the same one was the first in flight | alone, by another one |
-| condemned | it broke CUTS_CONDEMNED times while one was alone, each `is_proof` | in two; of one record the host says |
+| suspect | the connection broke CUTS_SUSPECT times while one batch was the first in flight | alone, by another one |
+| condemned | it broke CUTS_CONDEMNED times while one was alone, each `is_proof` | split; one record goes to the host |
 
 A break proves something if it came soon after the batch was sent, while no other connection to that broker broke and
-one of them still answers. Any other break sets the count back to 0. So a link that breaks every few seconds never
-condemns a batch, and a partition that goes on between two breaks is not suspect. Does not contain: connections, clocks,
-what follows (batch_isolation.py).
+one of them still answers. Any other break resets the count to 0. So a link that breaks every few seconds never condemns
+a batch, and a partition that advances between two breaks is not suspect. Does not contain: connections, clocks, any
+reaction (batch_isolation.py).
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from mirror.partition.stream import PartitionStream
 
 CUTS_SUSPECT = 2
 CUTS_CONDEMNED = 5
-CUTS_OF_A_HALF = 2  # that condemn what was part of a condemned batch
+CUTS_OF_A_HALF = 2  # that condemn a part of a condemned batch
 QUICK_S = 5.0
 QUICK_ROUND_TRIPS = 4
 
 
 class Suspicion:
-    """Of one partition, of its batches below `end_offset` of the source; `first_offset` begins the first of them."""
+    """The suspicion of a partition's batches below `end_offset` of the source; `first_offset` is the first one's."""
 
     __slots__ = ("alone_cuts", "cuts", "end_offset", "first_offset", "times")
 
     def __init__(self, first_offset: int, end_offset: int) -> None:
         self.first_offset, self.end_offset = first_offset, end_offset
         self.cuts = 1
-        self.alone_cuts = 0  # each of which proves something
-        self.times = 0  # that it was sent alone in vain
+        self.alone_cuts = 0  # breaks that prove something
+        self.times = 0  # that it was sent alone without a response
 
 
 def note_cut(lane: PartitionStream, first_offset: int, end_offset: int) -> bool:
-    """Note that a connection broke with these of a partition in flight; return whether it becomes suspect by that.
+    """Note that a connection broke with these batches in flight; return whether the partition becomes suspect by that.
 
-    Where batches were acknowledged since the last break, this one is the first of those that are left.
+    If batches were acknowledged since the last break, the count starts again with the first of those that are left.
     """
     suspicion: Suspicion | None = lane.suspicion
     if suspicion is None or suspicion.end_offset <= first_offset:
