@@ -21,7 +21,7 @@ from tests.simulation.set_back import TWINS
 
 SEEDS_OF_LINES = {
     "boards do not compare lines": 30102,
-    "what is kept is not on the disk": 16,
+    "what is kept is not on the disk": 30224,
     "two replicas lead in one epoch": 0,
 }
 SEED_OF_A_WRITE_OFF = 80
