@@ -73,7 +73,7 @@ class Host(SessionListener, Protocol):
         """Note that a batch is safe at the target, and all before it."""
 
     def refused_record(self, lane: PartitionStream, refused: Refused) -> Awaitable[bool]:
-        """Resolve a record that the target refuses; return whether it was recorded and the stream continues after it."""
+        """Resolve a record that the target refuses; return whether it was recorded and the stream goes on after it."""
 
     def connection_lost(self) -> None:
         """Note that a connection to the target ended."""
