@@ -22,7 +22,7 @@ from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataRequ
 from kafka_wire.apis import FIND_COORDINATOR, METADATA
 from kafka_wire.connection.byte_counters import Traffic
 from kafka_wire.connection.connection import SILENT_S_MAX, UNSENT_BYTES_MAX, Connection, Served
-from kafka_wire.connection.errors import ConnectionLost, NoCoordinator, Refused
+from kafka_wire.connection.errors import BrokerRefused, ConnectionLost, NoCoordinator
 from kafka_wire.connection.reconnecting_connection import Line
 
 SERVER_S = 10.0  # for one of several bootstrap servers, before the next is tried
@@ -109,15 +109,19 @@ class Cluster:
     def is_connected(self, node: int, number: int = 0) -> bool:
         """Return whether the connection of this number to a node is open."""
         line = self._lines.get((self.nodes[node], number)) if node in self.nodes else None
-        return line is not None and line.made is not None
+        return line is not None and line.connection_if_open is not None
 
     async def any_connection(self) -> Connection:
         """A connection where nothing is under way, else one for questions where none is kept waiting, else one to the
         first bootstrap server that takes us.
         """
-        open_ = [(number, line.made) for (_, number), line in self._lines.items() if line.made is not None]
+        open_ = [
+            (number, line.connection_if_open)
+            for (_, number), line in self._lines.items()
+            if line.connection_if_open is not None
+        ]
         for _, connection in open_:
-            if not connection.unanswered:
+            if not connection.unanswered_count:
                 return connection
         for number, connection in open_:
             if number == SIDE and not connection.is_held_up:
@@ -131,7 +135,7 @@ class Cluster:
                 return await line.connection(SERVER_S if len(lines) > 1 else None)
             except ConnectionLost as error:
                 failures.append(error)
-        kind = Refused if all(isinstance(error, Refused) for error in failures) else ConnectionLost
+        kind = BrokerRefused if all(isinstance(error, BrokerRefused) for error in failures) else ConnectionLost
         raise kind("; ".join(map(str, failures)))
 
     async def coordinator(self, group_id: str) -> Connection:
@@ -148,10 +152,10 @@ class Cluster:
         self.nodes[answer.node_id] = (answer.host, answer.port)
         return answer.node_id
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Try at once what waits for its next attempt: the route, or the carrier, has changed."""
         for line in self._lines.values():
-            line.hurry()
+            line.retry_now()
 
     def close(self) -> None:
         """Let every connection go, at once."""
@@ -172,7 +176,7 @@ class Cluster:
         the coordinator and of leaders, then waits for no other connection.
         """
         line = self._line(place, SIDE)
-        return line if line.made is None else self._line(place, 0)
+        return line if line.connection_if_open is None else self._line(place, 0)
 
     def _forget_places(self) -> None:
         known = {*self._servers, *self.nodes.values()}
@@ -191,16 +195,16 @@ class Cluster:
             traffic=self._traffic,
             known=self._served,
             hurried=hurried,
-            reached=lambda: self._reached(place, number),
+            reached=lambda: self._broker_reached(place, number),
         )
         self._opened()
         return connection
 
-    def _reached(self, place: Place, number: int) -> None:
+    def _broker_reached(self, place: Place, number: int) -> None:
         """Have the broker's other connections hurry: a link that is back is back for all of them."""
         for (other_place, other), line in self._lines.items():
             if other_place == place and other != number:
-                line.reached(is_wanted=other == SIDE)
+                line.broker_reached(is_wanted=other == SIDE)
 
 
 def uuid_of(topic_id: str | None) -> UUID:

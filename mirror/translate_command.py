@@ -20,7 +20,7 @@ import json
 from drupelet.errors import CommandFailed
 from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.transactions.last_batch_lookup import Wanted
+from kafka_wire.transactions.last_batch_lookup import LookupRequest
 from mirror.client.target_client import Target
 from mirror.config import Config
 from mirror.errors import TargetError
@@ -68,7 +68,7 @@ async def _known(target: Target, state: PartitionState) -> OffsetMap:
     if not state.map.steps:
         return state.map
     at = TopicPartition(state.topics.target, state.partition[1])
-    wanted = Wanted(await target.leader(at), frozenset({state.life.producer_id}), floor_of(state.map.end))
+    wanted = LookupRequest(await target.leader(at), frozenset({state.life.producer_id}), floor_of(state.map.end))
     ((_, seen),) = (await target.look({(at.topic, at.partition): wanted}, STEPS_MAX)).items()
     if isinstance(seen, str):
         raise TargetError(seen)

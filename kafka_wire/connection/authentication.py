@@ -36,7 +36,7 @@ async def tls_context(security: Security) -> Any:
         raise NotConnected(f"is not tried, as {error}") from error
 
 
-async def encrypted(
+async def start_tls(
     transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, context: Any, security: Security, host: str
 ) -> asyncio.Transport:
     """Return the transport by which `protocol` speaks TLS over `transport`. NotConnected."""

@@ -1,6 +1,6 @@
 """Count the bytes of all connections of one end, with those that have ended.
 
-Does not contain: connections, which report by `carried`, and the time of their opening.
+Does not contain: connections, which report by `wire_bytes`, and the time of their opening.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 class Carries(Protocol):
     """What carries bytes."""
 
-    def carried(self) -> tuple[int, int]:
+    def wire_bytes(self) -> tuple[int, int]:
         """Return bytes out and in so far."""
 
 
@@ -30,10 +30,10 @@ class Traffic:
         """Note what it has carried; once, a second time changes nothing."""
         if one in self._open:
             self._open.discard(one)
-            out, back = one.carried()
+            out, back = one.wire_bytes()
             self._out, self._in = self._out + out, self._in + back
 
     def total(self) -> tuple[int, int]:
         """Return bytes out and in, ever."""
-        now = [one.carried() for one in self._open]
+        now = [one.wire_bytes() for one in self._open]
         return self._out + sum(out for out, _ in now), self._in + sum(back for _, back in now)

@@ -38,30 +38,30 @@ from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVe
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from kafka_wire.connection.authentication import apart, encrypted, log_in, tls_context
+from kafka_wire.connection.authentication import apart, log_in, start_tls, tls_context
 from kafka_wire.connection.byte_counters import Traffic
-from kafka_wire.connection.errors import ConnectionLost, NobodyListens, Refused, VersionUnknown, WireError
+from kafka_wire.connection.errors import BrokerRefused, ConnectionLost, NobodyListens, VersionUnknown, WireError
 from kafka_wire.connection.frame_reader import Frames, as_transport
 from kafka_wire.connection.tcp_connect import (
     THROUGH_LOSS,
-    Filled,
+    LinkFill,
     Tuning,
-    Windowed,
-    carried,
+    WindowUse,
     congestion_control,
     dial,
-    filled,
+    read_link_fill,
+    read_window_use,
+    read_wire_bytes,
     segments,
     set_congestion_control,
     set_rate_max,
     set_silence,
     set_unsent_max,
-    unacknowledged,
-    unsent,
-    windowed,
+    unacked_bytes,
+    unsent_bytes,
 )
 
-__all__ = ["Connection", "ConnectionLost", "Refused", "VersionUnknown", "WireError"]
+__all__ = ["BrokerRefused", "Connection", "ConnectionLost", "VersionUnknown", "WireError"]
 
 R = TypeVar("R", bound=Message)
 
@@ -166,7 +166,7 @@ class Connection:
         it was asked by, the connection ends.
         `traffic` counts what it carries; when `hurried` is set, it dials anew (tcp_connect.py); `reached` is called
         when TCP is connected.
-        Raises ConnectionLost where nobody answers, Refused where somebody is there.
+        Raises ConnectionLost where nobody answers, BrokerRefused where one does.
         """
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         tuning = Tuning(unsent_bytes_max, silent_s_max)
@@ -178,7 +178,7 @@ class Connection:
             what = explained(TimeoutError()) if self._raw is None else f"was reached, but not ready in {timeout_s:g} s"
             raise ConnectionLost(f"{place} {what}") from None
         except NotConnected as error:
-            raise Refused(f"{place} {error}") from error
+            raise BrokerRefused(f"{place} {error}") from error
         finally:
             if not self._is_open:
                 self.close()
@@ -188,13 +188,13 @@ class Connection:
         self, host: str, port: int, timeout_s: float, hurried: asyncio.Event | None, reached: Callable[[], None]
     ) -> None:
         context = await tls_context(self._security)
-        self._socket = await self._dialled(host, port, hurried)
+        self._socket = await self._dial(host, port, hurried)
         reached()
         self._traffic.begins(self)
         transport, _ = await self._loop.create_connection(lambda: self._frames, sock=self._socket)
         self._raw = self._transport = as_transport(transport)
         if context is not None:
-            self._transport = await encrypted(self._raw, self._frames, context, self._security, host)
+            self._transport = await start_tls(self._raw, self._frames, context, self._security, host)
         self.heard_at = self._loop.time()
         self._served = _UNTIL_TOLD
         versions = self.send(API_VERSIONS, ApiVersionsRequest(), timeout_s=timeout_s)
@@ -212,7 +212,7 @@ class Connection:
         self._learn(await versions)
         self._is_open = True
 
-    async def _dialled(self, host: str, port: int, hurried: asyncio.Event | None) -> Any:
+    async def _dial(self, host: str, port: int, hurried: asyncio.Event | None) -> Any:
         try:
             return await dial(host, port, self._tuning, hurried)
         except TimeoutError:
@@ -220,7 +220,7 @@ class Connection:
         except UnicodeError as error:
             raise NotConnected(NOT_FOUND) from error
         except OSError as error:
-            kinds = {errno.ECONNREFUSED: NobodyListens, errno.ECONNRESET: Refused}
+            kinds = {errno.ECONNREFUSED: NobodyListens, errno.ECONNRESET: BrokerRefused}
             kind = kinds.get(error.errno or 0, ConnectionLost)
             raise kind(f"{self.place} {explained(error)}") from error
 
@@ -241,7 +241,7 @@ class Connection:
         try:
             self._learn(answered.result())
         except NotConnected as error:
-            self._end(Refused(f"{self.place} {error}"))
+            self._end(BrokerRefused(f"{self.place} {error}"))
             return
         ranges = {api: self._range(api) for api in spoken}
         if not all(first <= spoken[api] <= last for api, (first, last) in ranges.items()):
@@ -316,7 +316,7 @@ class Connection:
 
     # answers: what the frames' owner is told
 
-    def came(self, count: int) -> None:
+    def bytes_received(self, count: int) -> None:
         """Count what came."""
         self.bytes_in += count
         self.heard_at = self._loop.time()
@@ -343,7 +343,7 @@ class Connection:
             self._is_taken |= self._is_open and api.key != API_VERSIONS_KEY
             throttled_ms = getattr(answer, "throttle_time_ms", 0)
             if throttled_ms > 0:
-                self._throttled(min(throttled_ms / 1000, THROTTLED_S_MAX))
+                self._extend_silence_limit(min(throttled_ms / 1000, THROTTLED_S_MAX))
         self._under_way.popleft()
         if not self._under_way and not self._is_quiet:
             self._check_by(self._loop.time() + REST_S)  # a probe that nobody waits for costs bytes
@@ -351,11 +351,11 @@ class Connection:
     def bad_size(self, first: bytes) -> None:
         """End the connection: what came is no answer."""
         if self._security.has_tls or not answers_in_tls(first):
-            self._end(Refused(f"{self.place} {NO_KAFKA}"))
+            self._end(BrokerRefused(f"{self.place} {NO_KAFKA}"))
         else:
-            self._end(Refused(f"{self.place} {WANTS_TLS}"))
+            self._end(BrokerRefused(f"{self.place} {WANTS_TLS}"))
 
-    def gone(self, error: Exception | None) -> None:
+    def connection_ended(self, error: Exception | None) -> None:
         """Tell those who wait why there is no connection any more."""
         self._end(self._why(error))
 
@@ -363,14 +363,14 @@ class Connection:
         if error is None and self._is_taken:
             return ConnectionLost(f"{self.place} closed the connection")
         if error is None:
-            return Refused(f"{self.place} {hung_up(self._security)}")
+            return BrokerRefused(f"{self.place} {hung_up(self._security)}")
         if isinstance(getattr(error, "reason", None), str) and isinstance(error, OSError):  # ssl.SSLError, told in TLS
-            return Refused(f"{self.place} {refused(error, self._security)}")
+            return BrokerRefused(f"{self.place} {refused(error, self._security)}")
         if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT:
             silent = f"acknowledged nothing for {self._tuning.silent_s_max:g} s"
             return ConnectionLost(f"{self.place} {silent}: is it on, and the link up?")
         if isinstance(error, ConnectionResetError) and not self._is_open:
-            return Refused(f"{self.place} {explained(error)}")
+            return BrokerRefused(f"{self.place} {explained(error)}")
         said = reason(error) if isinstance(error, OSError) else sentence(error)
         return ConnectionLost(f"the connection to {self.place} broke: {said}")
 
@@ -391,13 +391,13 @@ class Connection:
     def _check(self) -> None:
         """The earliest time of those that were known has come, or nothing has been under way for a while."""
         self._timer = None
-        waiting = self._unanswered()
+        waiting = self._unanswered_requests()
         if not waiting and self.throttled_until > self._loop.time():
             self._check_by(self.throttled_until + REST_S)
             return
         if not waiting:
             self._is_quiet = True
-            self._tuning.rest(self._socket)
+            self._tuning.set_idle(self._socket)
             return
         first = min(waiting, key=_deadline)
         if first.deadline > self._loop.time():
@@ -407,7 +407,7 @@ class Connection:
         name = first.asked.api.name
         self._end(ConnectionLost(f"{self.place} did not answer {name} in time; its last byte came {heard_s:.1f} s ago"))
 
-    def _throttled(self, seconds: float) -> None:
+    def _extend_silence_limit(self, seconds: float) -> None:
         """Bear that a broker reads nothing for the time that it has told."""
         self.throttled_until = self._loop.time() + seconds
         set_silence(self._socket, self._tuning.silent_s_max + seconds)
@@ -419,7 +419,7 @@ class Connection:
         if not self._is_quiet:
             self._tuning.watch(self._socket)
 
-    def _unanswered(self) -> list[_UnderWay]:
+    def _unanswered_requests(self) -> list[_UnderWay]:
         return [*self._under_way, *(sent for sent, _, _ in self._held or ())]
 
     # log-ins
@@ -448,7 +448,7 @@ class Connection:
             await handshake  # alone: a broker may still answer what was asked before
             await self._log_in(handshake, timeout_s)
         except NotConnected as error:
-            self._end(Refused(f"{self.place} {error}"))
+            self._end(BrokerRefused(f"{self.place} {error}"))
             return
         except WireError as error:
             self._end(error)
@@ -460,24 +460,24 @@ class Connection:
     # state
 
     @property
-    def unanswered(self) -> int:
+    def unanswered_count(self) -> int:
         """Requests without an answer."""
         return len(self._under_way) + len(self._held or ())
 
     @property
     def is_held_up(self) -> bool:
         """Whether the broker may keep one of them for long, and what is asked behind it with that."""
-        return any(one.asked.api.name in KEPT for one in self._unanswered())
+        return any(one.asked.api.name in KEPT for one in self._unanswered_requests())
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes of requests that have not left this host: in the process, and in the kernel."""
-        return 0 if self._ended is not None else self._in_process() + unsent(self._socket)
+        return 0 if self._ended is not None else self._in_process() + unsent_bytes(self._socket)
 
     @property
     def unacknowledged_bytes(self) -> int:
         """The same and what is on its way: not acknowledged by the other end's kernel."""
-        return 0 if self._ended is not None else self._in_process() + unacknowledged(self._socket)
+        return 0 if self._ended is not None else self._in_process() + unacked_bytes(self._socket)
 
     def send_through_loss(self, *, is_lossy: bool) -> bool:
         """Have the kernel take no lost segment for a sign of a full link, or do as usual again; whether it does so."""
@@ -487,9 +487,9 @@ class Connection:
             self._is_undaunted = set_congestion_control(self._socket, THROUGH_LOSS if is_lossy else usual) and is_lossy
         return self._is_undaunted
 
-    def filled(self) -> Filled | None:
+    def link_fill(self) -> LinkFill | None:
         """Return how the kernel fills the link, while it sends through losses."""
-        return filled(self._socket) if self._is_undaunted else None
+        return read_link_fill(self._socket) if self._is_undaunted else None
 
     def fill_anew(self) -> None:
         """Have the kernel find the link's rate once more, while it sends through losses; what it may send it keeps to.
@@ -510,13 +510,13 @@ class Connection:
         """Return how many segments the kernel has sent, and how many of those once more."""
         return segments(self._socket)
 
-    def windowed(self) -> Windowed | None:
+    def window_use(self) -> WindowUse | None:
         """Return how its time went, as far as the kernel tells."""
-        return windowed(self._socket)
+        return read_window_use(self._socket)
 
-    def carried(self) -> tuple[int, int]:
+    def wire_bytes(self) -> tuple[int, int]:
         """Bytes on the wire, out and in; where the kernel does not tell, those before encryption, without headers."""
-        return carried(self._socket) or (self.bytes_out, self.bytes_in)
+        return read_wire_bytes(self._socket) or (self.bytes_out, self.bytes_in)
 
     def _in_process(self) -> int:
         raw, transport = self._raw, self._transport
@@ -531,12 +531,12 @@ class Connection:
         set_unsent_max(self._socket, size)
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether it has ended."""
         return self._ended is not None
 
     @property
-    def ended(self) -> WireError | None:
+    def end_error(self) -> WireError | None:
         """Why it has ended, None while it has not."""
         return self._ended
 
@@ -565,7 +565,7 @@ class Connection:
         for timer in (self._timer, self._renewal, self._bearing):
             if timer is not None:
                 timer.cancel()
-        lost = self._unanswered()
+        lost = self._unanswered_requests()
         self._under_way.clear()
         self._held = None
         for one in lost:

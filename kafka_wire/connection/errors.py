@@ -14,11 +14,11 @@ class ConnectionLost(WireError):
     """The connection is gone, or was never made: what was under way may have arrived or not."""
 
 
-class Refused(ConnectionLost):
+class BrokerRefused(ConnectionLost):
     """The connection was never made, though somebody is there: the port is closed, or TLS or the log-in fails."""
 
 
-class NobodyListens(Refused):
+class NobodyListens(BrokerRefused):
     """The port is closed: the broker is not up, and may be at any moment."""
 
 

@@ -21,7 +21,7 @@ MAPPED_BYTES = 8 * 1024 * 1024  # larger frames lie in pages that come when they
 class Owner(Protocol):
     """Whose frames they are. Any of these may close the connection."""
 
-    def came(self, count: int) -> None:
+    def bytes_received(self, count: int) -> None:
         """So many bytes came."""
 
     def take(self, frame: memoryview) -> None:
@@ -30,7 +30,7 @@ class Owner(Protocol):
     def bad_size(self, first: bytes) -> None:
         """The four bytes of a size that is none; nothing is read any more."""
 
-    def gone(self, error: Exception | None) -> None:
+    def connection_ended(self, error: Exception | None) -> None:
         """The connection has ended, by an error or by the peer."""
 
 
@@ -53,7 +53,7 @@ class Frames(asyncio.BufferedProtocol):
         owner = self._owner
         self.stop()
         if owner is not None:
-            owner.gone(exc)
+            owner.connection_ended(exc)
 
     def eof_received(self) -> bool:
         """Return False to close the transport: a half-open connection is of no use."""
@@ -68,7 +68,7 @@ class Frames(asyncio.BufferedProtocol):
         owner = self._owner
         if owner is None:
             return
-        owner.came(nbytes)
+        owner.bytes_received(nbytes)
         self._filled += nbytes
         frame = self._frame
         if frame is None:

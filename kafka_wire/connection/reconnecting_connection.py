@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from drupelet.backoff import FIRST_S, Backoff
 from kafka_wire.connection.connection import Connection
-from kafka_wire.connection.errors import ConnectionLost, NobodyListens, Refused
+from kafka_wire.connection.errors import BrokerRefused, ConnectionLost, NobodyListens
 
 LINK_S = 1.0
 BACKOFF_MAX_S = 60.0
@@ -43,18 +43,18 @@ class Line:
         self._is_closed = False
 
     @property
-    def made(self) -> Connection | None:
+    def connection_if_open(self) -> Connection | None:
         """The connection where it is open."""
-        return None if self._made is None or self._made.closed else self._made
+        return None if self._made is None or self._made.is_closed else self._made
 
     @property
     def is_idle(self) -> bool:
         """Whether it is neither open nor tried."""
-        return self.made is None and self._attempt is None
+        return self.connection_if_open is None and self._attempt is None
 
     async def connection(self, limit_s: float | None = None) -> Connection:
         """Return the connection, after the next attempt where it is not open. WireError."""
-        made = self.made
+        made = self.connection_if_open
         if made is not None:
             return made
         if self._is_closed:
@@ -67,9 +67,9 @@ class Line:
     def _begin(self, limit_s: float | None) -> None:
         self._result = asyncio.get_running_loop().create_future()
         self._attempt = asyncio.ensure_future(self._try(limit_s))
-        self._attempt.add_done_callback(self._tried)
+        self._attempt.add_done_callback(self._attempt_ended)
 
-    def reached(self, *, is_wanted: bool) -> None:
+    def broker_reached(self, *, is_wanted: bool) -> None:
         """Dial at once where that is under way, as the broker was just reached by another connection.
 
         What was lost, and `is_wanted` though nobody asks for it now, begins to be made again, unless it was refused.
@@ -79,7 +79,7 @@ class Line:
         elif is_wanted and self._was_made and self.is_idle and not self._is_closed:
             self._begin(None)
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Begin the next attempt at once, and with a short wait behind it."""
         self._backoff.reset()
         self.next_at = 0.0
@@ -95,7 +95,7 @@ class Line:
 
     async def _try(self, limit_s: float | None) -> Connection:
         loop = asyncio.get_running_loop()
-        self._judge_last(loop.time())
+        self._classify_last(loop.time())
         self._now.clear()
         while (wait_s := self.next_at - loop.time()) > 0:
             with suppress(TimeoutError):
@@ -108,22 +108,22 @@ class Line:
             return await self._open(limit_s, self._now)
         except NobodyListens:
             raise
-        except Refused:
+        except BrokerRefused:
             self._was_made = False
             self.next_at = loop.time() + self._backoff.next_s()
             raise
         finally:
             self._is_dialling = False
 
-    def _judge_last(self, now: float) -> None:
+    def _classify_last(self, now: float) -> None:
         """A connection that was made and then refused counts as one that was never made."""
         made, self._made = self._made, None
-        if made is not None and isinstance(made.ended, Refused):
+        if made is not None and isinstance(made.end_error, BrokerRefused):
             self.next_at, self._was_made = max(self.next_at, now + self._backoff.next_s()), False
         elif made is not None:
             self._backoff.reset()
 
-    def _tried(self, attempt: asyncio.Task[Connection]) -> None:
+    def _attempt_ended(self, attempt: asyncio.Task[Connection]) -> None:
         result, self._result, self._attempt = self._result, None, None
         assert result is not None
         if attempt.cancelled():

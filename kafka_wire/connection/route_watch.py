@@ -48,10 +48,10 @@ class Changes:
 
     def is_news(self, data: bytes) -> bool:
         """Take in what one read of the socket gave; whether anything of it is news. What cannot be read is none."""
-        judged = [self._judge(kind, body) for kind, body in messages(data)]  # all: each is remembered
+        judged = [self._is_change(kind, body) for kind, body in messages(data)]  # all: each is remembered
         return any(judged)
 
-    def _judge(self, kind: int, body: bytes) -> bool:
+    def _is_change(self, kind: int, body: bytes) -> bool:
         if kind in (_NEW_LINK, _DEL_LINK) and len(body) >= _LINK.size:
             _, _, index, flags, _ = _LINK.unpack_from(body)
             now = flags & _UP if kind == _NEW_LINK else -1
@@ -144,8 +144,8 @@ class RouteWatch:
 
     def _tell_soon(self) -> None:
         if self._soon is None:
-            self._soon = self._loop.call_later(SOON_S, self._tell)
+            self._soon = self._loop.call_later(SOON_S, self._report_change)
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         self._soon = None
         self._changed()

@@ -70,13 +70,13 @@ class Tuning(NamedTuple):
         set_silence(connection, self.silent_s_max)
         _set(connection, socket.TCP_KEEPIDLE, max(1, int(self.silent_s_max / 2)))
 
-    def rest(self, connection: socket.socket) -> None:
+    def set_idle(self, connection: socket.socket) -> None:
         """The same where nothing is under way: nobody waits, and a probe a minute keeps its entry in routers."""
         set_silence(connection, QUIET_S + self.silent_s_max)
         _set(connection, socket.TCP_KEEPIDLE, QUIET_S)
 
 
-class Windowed(NamedTuple):
+class WindowUse(NamedTuple):
     """For how many seconds a connection had something to send, for how many of those the peer's window was what held it
     up, and its round trip now and at the shortest, in seconds.
     """
@@ -87,7 +87,7 @@ class Windowed(NamedTuple):
     shortest_s: float
 
 
-class Filled(NamedTuple):
+class LinkFill(NamedTuple):
     """How BBR fills a link: bytes per second that the link carries, for how many seconds packets wait on it, its
     shortest round trip in seconds, and whether it still looks for the rate, as it does when it begins.
     """
@@ -137,7 +137,7 @@ def set_congestion_control(connection: socket.socket, name: str) -> bool:
     return True
 
 
-def filled(connection: socket.socket) -> Filled | None:
+def read_link_fill(connection: socket.socket) -> LinkFill | None:
     """Return how it is filled; None where it is closed, by another algorithm than BBR, or BBR knows nothing yet."""
     told = _tcp_info(connection, _SEGMENTS_BYTES)
     if told is None or congestion_control(connection) != THROUGH_LOSS:
@@ -147,7 +147,7 @@ def filled(connection: socket.socket) -> Filled | None:
         return None
     bytes_s, shortest_us, gain = _BBR_INFO.unpack_from(own)
     waits_s = max(0, _number(told, _RTT, 4) - shortest_us) / 1e6
-    return Filled(bytes_s, waits_s, shortest_us / 1e6, gain > _BBR_GAIN_MAX) if bytes_s else None
+    return LinkFill(bytes_s, waits_s, shortest_us / 1e6, gain > _BBR_GAIN_MAX) if bytes_s else None
 
 
 def set_rate_max(connection: socket.socket, bytes_s: int | None) -> None:
@@ -157,14 +157,14 @@ def set_rate_max(connection: socket.socket, bytes_s: int | None) -> None:
         connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, pack("=I", told))
 
 
-def unsent(connection: socket.socket) -> int:
+def unsent_bytes(connection: socket.socket) -> int:
     """Return bytes that the kernel holds and has not sent."""
-    return _queued(connection, _SIOCOUTQNSD)
+    return _queued_bytes(connection, _SIOCOUTQNSD)
 
 
-def unacknowledged(connection: socket.socket) -> int:
+def unacked_bytes(connection: socket.socket) -> int:
     """Return bytes that the kernel holds: not sent, or sent and not acknowledged."""
-    return _queued(connection, _SIOCOUTQ)
+    return _queued_bytes(connection, _SIOCOUTQ)
 
 
 def segments(connection: socket.socket) -> tuple[int, int]:
@@ -178,16 +178,16 @@ def begins_slowly(connection: socket.socket) -> bool:
     return segments(connection)[1] > 1
 
 
-def windowed(connection: socket.socket) -> Windowed | None:
+def read_window_use(connection: socket.socket) -> WindowUse | None:
     """Return how its time went; None where it is closed, or the kernel does not tell."""
     told = _tcp_info(connection, _WINDOWED_BYTES)
     if told is None:
         return None
     busy, limited = _number(told, _BUSY_TIME, 8), _number(told, _RWND_LIMITED, 8)
-    return Windowed(busy / 1e6, limited / 1e6, _number(told, _RTT, 4) / 1e6, _number(told, _MIN_RTT, 4) / 1e6)
+    return WindowUse(busy / 1e6, limited / 1e6, _number(told, _RTT, 4) / 1e6, _number(told, _MIN_RTT, 4) / 1e6)
 
 
-def carried(connection: socket.socket) -> tuple[int, int] | None:
+def read_wire_bytes(connection: socket.socket) -> tuple[int, int] | None:
     """How many bytes it has put on the wire and taken off it, about: TLS, headers and what was sent again are in it.
 
     None where it is closed, or the kernel does not tell.
@@ -210,7 +210,7 @@ def _number(told: bytes, at: int, size: int) -> int:
     return int.from_bytes(told[at : at + size], sys.byteorder)
 
 
-def _queued(connection: socket.socket, which: int) -> int:
+def _queued_bytes(connection: socket.socket, which: int) -> int:
     if connection.fileno() < 0:
         return 0
     return int.from_bytes(fcntl.ioctl(connection.fileno(), which, bytes(4)), sys.byteorder)
@@ -266,7 +266,7 @@ class _Dialling:
         finally:
             for task in self._under_way:
                 task.cancel()
-                task.add_done_callback(_let_go)
+                task.add_done_callback(_close_late)
             if self._spare is not None:
                 self._spare.close()
 
@@ -288,7 +288,7 @@ class _Dialling:
             youngest = list(self._under_way)[-1]
             del self._under_way[youngest]
             youngest.cancel()
-            youngest.add_done_callback(_let_go)
+            youngest.add_done_callback(_close_late)
         address = self._addresses.pop(0)
         self._addresses.append(address)
         self._under_way[asyncio.ensure_future(self._attempt(address))] = address
@@ -330,7 +330,7 @@ class _Dialling:
         return None
 
 
-def _let_go(task: asyncio.Task[socket.socket]) -> None:
+def _close_late(task: asyncio.Task[socket.socket]) -> None:
     """Close what came too late to win."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()

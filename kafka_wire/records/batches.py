@@ -3,9 +3,9 @@
 | of a fetch's answer                                   | `pieces_of` gives                       |
 |-------------------------------------------------------|-----------------------------------------|
 | a batch of data with records                          | Piece                                   |
-| a transaction marker                                  | Skipped, "control"                      |
-| data of an aborted transaction                        | Skipped, "aborted"                      |
-| a batch that was compacted until no record was left   | Skipped, "compacted"                    |
+| a transaction marker                                  | SkippedRange, "control"                 |
+| data of an aborted transaction                        | SkippedRange, "aborted"                 |
+| a batch that was compacted until no record was left   | SkippedRange, "compacted"               |
 | a batch wholly below the offset that was asked for    | nothing                                 |
 | the last batch, truncated; unless it is the first     | nothing                                 |
 | what is damaged, lies, or is older than magic 2       | BadBatch, and what follows is not read  |
@@ -87,7 +87,7 @@ class Piece(NamedTuple):
     end_offset: int
 
 
-class Skipped(NamedTuple):
+class SkippedRange(NamedTuple):
     """Source offsets in [first_offset, end_offset) that hold nothing to send: "control", "aborted" or "compacted"."""
 
     first_offset: int
@@ -95,7 +95,7 @@ class Skipped(NamedTuple):
     kind: str
 
 
-class Packed(NamedTuple):
+class PackedBatch(NamedTuple):
     """One batch of magic 2 ready for a target but for its producer: `stamp` it, or send it as it is without one.
 
     Base offset 0, leader epoch -1, no producer, offset deltas 0 to records - 1. `runs` are the source offsets of its
@@ -110,14 +110,16 @@ class Packed(NamedTuple):
     payload_bytes: int
 
 
-def pieces_of(data: memoryview, from_offset: int, aborted: Sequence[tuple[int, int]] = ()) -> Iterator[Piece | Skipped]:
+def pieces_of(
+    data: memoryview, from_offset: int, aborted: Sequence[tuple[int, int]] = ()
+) -> Iterator[Piece | SkippedRange]:
     """Cut the batches of one partition's answer apart, in order; the table above says what is given for which.
 
     `aborted` are producer id and first offset of each aborted transaction, as Fetch tells under read_committed, in any
     order. Pieces are views of `data`. Raises BadBatch.
     """
     position, end, follows = 0, len(data), 0
-    transactions = _Aborted(aborted) if aborted else None
+    transactions = _AbortedTransactions(aborted) if aborted else None
     while end - position > MAGIC_POSITION:
         if end - position < HEADER_SIZE or data[position + MAGIC_POSITION] != MAGIC:
             position = _pass_unreadable(data, position, from_offset)
@@ -135,7 +137,7 @@ def pieces_of(data: memoryview, from_offset: int, aborted: Sequence[tuple[int, i
             return
         follows = header.base_offset + header.last_offset_delta + 1
         if follows > from_offset:
-            yield _judged(header, data[position:stop], max(header.base_offset, from_offset), transactions)
+            yield _classify(header, data[position:stop], max(header.base_offset, from_offset), transactions)
         elif transactions is not None:
             transactions.is_aborted(header, data[position:stop])
         position = stop
@@ -202,23 +204,23 @@ def _check_cut(data: memoryview, position: int) -> None:
         raise BadBatch(sentence, offset, None)
 
 
-def _judged(
-    header: BatchHeader, batch: memoryview, first_offset: int, transactions: _Aborted | None
-) -> Piece | Skipped:
+def _classify(
+    header: BatchHeader, batch: memoryview, first_offset: int, transactions: _AbortedTransactions | None
+) -> Piece | SkippedRange:
     end_offset = header.base_offset + header.last_offset_delta + 1
     if crc32c(batch[CHECKED_POSITION:]) != header.crc:
         sentence = f"The batch at offsets {header.base_offset} to {end_offset - 1} does not match its CRC."
         raise BadBatch(sentence, first_offset, end_offset)
     if transactions is not None and transactions.is_aborted(header, batch):
-        return Skipped(first_offset, end_offset, ABORTED_KIND)
+        return SkippedRange(first_offset, end_offset, ABORTED_KIND)
     if header.attributes & CONTROL:
-        return Skipped(first_offset, end_offset, CONTROL_KIND)
+        return SkippedRange(first_offset, end_offset, CONTROL_KIND)
     if not header.records_count:
-        return Skipped(first_offset, end_offset, COMPACTED_KIND)
+        return SkippedRange(first_offset, end_offset, COMPACTED_KIND)
     return Piece(header, batch, first_offset, end_offset)
 
 
-class _Aborted:
+class _AbortedTransactions:
     """The aborted transactions of an answer, as its batches go by in order: CompletedFetch's own rule.
 
     A transaction's producer is out from the batch that reaches its first offset, until its abort marker.
@@ -254,7 +256,7 @@ def _is_abort_marker(batch: memoryview) -> bool:
 def may_be_forwarded(piece: Piece) -> bool:
     """Whether a target takes this batch as it is, by what its header says: whole, no holes, nothing only brokers write.
 
-    Of its records nothing is known: a target refuses one whose inside lies, and `merged` then says why.
+    Of its records nothing is known: a target refuses one whose inside lies, and `merge` then says why.
     """
     header = piece.header
     return (
@@ -266,7 +268,7 @@ def may_be_forwarded(piece: Piece) -> bool:
     )
 
 
-def forwarded(piece: Piece) -> Packed:
+def forward(piece: Piece) -> PackedBatch:
     """Return the batch as it is, its records untouched, no longer of its producer, transaction and offsets.
 
     ValueError when it may not be forwarded.
@@ -276,10 +278,10 @@ def forwarded(piece: Piece) -> Packed:
     header, batch = piece.header, bytearray(piece.batch)
     _write_header(batch, header.codec, header.base_timestamp, header.max_timestamp, header.records_count)
     runs = ((header.base_offset, header.records_count),)
-    return Packed(batch, header.records_count, runs, len(batch) - HEADER_SIZE)
+    return PackedBatch(batch, header.records_count, runs, len(batch) - HEADER_SIZE)
 
 
-def merged(pieces: Sequence[Piece], codec: int | str, level: int | None = None) -> Packed:
+def merge(pieces: Sequence[Piece], codec: int | str, level: int | None = None) -> PackedBatch:
     """One batch of all records of the pieces, numbered anew and packed by the codec, smaller or not.
 
     Each keeps its key, value, headers and timestamp; those of a batch with log append time have that one. Raises
@@ -287,7 +289,7 @@ def merged(pieces: Sequence[Piece], codec: int | str, level: int | None = None) 
     TooMuchAtOnce when all together do; ValueError for no pieces, a codec or level that does not exist.
     """
     number = codec_number(codec)
-    area, wanted = _unpacked(pieces)
+    area, wanted = _unpack(pieces)
     try:
         found = renumber(area, wanted, HEADER_SIZE)
     except LyingPiece as lie:
@@ -295,14 +297,14 @@ def merged(pieces: Sequence[Piece], codec: int | str, level: int | None = None) 
     area.clear()
     batch, payload = found.batch, len(found.batch) - HEADER_SIZE
     if not found.records:
-        return Packed(bytearray(), 0, (), 0)
+        return PackedBatch(bytearray(), 0, (), 0)
     if number != CODEC_NONE:
         with memoryview(batch) as view:
             packed = compress(number, level, view[HEADER_SIZE:])
         del batch[HEADER_SIZE:]
         batch += packed
     _write_header(batch, number, found.base_timestamp, found.max_timestamp, found.records)
-    return Packed(batch, found.records, found.runs, payload)
+    return PackedBatch(batch, found.records, found.runs, payload)
 
 
 def _lying(piece: Piece, lie: LyingPiece) -> BadBatch:
@@ -319,7 +321,7 @@ def _too_much(pieces: Sequence[Piece]) -> TooMuchAtOnce:
     return TooMuchAtOnce(f"{len(pieces)} batches unpack to more than {DECOMPRESSED_BYTES_MAX} bytes together.")
 
 
-def _unpacked(pieces: Sequence[Piece]) -> tuple[bytearray, list[WantedPiece]]:
+def _unpack(pieces: Sequence[Piece]) -> tuple[bytearray, list[WantedPiece]]:
     """Return the pieces one behind the other, their records unpacked, headers as they were."""
     if not pieces:
         raise ValueError("A batch is merged of at least one piece.")
@@ -375,7 +377,7 @@ def split(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
 
     Pieces stay whole where that comes near enough to the half, else one is cut between two of its records. A part may
     hold no record, where compaction has left none in its pieces; each part is less than the whole. ValueError for a
-    single record, BadBatch as `merged`.
+    single record, BadBatch as `merge`.
     """
     sizes = [bytes_about(piece) for piece in pieces]
     half, before, at = sum(sizes) / 2, 0.0, 0
@@ -412,7 +414,7 @@ def _cut(piece: Piece, share: float) -> tuple[Piece, Piece] | None:
 
 
 def _places(piece: Piece) -> tuple[bytearray, list[Place]]:
-    area, (wanted,) = _unpacked([piece])
+    area, (wanted,) = _unpack([piece])
     try:
         found = list(places(area, 0, wanted.size))
     except LyingPiece as lie:
@@ -423,7 +425,7 @@ def _places(piece: Piece) -> tuple[bytearray, list[Place]]:
 def record_bytes(piece: Piece) -> int:
     """Return the bytes of key, value and headers of a piece's one record.
 
-    ValueError when it holds none or several, BadBatch as `merged`.
+    ValueError when it holds none or several, BadBatch as `merge`.
     """
     area, found = _places(piece)
     if len(found) != 1:

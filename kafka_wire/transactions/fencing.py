@@ -97,7 +97,7 @@ class NoFence(WireError):
     """The cluster takes no transactional id from us, by rights or because it has none: nothing can be fenced there."""
 
 
-class Overtaken(WireError):
+class ProducerFenced(WireError):
     """A newer life has the transactional id, or the coordinator has forgotten it: what we send may be refused."""
 
 
@@ -120,8 +120,8 @@ Meanwhile = Callable[[Fence], Awaitable[None]]
 class Fencing:
     """One transactional id. Of one event loop; what is asked at the same time is done one after the other.
 
-    Every coroutine raises NoFence, Overtaken, ConnectionLost (then nothing is known: `begin` anew), or WireError where
-    the coordinator is not there within `bound_s`.
+    Every coroutine raises NoFence, ProducerFenced, ConnectionLost (then nothing is known: `begin` again), or WireError
+    where the coordinator is not there within `bound_s`.
     """
 
     transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
@@ -142,13 +142,13 @@ class Fencing:
         self._unanswered_ends = 0  # of this epoch: each may be carried out, at any time
         self._lock = asyncio.Lock()
 
-    async def prepare(self, *, anew: bool = False) -> None:
+    async def prepare(self, *, renew: bool = False) -> None:
         """Take an epoch ahead of need: the first to ask has Kafka make a topic for it, which takes a while.
 
-        Where one was taken already, nothing unless it is to be done `anew`: no `extend` before the next `begin` then.
+        Where one was taken already, nothing unless it is to be done `renew`: no `extend` before the next `begin` then.
         """
         async with self._lock:
-            if not self._is_ahead and (anew or self._producer[1] < 0):
+            if not self._is_ahead and (renew or self._producer[1] < 0):
                 await self._raise_epoch(Patience(self._bound_s))
                 self._is_ahead = True
 
@@ -226,7 +226,7 @@ class Fencing:
         left, refused = set(partitions), dict[Partition, int]()
 
         async def ask(connection: Connection) -> int:
-            added = connection.send(ADD_PARTITIONS_TO_TXN, self._added(left), timeout_s=self._timeout_s)
+            added = connection.send(ADD_PARTITIONS_TO_TXN, self._add_request(left), timeout_s=self._timeout_s)
             ended = self._send_end(connection) if and_end else None
             codes = _codes(await added)
             code_of_end = ErrorCode.NONE if ended is None else await self._code_of_end(ended)
@@ -258,7 +258,7 @@ class Fencing:
         except OutOfPatience:
             return False
 
-    def _added(self, partitions: Collection[Partition]) -> AddPartitionsToTxnRequest:
+    def _add_request(self, partitions: Collection[Partition]) -> AddPartitionsToTxnRequest:
         topics: dict[str, list[int]] = {}
         for topic, number in sorted(partitions):
             topics.setdefault(topic, []).append(number)
@@ -308,7 +308,7 @@ class Fencing:
             if code in _REFUSED:
                 raise NoFence(f"transactional id {self._id} is refused: {error_name(code)}")
             if code in _OVERTAKEN:
-                raise Overtaken(f"transactional id {self._id} is another's now: {error_name(code)}")
+                raise ProducerFenced(f"transactional id {self._id} is another's now: {error_name(code)}")
             if code not in _AGAIN:
                 raise WireError(told)
             if code in _FIND_AGAIN:

@@ -52,7 +52,7 @@ ROOM_BYTES = 65_536  # of a partition in a fetch of several
 ANSWER_BYTES_MAX = 1_048_576  # of one fetch; a first batch may be larger
 
 
-class Wanted(NamedTuple):
+class LookupRequest(NamedTuple):
     """Whose batches, by producer id, the lowest offset that is looked at, and that above the highest.
 
     Of them, `marked_by` is the one whose markers are told of; -1: of each.
@@ -76,7 +76,7 @@ class Own(NamedTuple):
     last_offset: int
 
 
-class Look(NamedTuple):
+class LookupResult(NamedTuple):
     """What was seen of [searched_from, end_offset), up to `below`: the last batch of ours, None when there is none.
 
     `marker_epoch` is the highest epoch of the markers behind that batch, -1 without: a fence of it is in force here.
@@ -93,19 +93,19 @@ class Look(NamedTuple):
     is_taken: bool = False
 
 
-async def look(
+async def look_up(
     cluster: Cluster,
-    wanted: Mapping[Partition, Wanted],
+    wanted: Mapping[Partition, LookupRequest],
     *,
     timeout_s: float,
     answer_bytes_max: int = ANSWER_BYTES_MAX,
     steps_max: int = STEPS_MAX,
-) -> dict[Partition, Look | str]:
+) -> dict[Partition, LookupResult | str]:
     """Look in each partition at its leader; a text says why one cannot be looked at now.
 
     Raises nothing of one node alone: its partitions have its sentence.
     """
-    by_node: dict[int, dict[Partition, Wanted]] = {}
+    by_node: dict[int, dict[Partition, LookupRequest]] = {}
     for partition, one in wanted.items():
         by_node.setdefault(one.leader.node, {})[partition] = one
     looks = (_look_at(cluster, node, them, timeout_s, answer_bytes_max, steps_max) for node, them in by_node.items())
@@ -149,12 +149,12 @@ async def _connection(cluster: Cluster, node: int) -> Connection:
 async def _look_at(
     cluster: Cluster,
     node: int,
-    wanted: dict[Partition, Wanted],
+    wanted: dict[Partition, LookupRequest],
     timeout_s: float,
     answer_bytes_max: int,
     steps_max: int,
-) -> dict[Partition, Look | str]:
-    found: dict[Partition, Look | str] = {}
+) -> dict[Partition, LookupResult | str]:
+    found: dict[Partition, LookupResult | str] = {}
     try:
         connection = await _connection(cluster, node)
         searches = deque[tuple[Partition, Search]]()
@@ -171,7 +171,7 @@ async def _look_at(
 
 
 async def _bounds(
-    connection: Connection, wanted: Mapping[Partition, Wanted], timeout_s: float
+    connection: Connection, wanted: Mapping[Partition, LookupRequest], timeout_s: float
 ) -> dict[Partition, tuple[int, int] | str]:
     """Return the start and the high watermark of each, or why not."""
     answers = [
@@ -196,7 +196,7 @@ async def _bounds(
     return bounds
 
 
-def _asked_bounds(wanted: Mapping[Partition, Wanted], timestamp: int) -> Message:
+def _asked_bounds(wanted: Mapping[Partition, LookupRequest], timestamp: int) -> Message:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, number), one in wanted.items():
         asked = ListOffsetsPartition(partition_index=number, current_leader_epoch=one.leader.epoch, timestamp=timestamp)
@@ -208,9 +208,9 @@ def _asked_bounds(wanted: Mapping[Partition, Wanted], timestamp: int) -> Message
 
 async def _step(
     connection: Connection,
-    wanted: Mapping[Partition, Wanted],
+    wanted: Mapping[Partition, LookupRequest],
     searches: deque[tuple[Partition, Search]],
-    found: dict[Partition, Look | str],
+    found: dict[Partition, LookupResult | str],
     timeout_s: float,
     answer_bytes_max: int,
 ) -> None:
@@ -245,7 +245,7 @@ async def _step(
 
 
 def _fetch(
-    wanted: Mapping[Partition, Wanted], searches: deque[tuple[Partition, Search]], answer_bytes_max: int
+    wanted: Mapping[Partition, LookupRequest], searches: deque[tuple[Partition, Search]], answer_bytes_max: int
 ) -> FetchRequest:
     several = len(searches) > 1
     topics = []
@@ -269,7 +269,7 @@ class Search:
     [hi, end) holds no data of ours. An answer that ends before hi is read on from there, forward, before the next step.
     """
 
-    def __init__(self, wanted: Wanted, start: int, end: int, steps_max: int = STEPS_MAX) -> None:
+    def __init__(self, wanted: LookupRequest, start: int, end: int, steps_max: int = STEPS_MAX) -> None:
         self._ids = wanted.producer_ids
         self._marked_by = wanted.producer_ids if wanted.marked_by < 0 else {wanted.marked_by}
         self._start, self._end = start, max(start, min(end, wanted.below))
@@ -312,7 +312,7 @@ class Search:
                 break
             self._low = min(self._low, header.base_offset)
             covered = max(covered, header.next_offset)
-            self._judge(header, batch)
+            self._classify_batch(header, batch)
         else:
             if batches and covered < self._hi:
                 self._is_forward = self.wants_more = True
@@ -325,7 +325,7 @@ class Search:
         self._go_back()
         return True
 
-    def _judge(self, header: BatchHeader, batch: memoryview) -> None:
+    def _classify_batch(self, header: BatchHeader, batch: memoryview) -> None:
         if header.base_offset <= self._bottom < header.next_offset:
             self._is_taken = header.is_control or header.producer_id not in self._ids
         if header.producer_id not in self._ids:
@@ -346,11 +346,11 @@ class Search:
             header.last_offset,
         )
 
-    def result(self) -> Look:
+    def result(self) -> LookupResult:
         """Return what was seen; of a way forward that did not come to its end nothing is believed."""
         last = None if self._is_forward else self._last
         is_whole = last is not None or self._hi <= self._bottom
-        return Look(self._start, self._end, self._hi, last, self._marker_epoch, is_whole, self._is_taken)
+        return LookupResult(self._start, self._end, self._hi, last, self._marker_epoch, is_whole, self._is_taken)
 
 
 def _batches(data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -4,7 +4,7 @@
 |---|---|---|
 | `add` | AddPartitionsToTxn | their leaders take transactional batches of this epoch; the first one begins it |
 | `commit`, `abort` | EndTxn | answered once the coordinator has it on disk, before the markers are written |
-| `described` | DescribeTransactions | the state of the id's last transaction, of any producer |
+| `describe` | DescribeTransactions | the state of the id's last transaction, of any producer |
 
 By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndTxn 4, no epoch is raised by an end):
 - The producer's epoch and sequences continue after a commit.
@@ -54,7 +54,7 @@ NEVER_COMMITTED = frozenset(
 PREPARED = frozenset({"PrepareCommit", "PrepareAbort"})
 
 
-class Described(NamedTuple):
+class TransactionDescription(NamedTuple):
     """How the last transaction of the id stands: its state by Kafka's name, whose it is, which have no marker yet."""
 
     state: str
@@ -79,7 +79,7 @@ class Transactions(Fencing):
         """Id and epoch; -1 before the first fence."""
         return self._producer
 
-    def is_held(self, told: Described) -> bool:
+    def is_held(self, told: TransactionDescription) -> bool:
         """Return whether no one was given an epoch of the id since we were.
 
         The next epoch is no one's where it aborts a transaction that was surely open: by the timeout, or for an
@@ -89,7 +89,7 @@ class Transactions(Fencing):
             return True
         return told.state in ("PrepareAbort", "CompleteAbort") and self._is_raised(told)
 
-    def _is_raised(self, told: Described) -> bool:
+    def _is_raised(self, told: TransactionDescription) -> bool:
         """Return whether the coordinator has raised the epoch itself, to abort what was surely open."""
         is_next = told[1:3] == (self._producer[0], self._producer[1] + 1)
         return is_next and self._opened == self._producer and not self._unanswered_ends
@@ -107,13 +107,13 @@ class Transactions(Fencing):
 
         ConnectionLost, or the coordinator is away: nothing is known, ask again.
         """
-        return await self._ended(committed=True)
+        return await self._end_transaction(committed=True)
 
     async def abort(self) -> int:
         """Abort what is open under the epoch that it has; return and raise as `commit`."""
-        return await self._ended(committed=False)
+        return await self._end_transaction(committed=False)
 
-    async def _ended(self, *, committed: bool) -> int:
+    async def _end_transaction(self, *, committed: bool) -> int:
         refused = 0
 
         async def ask(connection: Connection) -> int:
@@ -129,7 +129,7 @@ class Transactions(Fencing):
                 self._opened = opened
         return refused
 
-    async def described(self) -> Described | None:
+    async def describe(self) -> TransactionDescription | None:
         """Return how the last transaction stands; None where it may not be asked, or is not known there."""
         told: TransactionState | None = None
 
@@ -153,7 +153,7 @@ class Transactions(Fencing):
         if told.error_code:
             return None
         left = frozenset((topic.topic, number) for topic in told.topics for number in topic.partitions)
-        found = Described(told.transaction_state, told.producer_id, told.producer_epoch, left)
+        found = TransactionDescription(told.transaction_state, told.producer_id, told.producer_epoch, left)
         aborted = found._replace(state="PrepareAbort")
         return aborted if found.state == "Ongoing" and self._is_raised(found) else found
 

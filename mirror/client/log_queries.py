@@ -34,7 +34,7 @@ from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
 from kafka_wire.connection.byte_counters import Traffic
 from kafka_wire.connection.errors import VersionUnknown, WireError
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import BadBatch, Piece, Skipped, pieces_of
+from kafka_wire.records.batches import BadBatch, Piece, SkippedRange, pieces_of
 from mirror.client.retry_wait import Pauses
 from mirror.errors import LeaderlessError, SourceError, TargetError, UntoldError
 from mirror.partition.leader_epochs import EpochEnd
@@ -110,7 +110,7 @@ class Asking:
     def hurry(self) -> None:
         """Start every waiting connection attempt at once."""
         if self._cluster is not None:
-            self._cluster.hurry()
+            self._cluster.retry_now()
 
     async def topics(self, names: Sequence[str] | None = None) -> dict[str, Topic]:
         """Return those of these topics, or of all, that the cluster describes."""
@@ -275,7 +275,7 @@ class Asking:
                 return dict.fromkeys(asked, str(error))
         return dict.fromkeys(asked, "not answered") | _epoch_ends(answer)
 
-    async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | Skipped | None:
+    async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | SkippedRange | None:
         """Return the batch that holds an offset, from there on, or the next one; None after the last committed one."""
         data = await self._fetched(partition, offset, 1)  # the first batch comes whole, however large (KIP-74)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -325,7 +325,7 @@ class Asking:
     async def contents_from(self, partition: TopicPartition, offset: int) -> Contents | None:
         """Return the records of the batch that holds an offset, or of the next one, from there on; None at the end."""
         piece = await self.batch_at(partition, offset)
-        if piece is None or isinstance(piece, Skipped):
+        if piece is None or isinstance(piece, SkippedRange):
             return None if piece is None else Contents([], piece.end_offset)
         with self._mapped():
             found = [(one.offset, _content(piece.header, one)) for one in records_of(piece.batch)]

@@ -46,8 +46,8 @@ from kafka_wire.apis import (
 from kafka_wire.cluster import SIDE, Cluster, Leader
 from kafka_wire.connection.connection import Connection
 from kafka_wire.connection.errors import WireError
-from kafka_wire.records.batches import SEQUENCES, BadBatch, Piece, Skipped, last_marker, merged, pieces_of, stamp
-from kafka_wire.transactions.fencing import Overtaken
+from kafka_wire.records.batches import SEQUENCES, BadBatch, Piece, SkippedRange, last_marker, merge, pieces_of, stamp
+from kafka_wire.transactions.fencing import ProducerFenced
 from mirror.client.append_time_clock import TargetClock, boot_s
 from mirror.errors import TopicRefusedError
 from mirror.partition.state_records import Partition, Reading, Record, StateError
@@ -253,14 +253,14 @@ class StateTopic:
         batch = bytearray(build_batch(records, timestamp_ms=time.time_ns() // 1_000_000))
         if size >= PACKED_FROM_BYTES:
             pieces = [piece for piece in pieces_of(memoryview(batch), 0) if isinstance(piece, Piece)]
-            batch = merged(pieces, self._codec).batch
+            batch = merge(pieces, self._codec).batch
         stamp(batch, *self._producer, self._sequence, transactional=self.transactional_id is not None)
         self._sequence = (self._sequence + len(records)) % SEQUENCES
         return memoryview(batch)
 
     def _take(self, answer: PartitionProduceResponse, asked_s: float) -> None:
         if answer.error_code in _FENCED:
-            raise Overtaken(f"topic {self.name} is another mirror's now: {error_name(answer.error_code)}")
+            raise ProducerFenced(f"topic {self.name} is another mirror's now: {error_name(answer.error_code)}")
         self._check(answer.error_code, "cannot be written to")
         self.clock.tell(answer.log_append_time_ms, asked_s)
         if self.written_from < 0:
@@ -290,7 +290,7 @@ def _answered(answer: ProduceResponse) -> PartitionProduceResponse:
     return told[0]
 
 
-def _pieces(data: PartitionData, offset: int) -> Iterator[Piece | Skipped]:
+def _pieces(data: PartitionData, offset: int) -> Iterator[Piece | SkippedRange]:
     aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
     try:
         yield from pieces_of(memoryview(data.records or b""), offset, aborted)

@@ -44,7 +44,7 @@ from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.transactions.fencing import Fencing
 from kafka_wire.transactions.granting import denied_operations
-from kafka_wire.transactions.last_batch_lookup import Look, Wanted, look
+from kafka_wire.transactions.last_batch_lookup import LookupRequest, LookupResult, look_up
 from kafka_wire.transactions.transactions import Transactions
 from mirror.client.log_queries import Asking
 from mirror.client.state_topic import StateTopic
@@ -198,9 +198,11 @@ class Target(Asking):
         known = self._known.get(topic)
         return None if known is None else known.topic_id
 
-    async def look(self, wanted: Mapping[Partition, Wanted], steps_max: int) -> dict[Partition, Look | str]:
+    async def look(
+        self, wanted: Mapping[Partition, LookupRequest], steps_max: int
+    ) -> dict[Partition, LookupResult | str]:
         """Look up the last batches of producers; a text says why a partition cannot be read now."""
-        found = await look(self.cluster, wanted, timeout_s=self._timeout_s, steps_max=steps_max)
+        found = await look_up(self.cluster, wanted, timeout_s=self._timeout_s, steps_max=steps_max)
         for (topic, _), told in found.items():
             if isinstance(told, str):
                 self.forget(topic)

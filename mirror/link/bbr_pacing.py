@@ -21,7 +21,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from kafka_wire.connection.tcp_connect import Filled
+from kafka_wire.connection.tcp_connect import LinkFill
 
 WAITS_S = 0.05  # that packets wait on the link, which is full then
 DRAIN_S = 2.0  # until all waiting packets are gone
@@ -58,7 +58,7 @@ class Filling:
         self._spared = 0
         self._was_alone = False
 
-    def tick(self, now: float, filled: Filled | None, beside: Beside, alone_bytes_s: float | None) -> Told | None:
+    def tick(self, now: float, filled: LinkFill | None, beside: Beside, alone_bytes_s: float | None) -> Told | None:
         """Return the options to set; None: none.
 
         `filled` is None without a backlog: for a low-volume stream BBR finds no more rate than the stream sends. Bound
@@ -81,7 +81,7 @@ class Filling:
             return Told(bound or filled.bytes_s, begins_anew=True)
         return Told(None if beside is Beside.NOTHING else rate_max(filled))
 
-    def _spares_look(self, now: float, filled: Filled) -> bool:
+    def _spares_look(self, now: float, filled: LinkFill) -> bool:
         past_s = now - self._since
         if self._spared >= SPARED or filled.waits_s > WAITS_TIMES * filled.shortest_s:
             if past_s >= LOOK_S:
@@ -93,7 +93,7 @@ class Filling:
         return True
 
 
-def rate_max(filled: Filled) -> int | None:
+def rate_max(filled: LinkFill) -> int | None:
     """Return the bytes per second that a connection of BBR may send, while packets wait so long.
 
     BBR takes the fastest of ten round trips for the link's rate. If that is too high, the excess waits on the link, up

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from kafka_wire.cluster import Topic
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import Piece, Skipped
+from kafka_wire.records.batches import Piece, SkippedRange
 from mirror.client.source_client import Source
 from mirror.client.target_client import Target as TargetEnd
 from mirror.config import Config
@@ -246,7 +246,7 @@ class Screen:
         offset = 0
         while offset < end <= MARKERS_MAX:
             found = await self._ends.source.batch_at(partition, offset)
-            if not isinstance(found, Skipped):
+            if not isinstance(found, SkippedRange):
                 return True
             offset = found.end_offset
         return end > MARKERS_MAX

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from edge_broker.protocol.record_batch import CODEC_NONE
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import Packed, Piece
+from kafka_wire.records.batches import PackedBatch, Piece
 from mirror.link.link_model import InFlightRequest
 from mirror.partition.leader_epochs import LeaderEpochs, differ
 from mirror.partition.provenance import Origin, Writers
@@ -69,7 +69,7 @@ class Batch:
         "took_s",
     )
 
-    def __init__(self, lane: PartitionStream, pieces: list[Piece], packed: Packed, sent: Sent | None) -> None:
+    def __init__(self, lane: PartitionStream, pieces: list[Piece], packed: PackedBatch, sent: Sent | None) -> None:
         self.lane, self.pieces, self.packed = lane, pieces, packed
         self.sent = sent  # its sequences; None where it has no records
         self.end_offset = pieces[-1].end_offset

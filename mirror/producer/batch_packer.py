@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from kafka_wire.records.batches import Packed, TooMuchAtOnce, stamp
+from kafka_wire.records.batches import PackedBatch, TooMuchAtOnce, stamp
 from kafka_wire.records.codecs import Packer
 from mirror.link.link_model import Link
 from mirror.partition.send_state import GONE, UNSURE
@@ -59,11 +59,11 @@ class BatchPacker:
         level, began = self._link.zstd_level, loop.time()
         results = await self._worker.pack(pack_all, jobs, level)
         if not any(job.forward for job in jobs):
-            size = sum(len(result.batch) for result in results if isinstance(result, Packed))
+            size = sum(len(result.batch) for result in results if isinstance(result, PackedBatch))
             self._link.packed(loop.time() - began, size, level)
         return [batch for job, result in zip(jobs, results, strict=True) if (batch := self._build(job, result))]
 
-    def _build(self, job: Job, result: Packed | Exception) -> Batch | None:
+    def _build(self, job: Job, result: PackedBatch | Exception) -> Batch | None:
         stream, pieces, _ = job
         stream.packing = False
         if stream.send_state is GONE:

@@ -20,13 +20,13 @@ from edge_broker.protocol.record_batch import CODEC_NONE
 from edge_broker.protocol.unpacking import CODEC_ZSTD
 from kafka_wire.records.batches import (
     BadBatch,
-    Packed,
+    PackedBatch,
     Piece,
     TooMuchAtOnce,
     bytes_about,
-    forwarded,
+    forward,
     may_be_forwarded,
-    merged,
+    merge,
 )
 from mirror.link.link_model import FORWARDED_FAST_BYTES_MIN, Link
 from mirror.partition.stream import PartitionStream
@@ -95,7 +95,7 @@ def _forwards(lane: PartitionStream, piece: Piece, link: Link, codec: int) -> bo
     return goes_on and size <= lane.batch_bytes_max and may_be_forwarded(piece)
 
 
-def learn(lane: PartitionStream, pieces: Sequence[Piece], packed: Packed, *, was_forwarded: bool) -> None:
+def learn(lane: PartitionStream, pieces: Sequence[Piece], packed: PackedBatch, *, was_forwarded: bool) -> None:
     """Note how these source batches were packed, to estimate the next ones."""
     share = sum(map(bytes_about, pieces))
     lane.growth = max(1.0, packed.payload_bytes / share)
@@ -105,13 +105,13 @@ def learn(lane: PartitionStream, pieces: Sequence[Piece], packed: Packed, *, was
         lane.plain_left = PLAIN_BATCHES if is_plain and lane.shrinkage > PLAIN else 0
 
 
-def pack_all(jobs: Sequence[Job], zstd_level: int) -> list[Packed | Exception]:
+def pack_all(jobs: Sequence[Job], zstd_level: int) -> list[PackedBatch | Exception]:
     """Return a batch for each job, or the error that prevents it."""
     return [_pack(job, job.lane.codec, zstd_level if job.lane.codec == CODEC_ZSTD else None) for job in jobs]
 
 
-def _pack(job: Job, codec: int, level: int | None) -> Packed | Exception:
+def _pack(job: Job, codec: int, level: int | None) -> PackedBatch | Exception:
     try:
-        return forwarded(job.pieces[0]) if job.forward else merged(job.pieces, codec, level)
+        return forward(job.pieces[0]) if job.forward else merge(job.pieces, codec, level)
     except (BadBatch, TooMuchAtOnce, Refusal) as error:
         return error

@@ -19,7 +19,7 @@ from typing import Protocol
 from kafka_wire.cluster import Cluster
 from kafka_wire.connection.connection import Connection
 from kafka_wire.connection.errors import WireError
-from kafka_wire.connection.tcp_connect import Windowed
+from kafka_wire.connection.tcp_connect import WindowUse
 from mirror.link.bbr_pacing import Beside, Filling
 from mirror.link.link_model import BATCH_BYTES_MIN, LEAST_BYTES, Link, Pace
 from mirror.partition.stream import Batch, PartitionStream
@@ -137,7 +137,7 @@ class TargetConnection:
         self._connection: Connection | None = None
         self._filling = Filling(0.0)
         self._segments: list[tuple[int, int]] = []  # sent and sent again, second by second
-        self._windowed: Windowed | None = None
+        self._windowed: WindowUse | None = None
 
     def put(self, lane: PartitionStream) -> None:
         """Queue a stream that has data to send."""
@@ -164,11 +164,11 @@ class TargetConnection:
     @property
     def is_up(self) -> bool:
         """Whether it is connected."""
-        return self._connection is not None and not self._connection.closed
+        return self._connection is not None and not self._connection.is_closed
 
     def segments(self) -> tuple[int, int]:
         """Return the segments sent in about the last LOSS_S, and how many of those again; call it once a second."""
-        if self._connection is None or self._connection.closed:
+        if self._connection is None or self._connection.is_closed:
             return 0, 0
         self._segments.append(self._connection.segments())
         del self._segments[:-LOSS_S]
@@ -190,7 +190,7 @@ class TargetConnection:
         """
         if self._connection is None:
             return
-        filled, now = None if self.is_free else self._connection.filled(), asyncio.get_running_loop().time()
+        filled, now = None if self.is_free else self._connection.link_fill(), asyncio.get_running_loop().time()
         told = self._filling.tick(now, filled, beside, alone_bytes_s)
         if told is not None:
             self._connection.limit_rate(told.rate_max)
@@ -202,9 +202,9 @@ class TargetConnection:
 
         Kafka's own window is 100 KiB (socket.receive.buffer.bytes). If packets wait on the link, that is full anyway.
         """
-        if self._connection is None or self._connection.closed:
+        if self._connection is None or self._connection.is_closed:
             return False
-        now, before = self._connection.windowed(), self._windowed
+        now, before = self._connection.window_use(), self._windowed
         self._windowed = now
         if now is None or before is None or self.is_queued:
             return False
@@ -244,7 +244,7 @@ class TargetConnection:
             finally:
                 closed.cancel()
             self._source.connection_lost(self)
-            self._tell(str(connection.ended))
+            self._tell(str(connection.end_error))
 
     def _tell(self, text: str) -> None:
         self._tell_problem("target", "")  # a broker of it is known by now
@@ -252,7 +252,7 @@ class TargetConnection:
 
     async def _serve(self, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
-        while not connection.closed:
+        while not connection.is_closed:
             self.wake.clear()
             pause_s = connection.throttled_until - loop.time()
             if pause_s > 0:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from drupelet.printable import label_text
 from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import BadBatch, Piece, Skipped, pieces_of
+from kafka_wire.records.batches import BadBatch, Piece, SkippedRange, pieces_of
 from mirror.client.fetcher import Answer, Place
 from mirror.client.source_client import Source
 from mirror.config import Config
@@ -175,7 +175,7 @@ class SourceReader:
                 self._backoffs.end(stream)
         self._period.sender.consider(stream)
 
-    def _put(self, stream: PartitionStream, found: Piece | Skipped) -> None:
+    def _put(self, stream: PartitionStream, found: Piece | SkippedRange) -> None:
         if isinstance(found, Piece) and not stream.writers.passes_over:
             stream.put(found, asyncio.get_running_loop().time())
             return

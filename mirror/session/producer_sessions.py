@@ -25,8 +25,8 @@ from drupelet.observe.log_tree import Log
 from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.connection.errors import WireError
-from kafka_wire.transactions.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
-from kafka_wire.transactions.last_batch_lookup import Look
+from kafka_wire.transactions.fencing import Fence, Fencing, Meanwhile, NoFence, ProducerFenced
+from kafka_wire.transactions.last_batch_lookup import LookupResult
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
 from mirror.partition.state_records import Reading, StateError, Stored, no_spare_record
@@ -112,7 +112,7 @@ class ProducerSessions(SessionStart):
 
     async def _open_with_epoch(self, *, anew: bool = False) -> None:
         """Request the next epoch concurrently; a target without fences is reported when one is needed."""
-        for error in await asyncio.gather(self._open(), self._fencing.prepare(anew=anew), return_exceptions=True):
+        for error in await asyncio.gather(self._open(), self._fencing.prepare(renew=anew), return_exceptions=True):
             if isinstance(error, BaseException) and not isinstance(error, NoFence):
                 raise error
 
@@ -201,7 +201,7 @@ class ProducerSessions(SessionStart):
             self._fenced = [*map(at_target, self._take(waiting)), *([self._topic.partition] if with_state else [])]
             return self._fenced
 
-        early: dict[PartitionStream, Look] = {}
+        early: dict[PartitionStream, LookupResult] = {}
 
         read: dict[Partition, Stored] | None = None
 
@@ -437,7 +437,7 @@ def mapped() -> Iterator[None]:
     """Raise the exceptions of the target's connections as TargetError."""
     try:
         yield
-    except Overtaken as error:
+    except ProducerFenced as error:
         raise OvertakenError(str(error)) from error
     except (WireError, StateError, TimeoutError, OSError) as error:
         raise TargetError(str(error)) from error

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from drupelet.observe.log_tree import Log
 from kafka_wire.cluster import Partition
 from kafka_wire.transactions.fencing import LAST_EPOCH, Fence
-from kafka_wire.transactions.last_batch_lookup import Look, Wanted
+from kafka_wire.transactions.last_batch_lookup import LookupRequest, LookupResult
 from mirror.client.state_topic import StateTopic
 from mirror.client.target_client import Target
 from mirror.errors import LeaderlessError, SourceError, TargetError
@@ -32,7 +32,7 @@ _log = Log("mirror")
 
 NOWHERE = 2**62  # as a floor: no batch of this mirror can be there, so only the log's end is queried
 STEPS_MAX = 20_000  # fetches of a second, longer lookup
-NOTHING_SEEN = Look(0, 0, 0, None, -1, True)
+NOTHING_SEEN = LookupResult(0, 0, 0, None, -1, True)
 LINES_MAX = 40  # log lines about partitions that start at once
 
 
@@ -91,16 +91,18 @@ class SessionStart:
         """Have the head of a session stored."""
         raise NotImplementedError
 
-    async def _look_early(self, lanes: Iterable[PartitionStream], fence: Fence) -> dict[PartitionStream, Look]:
+    async def _look_early(self, lanes: Iterable[PartitionStream], fence: Fence) -> dict[PartitionStream, LookupResult]:
         """Look while the markers are written; if one is seen, no older session can add a batch below it."""
         try:
             looks = await self._look({lane: self._floor(lane) for lane in lanes if not self._is_new(lane)}, fence)
         except TargetError:
             return {}  # the next lookup reports it
-        return {lane: look for lane, look in looks.items() if isinstance(look, Look) and shows_marker(look, fence)}
+        return {
+            lane: look for lane, look in looks.items() if isinstance(look, LookupResult) and shows_marker(look, fence)
+        }
 
     async def _begin_fenced(
-        self, lanes: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, Look]
+        self, lanes: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, LookupResult]
     ) -> dict[PartitionStream, StartedSession | TargetError]:
         self._tells = len(lanes) <= LINES_MAX
         if not self._tells:
@@ -120,8 +122,8 @@ class SessionStart:
 
     async def _look(
         self, floors: dict[PartitionStream, int], fence: Fence | None, steps_max: int = 200, below: int = NOWHERE
-    ) -> dict[PartitionStream, Look | str]:
-        wanted, found = dict[Partition, Wanted](), dict[PartitionStream, Look | str]()
+    ) -> dict[PartitionStream, LookupResult | str]:
+        wanted, found = dict[Partition, LookupRequest](), dict[PartitionStream, LookupResult | str]()
         for lane, floor in floors.items():
             state = self._state(lane)
             fenced_by = -1 if fence is None else fence.producer_id
@@ -131,7 +133,9 @@ class SessionStart:
             except LeaderlessError as error:  # the others start
                 found[lane] = str(error)
                 continue
-            wanted[at_target(lane)] = Wanted(leader, ids, floor if state.map.steps else NOWHERE, below, fenced_by)
+            wanted[at_target(lane)] = LookupRequest(
+                leader, ids, floor if state.map.steps else NOWHERE, below, fenced_by
+            )
         looks = await self.target.look(wanted, steps_max) if wanted else {}
         return found | {lane: looks[at_target(lane)] for lane in floors if lane not in found}
 
@@ -165,7 +169,7 @@ class SessionStart:
     def _topics(self, lane: PartitionStream) -> Topics:
         return Topics(lane.target_topic, lane.topic_id, self.target.topic_id(lane.target_topic))
 
-    async def _begin_one(self, lane: PartitionStream, look: Look | str, fence: Fence | None) -> StartedSession:
+    async def _begin_one(self, lane: PartitionStream, look: LookupResult | str, fence: Fence | None) -> StartedSession:
         look = _whole(look, fence)
         state, resumed = await self._resume(lane, look)
         if resumed.verdict == "unknown":
@@ -212,7 +216,7 @@ class SessionStart:
         return state, resumed._replace(doubled=max(0, taken - state.map.end.records))
 
     async def _resume(
-        self, lane: PartitionStream, look: Look, *, may_be_compacted: bool = True
+        self, lane: PartitionStream, look: LookupResult, *, may_be_compacted: bool = True
     ) -> tuple[PartitionState, Resumed]:
         is_compacted = may_be_compacted and lane.is_compacted_there and not (look.is_taken or lane.answered_below)
         seen = Seen(look.start_offset, look.end_offset, look.searched_from, look.last, is_compacted)
@@ -254,7 +258,7 @@ def at_target(lane: PartitionStream) -> Partition:
     return lane.target_topic, lane.partition.partition
 
 
-def shows_marker(look: Look, fence: Fence) -> bool:
+def shows_marker(look: LookupResult, fence: Fence) -> bool:
     """Return whether a look is after the fence: all batches of older sessions lie before its marker."""
     return look.marker_epoch >= fence.producer_epoch
 
@@ -274,7 +278,7 @@ def _wished(lane: PartitionStream, state: PartitionState, resumed: Resumed) -> R
     return Resumed("source_anew", resumed.records) if by_hand or lane.starts_anew else resumed
 
 
-def _whole(look: Look | str, fence: Fence | None) -> Look:
+def _whole(look: LookupResult | str, fence: Fence | None) -> LookupResult:
     if isinstance(look, str):
         raise TargetError(look)
     if fence is not None and not fence.is_confirmed and not shows_marker(look, fence):

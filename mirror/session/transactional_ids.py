@@ -63,23 +63,23 @@ class Id(NamedTuple):
         """
         if self.transactions.producer[1] < 0:
             return frozenset()
-        told = await self.transactions.described()
+        told = await self.transactions.describe()
         if told is not None and told.state == "Ongoing" and told[1:3] == self.transactions.producer:
             if code := await self.transactions.abort():
                 raise TargetError(f"the open transaction of {self.name} cannot be aborted: {error_name(code)}")
-            told = await self.transactions.described()
+            told = await self.transactions.describe()
         if told is None or not told.is_decided or not self.transactions.is_held(told):
             return frozenset()
         return told.partitions
 
     async def is_ours(self) -> bool:
         """Return whether no other client was given an epoch of it since this mirror was."""
-        told = await self.transactions.described()
+        told = await self.transactions.describe()
         return told is not None and self.transactions.is_held(told)
 
     async def is_free(self) -> bool:
         """Return whether it is this mirror's, and all markers of its last transaction are written."""
-        told = await self.transactions.described()
+        told = await self.transactions.describe()
         return told is not None and self.transactions.is_held(told) and not told.is_decided
 
 

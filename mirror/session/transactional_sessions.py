@@ -28,7 +28,7 @@ from edge_broker.errors import ErrorCode, error_name
 from kafka_wire.cluster import Partition
 from kafka_wire.connection.errors import WireError
 from kafka_wire.transactions.fencing import BOUND_S, Fence, Meanwhile, NoFence, OutOfPatience
-from kafka_wire.transactions.last_batch_lookup import Look
+from kafka_wire.transactions.last_batch_lookup import LookupResult
 from mirror.client.target_client import Target
 from mirror.errors import OvertakenError, TargetError
 from mirror.partition.resume_rules import Resumed
@@ -214,7 +214,7 @@ class TransactionalSessions(ProducerSessions):
         one = self._ids.current
         await self._commit_records([spare_record(self._name, one.number, one.name, self.producer[:2])])
         end = asyncio.get_running_loop().time() + BOUND_S
-        while (told := await self.transactions.described()) is None or told.state != "CompleteCommit":
+        while (told := await self.transactions.describe()) is None or told.state != "CompleteCommit":
             if asyncio.get_running_loop().time() > end:
                 raise TargetError(f"topic {self._name} shows no announcement of the spare transactional id")
             await self.target.pauses.wait(self._asking_again.next_s())
@@ -253,7 +253,7 @@ class TransactionalSessions(ProducerSessions):
         return reading.partitions()
 
     async def _begin_fenced(
-        self, lanes: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, Look]
+        self, lanes: list[PartitionStream], fence: Fence | None, early: Mapping[PartitionStream, LookupResult]
     ) -> dict[PartitionStream, StartedSession | TargetError]:
         others = {lane for lane in lanes if not self._state(lane).life.is_transactional}
         found = await super()._begin_fenced(lanes, fence, early)
@@ -317,7 +317,7 @@ class TransactionalSessions(ProducerSessions):
         """Return whether a commit without a response stands, though a partition may have no marker yet."""
         assert self.producer is not None
         try:
-            told = await self.transactions.described()
+            told = await self.transactions.describe()
         except (WireError, OSError):
             return False
         return told is not None and told[1:3] == self.producer[:2] and told.state == "PrepareCommit"
@@ -433,7 +433,7 @@ class TransactionalSessions(ProducerSessions):
             assert self.producer is not None
             try:
                 with mapped():
-                    told = await self.transactions.described()
+                    told = await self.transactions.describe()
                     written = None if told is not None else await self._writer()
             except TargetError as error:
                 self.host.tell(TROUBLE, f"how it stands cannot be asked now: {error}")

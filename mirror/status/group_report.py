@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import Piece, Skipped
+from kafka_wire.records.batches import Piece, SkippedRange
 from mirror.client.source_client import Source
 from mirror.config import Config
 from mirror.errors import SourceError
@@ -104,7 +104,7 @@ async def _looked_at(source: Source, status: PartitionStatus, offset: int) -> Pa
     return told_by(status, first, int(time.time() * 1000))
 
 
-def told_by(status: PartitionStatus, first: Piece | Skipped | None, time_ms: int) -> PartitionStatus:
+def told_by(status: PartitionStatus, first: Piece | SkippedRange | None, time_ms: int) -> PartitionStatus:
     """What the first batch behind the position tells: how old it is, and how large such batches are."""
     if not isinstance(first, Piece) or status.lag is None:
         return status

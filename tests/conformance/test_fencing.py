@@ -32,8 +32,8 @@ from edge_broker.protocol.messages.list_offsets import ListOffsetsPartition, Lis
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis
 from kafka_wire.cluster import SIDE, TRANSACTION, Cluster
-from kafka_wire.transactions.fencing import LAST_EPOCH, Fencing, NoFence, Overtaken
-from kafka_wire.transactions.last_batch_lookup import Look, Own, Wanted, look, producers
+from kafka_wire.transactions.fencing import LAST_EPOCH, Fencing, NoFence, ProducerFenced
+from kafka_wire.transactions.last_batch_lookup import LookupRequest, LookupResult, Own, look_up, producers
 from mirror.client.state_topic import StateTopic
 from mirror.partition.resume_rules import Seen
 from mirror.partition.state_records import Reading, Topics
@@ -94,8 +94,8 @@ class Target:
         return error_name(told.error_code), told.base_offset
 
     async def look(self, *ids, floor=0, **bounds):
-        wanted = {at: Wanted(leader, frozenset(ids), floor) for at, leader in (await self.leaders()).items()}
-        return await look(self.cluster, wanted, timeout_s=CALL_S, **bounds)
+        wanted = {at: LookupRequest(leader, frozenset(ids), floor) for at, leader in (await self.leaders()).items()}
+        return await look_up(self.cluster, wanted, timeout_s=CALL_S, **bounds)
 
     async def remembered(self):
         """What the leader of the first partition remembers: epoch and last sequence of each producer."""
@@ -212,7 +212,7 @@ async def test_more_partitions_are_fenced_while_others_go_on(kafka):
         assert await target.send(first, 6) == (NONE, 8)  # of the others the epoch before stays in force
         assert await target.send(first, 0, partition=1) == (NONE, 1)
         await Fencing(target.cluster, f"edge-{target.topic}", timeout_s=CALL_S).begin([])
-        with pytest.raises(Overtaken, match="is another's now"):
+        with pytest.raises(ProducerFenced, match="is another's now"):
             await target.fence.extend([one])
         assert second.producer_epoch == 1
 
@@ -311,18 +311,18 @@ async def test_a_look_passes_what_others_wrote_in_many_partitions_at_once(kafka)
         await target.fence.begin([target.all[1]])
         looks = await target.look(fenced.producer_id, answer_bytes_max=1000)
         own = Own(fenced.producer_id, 0, 0, 4, 1, 5)
-        assert looks[target.all[0]] == Look(0, 6, 1, own, -1, True)
-        assert looks[target.all[1]] == Look(0, 19, 1, own, 1, True)
+        assert looks[target.all[0]] == LookupResult(0, 6, 1, own, -1, True)
+        assert looks[target.all[1]] == LookupResult(0, 19, 1, own, 1, True)
         assert looks[target.all[2]].last == own
-        assert looks[target.all[3]] == Look(0, 1, 0, None, 0, True, True)  # where that began lies a marker
+        assert looks[target.all[3]] == LookupResult(0, 1, 0, None, 0, True, True)  # where that began lies a marker
         short = await target.look(fenced.producer_id, steps_max=2)
         assert (short[target.all[1]].last, short[target.all[1]].is_whole) == (None, False)
         near = await target.look(fenced.producer_id, floor=6)
         assert (near[target.all[1]].last, near[target.all[1]].searched_from) == (None, 6)
-        wrong = {target.all[0]: Wanted((await target.leaders())[target.all[0]]._replace(epoch=99), frozenset())}
-        assert await look(target.cluster, wrong, timeout_s=CALL_S) == {target.all[0]: "UNKNOWN_LEADER_EPOCH"}
-        nobody = {target.all[0]: Wanted((await target.leaders())[target.all[0]]._replace(node=-1), frozenset())}
-        assert await look(target.cluster, nobody, timeout_s=CALL_S) == {target.all[0]: "it has no leader"}
+        wrong = {target.all[0]: LookupRequest((await target.leaders())[target.all[0]]._replace(epoch=99), frozenset())}
+        assert await look_up(target.cluster, wrong, timeout_s=CALL_S) == {target.all[0]: "UNKNOWN_LEADER_EPOCH"}
+        nobody = {target.all[0]: LookupRequest((await target.leaders())[target.all[0]]._replace(node=-1), frozenset())}
+        assert await look_up(target.cluster, nobody, timeout_s=CALL_S) == {target.all[0]: "it has no leader"}
 
 
 async def test_a_look_at_a_log_whose_head_was_deleted(kafka):
@@ -332,7 +332,7 @@ async def test_a_look_at_a_log_whose_head_was_deleted(kafka):
         admin = AdminClient(librdkafka(kafka.bootstrap))
         deleted = admin.delete_records([TopicPartition(target.topic, 0, 4)], request_timeout=CALL_S)
         await asyncio.to_thread(next(iter(deleted.values())).result, CALL_S)
-        assert (await target.look(fenced.producer_id))[target.all[0]] == Look(4, 4, 4, None, -1, True)
+        assert (await target.look(fenced.producer_id))[target.all[0]] == LookupResult(4, 4, 4, None, -1, True)
         assert await target.remembered() == {fenced.producer_id: (0, 2)}  # a deleted batch is remembered
         assert await target.send(fenced, 3) == (NONE, 4)
 
@@ -383,7 +383,7 @@ async def test_the_state_topic_has_one_writer(kafka):
             PartitionState(at, states[0].topics, one).map.steps[0].source_offset == 5 for at, one in read.items()
         )
         same.begin(*(await target.fence.begin([same.partition]))[:2])
-        with pytest.raises(Overtaken, match="another mirror's now: INVALID_PRODUCER_EPOCH"):
+        with pytest.raises(ProducerFenced, match="another mirror's now: INVALID_PRODUCER_EPOCH"):
             await topic.write([[(b"head:t:0", None)]])
         await same.write([[(b"head:t:0", None)]])
         reading = Reading()
@@ -500,6 +500,6 @@ async def test_the_edge_broker_says_that_it_has_no_fence(tmp_path):
             assert await target.send((producer.producer_id, 0), 0) == (NONE, 0)
             assert await target.send((producer.producer_id, 0), 3) == (NONE, 3)
             found = (await target.look(producer.producer_id))[target.all[0]]
-            assert found == Look(0, 6, 3, Own(producer.producer_id, 0, 3, 5, 3, 5), -1, True)
+            assert found == LookupResult(0, 6, 3, Own(producer.producer_id, 0, 3, 5, 3, 5), -1, True)
             told = await producers(target.cluster, await target.leaders(), timeout_s=CALL_S)
             assert "none of DescribeProducers" in told[target.all[0]]

@@ -28,7 +28,7 @@ from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceR
 from kafka_wire import apis
 from kafka_wire.cluster import SIDE, Cluster
 from kafka_wire.connection import connection as connection_module
-from kafka_wire.connection.errors import ConnectionLost, Refused, WireError
+from kafka_wire.connection.errors import BrokerRefused, ConnectionLost, WireError
 from tests.support import runtimes
 from tests.support.certificates import Authority
 from tests.support.kafka_reading import create_topic, read_topic
@@ -116,14 +116,14 @@ async def pipeline(cluster, topic, *, size=0, pause_s=0.0):
     for number in range(BATCHES):
         batch = batch_of(producer.producer_id, producer.producer_epoch, number, size)
         under_way.append(connection.send(apis.PRODUCE, produced(topic, batch), timeout_s=CALL_S))
-        most = max(most, connection.unanswered)
+        most = max(most, connection.unanswered_count)
         if len(under_way) == UNDER_WAY:
             offsets.append(await under_way.pop(0))
             await asyncio.sleep(pause_s)
     offsets += [await one for one in under_way]
     deadline = Deadline(CALL_S)
-    while connection.unanswered:  # a log-in may be under way, which another request is not
-        deadline.check("no request without an answer", connection.unanswered)
+    while connection.unanswered_count:  # a log-in may be under way, which another request is not
+        deadline.check("no request without an answer", connection.unanswered_count)
         await asyncio.sleep(0.01)
     answered = [one.responses[0].partition_responses[0] for one in offsets]
     assert {one.error_code for one in answered} == {ErrorCode.NONE}
@@ -335,7 +335,7 @@ def test_each_refusal_is_a_sentence(kafka, entry, tmp_path, loop):
     async def ask(listener, security):
         cluster = Cluster(settings(kafka.at(listener), security))
         try:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(BrokerRefused) as refused:
                 await asyncio.wait_for(cluster.topics([]), CALL_S)
             return str(refused.value)
         finally:

@@ -19,7 +19,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_wire import apis
 from kafka_wire.cluster import Cluster
-from kafka_wire.records.batches import Piece, forwarded, merged, pieces_of, split, stamp
+from kafka_wire.records.batches import Piece, forward, merge, pieces_of, split, stamp
 from tests.support import runtimes
 from tests.support.kafka_reading import create_topic
 from tests.support.lying_batches import CODECS, NOW_MS
@@ -85,13 +85,13 @@ def carried():
     sent, expected = [], []
     for number, codec in enumerate(CODECS):
         large = [(b"k%d" % place, text(rnd, 300), NOW_MS + place) for place in range(1500)]
-        sent.append(forwarded(*cut([make_batch(large, codec=number, base_offset=10**12, producer=(5, 1, 9))])))
+        sent.append(forward(*cut([make_batch(large, codec=number, base_offset=10**12, producer=(5, 1, 9))])))
         expected += [
             Kept(0, time, key, value, ((b"n", b"%d" % place),)) for place, (key, value, time) in enumerate(large)
         ]
         log, kept = small_batches(rnd)
         first, second = split(cut(log))
-        sent += [merged(part, codec, LEVELS[codec]) for part in (first, second)]
+        sent += [merge(part, codec, LEVELS[codec]) for part in (first, second)]
         expected += kept
         offsets = [one for each in sent[-2:] for first, count in each.runs for one in range(first, first + count)]
         assert offsets == [one.offset for one in kept]

@@ -106,8 +106,8 @@ async def test_the_question_changes_no_epoch(target):
     ids = [Transactions(cluster, name, timeout_s=CALL_S) for name in (OWN, SPARE)]
     for one in ids:
         await one.begin([])
-    before = [await one.described() for one in ids]
+    before = [await one.describe() for one in ids]
     for node in cluster.nodes:
         assert await denied_operations(await cluster.connection(node, SIDE), [OWN, SPARE], timeout_s=CALL_S) == {}
-    assert [await one.described() for one in ids] == before
+    assert [await one.describe() for one in ids] == before
     cluster.close()

@@ -123,7 +123,7 @@ async def described(transactions):
     deadline = Deadline(SHORT_S)
     while True:
         try:
-            told = await transactions.described()
+            told = await transactions.describe()
             assert told is not None
             return told
         except (WireError, OSError) as error:

@@ -20,9 +20,9 @@ from edge_broker.protocol.record_batch import check_batch
 from kafka_wire.records.batches import (
     BadBatch,
     Piece,
-    forwarded,
+    forward,
     may_be_forwarded,
-    merged,
+    merge,
     pieces_of,
     record_bytes,
     split,
@@ -73,7 +73,7 @@ def test_merged_is_the_records_one_after_another(log, skipped, codec) -> None:
     if not pieces:
         assert not kept
         return
-    sent = merged(pieces, codec)
+    sent = merge(pieces, codec)
     assert expanded(sent.runs) == [one.offset for one in kept]
     assert all(one[0] + one[1] < other[0] for one, other in zip(sent.runs, sent.runs[1:], strict=False))
     assert sent.records == len(kept)
@@ -90,7 +90,7 @@ def test_merged_is_the_records_one_after_another(log, skipped, codec) -> None:
 def test_forwarded_and_merged_hold_the_same(log) -> None:
     for piece in cut(log, 0):
         if may_be_forwarded(piece):
-            sent, other = forwarded(piece), merged([piece], "none")
+            sent, other = forward(piece), merge([piece], "none")
             assert read_back(sent.batch) == read_back(other.batch)
             assert sent[1:3] == other[1:3]
 
@@ -102,10 +102,10 @@ def test_both_parts_hold_the_records_of_the_whole(log) -> None:
     whole = [one.offset for _, kept in log for one in kept]
     while waiting:
         part = waiting.pop()
-        if len(part) > 1 or (part and merged(part, "none").records > 1):
+        if len(part) > 1 or (part and merge(part, "none").records > 1):
             waiting += reversed(split(part))
-        elif part and merged(part, "none").records:
-            found += expanded(merged(part, "none").runs)
+        elif part and merge(part, "none").records:
+            found += expanded(merge(part, "none").runs)
             assert record_bytes(part[0]) >= 0
     assert found == whole
 
@@ -129,7 +129,7 @@ def test_no_bytes_are_too_strange(log, seed, mended) -> None:
             end = piece.end_offset
             pieces += [piece] if isinstance(piece, Piece) else []
         if pieces:
-            sent = merged(pieces, "zstd", 1)
+            sent = merge(pieces, "zstd", 1)
             assert not sent.records or len(read_back(sent.batch)) == sent.records
             if len(pieces) > 1:
                 split(pieces)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edge_broker.errors import ProtocolViolation
 from edge_broker.protocol.record_batch import CONTROL, TRANSACTIONAL, BatchHeader
 from kafka_wire.cluster import Leader
-from kafka_wire.transactions.last_batch_lookup import Look, Own, Search, Wanted
+from kafka_wire.transactions.last_batch_lookup import LookupRequest, LookupResult, Own, Search
 from tests.support.record_batches import make_batch
 
 OURS, THEIRS = 7, 8
@@ -89,7 +89,7 @@ def repeated(data, values):
 @given(logs(), st.integers(0, 60), st.integers(0, 60) | st.just(2**63 - 1), st.data())
 def test_the_last_batch_of_ours_is_found(log, floor, below, data):
     batches, start, end = log
-    search = Search(Wanted(LEADER, frozenset([OURS]), floor, below), start, end)
+    search = Search(LookupRequest(LEADER, frozenset([OURS]), floor, below), start, end)
     end = max(start, min(end, below))
     rooms = repeated(data, st.sampled_from([1, 80, 100, 200, 500, 10_000]))
     firsts = repeated(data, st.sampled_from([True, True, False]))
@@ -108,7 +108,7 @@ def test_the_last_batch_of_ours_is_found(log, floor, below, data):
 @given(logs(), st.integers(1, 3))
 def test_a_bound_is_kept_and_told(log, steps):
     batches, start, end = log
-    search = Search(Wanted(LEADER, frozenset([OURS])), start, end, steps)
+    search = Search(LookupRequest(LEADER, frozenset([OURS])), start, end, steps)
     asked = 0
     while not search.is_over:
         search.take(fetched(batches, search.next_offset, 1, True))
@@ -123,16 +123,16 @@ def test_a_bound_is_kept_and_told(log, steps):
 
 def test_the_usual_look_takes_one_step():
     batches = [batch("ours", 0, 4, 0), batch("ours", 4, 3, 4), batch("marker", 7, 2, 0)]
-    search = Search(Wanted(LEADER, frozenset([OURS])), 0, 8)
+    search = Search(LookupRequest(LEADER, frozenset([OURS])), 0, 8)
     assert search.wants_more
     assert search.take(fetched(batches, search.next_offset, 65_536, True))
     assert search.is_over
-    assert search.result() == Look(0, 8, 4, Own(OURS, 3, 4, 6, 4, 6), 2, True)
+    assert search.result() == LookupResult(0, 8, 4, Own(OURS, 3, 4, 6, 4, 6), 2, True)
 
 
 def test_what_cannot_be_read_is_not_believed():
     ours = bytearray(batch("ours", 0, 4, 0))
-    search = Search(Wanted(LEADER, frozenset([OURS])), 0, 4)
+    search = Search(LookupRequest(LEADER, frozenset([OURS])), 0, 4)
     with pytest.raises(ProtocolViolation, match="cut off"):
         search.take(memoryview(ours)[:-1])
     ours[-1] ^= 1

@@ -16,7 +16,7 @@ from edge_broker.protocol.messages.fetch import FetchableTopicResponse, FetchReq
 from edge_broker.protocol.record_batch import BatchHeader, build_batch, records_of
 from kafka_wire.cluster import Leader, Topic
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import CONTROL_KIND, Piece, Skipped, pieces_of
+from kafka_wire.records.batches import CONTROL_KIND, Piece, SkippedRange, pieces_of
 from mirror.errors import TargetError
 from mirror.partition.state_records import Record
 
@@ -32,7 +32,7 @@ class Copy(NamedTuple):
 class Written(NamedTuple):
     """A batch, or a marker, which has no copies."""
 
-    piece: Piece | Skipped
+    piece: Piece | SkippedRange
     copies: tuple[Copy, ...]
     writer: str
 
@@ -61,7 +61,7 @@ class Log:
 
     def mark(self, writer: str) -> None:
         """Append the marker of a fence."""
-        self.written.append(Written(Skipped(self.end, self.end + 1, CONTROL_KIND), (), writer))
+        self.written.append(Written(SkippedRange(self.end, self.end + 1, CONTROL_KIND), (), writer))
         self.end += 1
 
     def from_offset(self, offset: int) -> list[Written]:
@@ -159,7 +159,7 @@ class SourceView:
         ends = {tp: self.memory.states[tp.topic].end for tp in wanted}
         return dict.fromkeys(wanted, 0), ends
 
-    async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | Skipped | None:
+    async def batch_at(self, partition: TopicPartition, offset: int) -> Piece | SkippedRange | None:
         found = self.memory.logs[partition.topic][partition.partition].from_offset(offset)
         return found[0].piece if found else None
 

@@ -350,7 +350,7 @@ class SideConnection:
     def __init__(self, world: World, life: Life) -> None:
         self._world, self.life = world, life
         self._side = Side(world)
-        self.closed = False
+        self.is_closed = False
         self._waiting: deque[_Asked] = deque()
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._is_serving = False
@@ -363,7 +363,7 @@ class SideConnection:
     def send(self, asked: Any, request: Any, *, timeout_s: float) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._world.step(self.life)
-        if self.closed or self.life.dead:
+        if self.is_closed or self.life.dead:
             future.set_exception(ConnectionLost("closed"))
             return future
         self._waiting.append(_Asked(request, future, timeout_s))
@@ -380,7 +380,7 @@ class SideConnection:
         return self._world.faults() and self._world.chance.random() < rate
 
     def _serve(self) -> None:
-        if self.closed:
+        if self.is_closed:
             return
         if self._fails(self._waiting[0].request):
             self.cut()
@@ -403,15 +403,15 @@ class SideConnection:
             self._world.loop.call_later(self._world.delay_s() / 4, self._serve)
 
     def _answer(self, future: asyncio.Future[Any], answer: Any) -> None:
-        if not self.closed and not future.done():
+        if not self.is_closed and not future.done():
             self._unanswered.pop(future, None)
             future.set_result(answer)
 
     def cut(self) -> None:
         """End it; some of what is under way may arrive all the same, now or later."""
-        if self.closed:
+        if self.is_closed:
             return
-        self.closed, world = True, self._world
+        self.is_closed, world = True, self._world
         world.connections.pop(self, None)
         at_s, number = world.loop.time(), world.state_number
         for asked in list(self._waiting)[: world.chance.randint(0, len(self._waiting))]:
@@ -447,7 +447,7 @@ class SideCluster:
         return {world.state_at[0]: found} if is_there else {}
 
     def is_connected(self, node: int, number: int = 0) -> bool:
-        return self._open is not None and not self._open.closed
+        return self._open is not None and not self._open.is_closed
 
     async def coordinator_node(self, key: str, kind: int) -> int:
         async with self._world.call(self._life, ConnectionLost):
@@ -460,6 +460,6 @@ class SideCluster:
         await self._world.reaches(self._life)
         if self._world.faults() and self._world.chance.random() < self._world.fault_rate / 2:
             raise ConnectionLost("nobody answers")
-        if self._open is None or self._open.closed:
+        if self._open is None or self._open.is_closed:
             self._open = SideConnection(self._world, self._life)
         return self._open

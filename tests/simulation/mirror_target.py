@@ -24,8 +24,8 @@ from kafka_wire.cluster import Partition, Topic
 from kafka_wire.connection.errors import ConnectionLost
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.records.batches import SEQUENCES
-from kafka_wire.transactions.fencing import Fence, Fencing, Meanwhile, NoFence, Overtaken
-from kafka_wire.transactions.last_batch_lookup import Look, Own, Wanted
+from kafka_wire.transactions.fencing import Fence, Fencing, Meanwhile, NoFence, ProducerFenced
+from kafka_wire.transactions.last_batch_lookup import LookupRequest, LookupResult, Own
 from kafka_wire.transactions.transactions import Transactions
 from mirror.client.append_time_clock import TargetClock, boot_s
 from mirror.client.log_queries import Content, Contents
@@ -219,7 +219,7 @@ class TargetLog:
         self.generation += bool(old)
         return bool(old)
 
-    def look(self, wanted: Wanted) -> Look:
+    def look(self, wanted: LookupRequest) -> LookupResult:
         """As a client that reads backwards from the end."""
         end, marker = min(wanted.below, self.end), -1
         floor = min(wanted.floor, end)
@@ -232,10 +232,10 @@ class TargetLog:
                 continue
             if entry.producer_id in wanted.producer_ids and entry.data:
                 own = Own(entry.producer_id, entry.epoch, entry.first, entry.last, entry.base, entry.end - 1)
-                return Look(0, end, entry.base, own, marker, True)
+                return LookupResult(0, end, entry.base, own, marker, True)
             if not entry.data and wanted.marked_by in (-1, entry.producer_id):
                 marker = max(marker, entry.epoch)
-        return Look(0, end, floor, None, marker, True, is_taken)
+        return LookupResult(0, end, floor, None, marker, True, is_taken)
 
 
 class StateLog(TargetLog):
@@ -309,7 +309,7 @@ class TargetEnd(Target):
     async def answers(self, witness: Any) -> bool:
         try:
             async with self._world.call(self._life, TargetError):
-                return not witness.closed
+                return not witness.is_closed
         except TargetError:
             return False
 
@@ -335,8 +335,10 @@ class TargetEnd(Target):
             )
         return SimulatedStateTopic(self._world, self._life, name)
 
-    async def look(self, wanted: Mapping[Partition, Wanted], steps_max: int) -> dict[Partition, Look | str]:
-        found: dict[Partition, Look | str] = {}
+    async def look(
+        self, wanted: Mapping[Partition, LookupRequest], steps_max: int
+    ) -> dict[Partition, LookupResult | str]:
+        found: dict[Partition, LookupResult | str] = {}
         async with self._world.call(self._life, ConnectionLost):
             for at, one in wanted.items():
                 log = self._world.targets.get(at)
@@ -372,7 +374,7 @@ class TargetEnd(Target):
         if self._world.faults() and self._world.chance.random() < self._world.fault_rate / 2:
             raise ConnectionLost("nobody answers")
         held = self._open.get((node, number))
-        if held is None or held.closed:
+        if held is None or held.is_closed:
             held = self._open[node, number] = Connection(self._world, self._life, node)
             self.pauses.end()
         return held
@@ -386,9 +388,9 @@ class SimulatedFencing:
         self._is_ahead = False
         self._lock = asyncio.Lock()  # as the real one's: else an epoch that is taken ahead would be given out twice
 
-    async def prepare(self, *, anew: bool = False) -> None:
+    async def prepare(self, *, renew: bool = False) -> None:
         async with self._lock:
-            if not self._is_ahead and (anew or self._epoch < 0):
+            if not self._is_ahead and (renew or self._epoch < 0):
                 await self._raise_epoch()
                 self._is_ahead = True
 
@@ -421,7 +423,7 @@ class SimulatedFencing:
             while world.marking:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.05)
             if self._epoch != world.epoch:
-                raise Overtaken("the id is another's now")
+                raise ProducerFenced("the id is another's now")
             is_confirmed = not world.faults() or world.chance.random() > 0.05
             refused = {
                 at: int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -503,7 +505,7 @@ class SimulatedStateTopic:
 
         async with world.call(self._life, ConnectionLost, late=arrive):
             if world.fenced and epoch < world.state_epoch:
-                raise Overtaken("the state topic is another's now")
+                raise ProducerFenced("the state topic is another's now")
             arrive()
             self.clock.tell(world.now_ms(), boot_s())
 
@@ -517,12 +519,12 @@ class Witness:
     """A connection for questions; it breaks as others do."""
 
     def __init__(self, world: World, life: Life) -> None:
-        self._world, self.life, self.closed = world, life, False
+        self._world, self.life, self.is_closed = world, life, False
         world.connections[self] = None
 
     def cut(self) -> None:
         """End it."""
-        self.closed = True
+        self.is_closed = True
         self._world.connections.pop(self, None)
 
 
@@ -533,7 +535,7 @@ class Connection:
 
     def __init__(self, world: World, life: Life, node: int) -> None:
         self._world, self.life, self._node = world, life, node
-        self.ended: ConnectionLost | None = None
+        self.end_error: ConnectionLost | None = None
         self._gone = asyncio.Event()
         self._waiting: deque[_Request] = deque()
         self._answered_at = 0.0
@@ -542,8 +544,8 @@ class Connection:
         world.connections[self] = None
 
     @property
-    def closed(self) -> bool:
-        return self.ended is not None
+    def is_closed(self) -> bool:
+        return self.end_error is not None
 
     async def wait_closed(self) -> None:
         await self._gone.wait()
@@ -552,7 +554,7 @@ class Connection:
         """The model's kernel goes on as usual."""
         return False
 
-    def filled(self) -> None:
+    def link_fill(self) -> None:
         """Nor does it know what a link carries."""
 
     def limit_rate(self, bytes_s: int | None) -> None:
@@ -561,14 +563,14 @@ class Connection:
     def segments(self) -> tuple[int, int]:
         return 0, 0
 
-    def windowed(self) -> None:
+    def window_use(self) -> None:
         return None
 
     def send(self, asked: Any, request: Any, *, timeout_s: float) -> asyncio.Future[ProduceResponse]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ProduceResponse] = loop.create_future()
         self._world.step(self.life)
-        if self.closed or self.life.dead:
+        if self.is_closed or self.life.dead:
             future.set_exception(ConnectionLost("closed"))
             return future
         parts = [(topic.name, p.index, bytes(p.records)) for topic in request.topic_data for p in topic.partition_data]
@@ -581,7 +583,7 @@ class Connection:
 
     def _serve(self) -> None:
         world = self._world
-        if self.closed:
+        if self.is_closed:
             return
         if world.faults() and world.chance.random() < world.fault_rate:
             self.cut()
@@ -602,7 +604,7 @@ class Connection:
             loop.call_later(world.delay_s() / 4, self._serve)
 
     def _answer(self, request: _Request, answer: ProduceResponse) -> None:
-        if not self.closed and not request.future.done():
+        if not self.is_closed and not request.future.done():
             del self._unanswered[request.future]
             request.future.set_result(answer)
 
@@ -619,9 +621,9 @@ class Connection:
 
     def cut(self) -> None:
         """End it; some of what is under way may arrive all the same."""
-        if self.closed:
+        if self.is_closed:
             return
-        self.ended = ConnectionLost("the connection was lost")
+        self.end_error = ConnectionLost("the connection was lost")
         self._gone.set()
         self._world.connections.pop(self, None)
         waiting = list(self._waiting)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kafka_wire.transactions.transactions import Described, Transactions
+from kafka_wire.transactions.transactions import TransactionDescription, Transactions
 from mirror.partition.state_records import StateError
 from mirror.replication import active_period
 from mirror.session import producer_sessions
@@ -421,7 +421,7 @@ async def as_it_was_read(_: Any, found: Any) -> Any:
     return found
 
 
-def under_our_epoch(them: Transactions, told: Described) -> bool:
+def under_our_epoch(them: Transactions, told: TransactionDescription) -> bool:
     return told[1:3] == them.producer
 
 

@@ -18,7 +18,7 @@ from edge_broker.protocol.messages.fetch import FetchRequest
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_wire import apis
 from kafka_wire.connection.connection import Connection
-from kafka_wire.connection.errors import ConnectionLost, Refused
+from kafka_wire.connection.errors import BrokerRefused, ConnectionLost
 from tests.support.scripted_wire import APIS, Peer, playing, until
 from tests.support.waiting import CALL_S
 
@@ -71,7 +71,7 @@ async def lost(connection: Connection, *, write: bool) -> dict[str, Any]:
             await under_way
         except ConnectionLost as error:
             after_s = asyncio.get_running_loop().time() - began
-            return {"said": str(error), "refused": isinstance(error, Refused), "after_s": after_s}
+            return {"said": str(error), "refused": isinstance(error, BrokerRefused), "after_s": after_s}
         raise AssertionError("nothing was lost")
     finally:
         mend()

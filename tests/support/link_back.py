@@ -48,7 +48,7 @@ class Count:
     def __call__(self) -> None:
         """The network has changed."""
         self.calls += 1
-        self.cluster.hurry()
+        self.cluster.retry_now()
 
 
 async def ready(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Literal, NamedTuple
 
-from kafka_wire.records.batches import Piece, merged
+from kafka_wire.records.batches import Piece, merge
 
 DIGEST_BYTES = 16
 KEY_BYTES = 8
@@ -153,7 +153,7 @@ def digests_of(piece: Piece, *, keyed: bool = False) -> Digests:
 
     A key's digest has 8 bytes, whose last bit says that the value is null; NO_KEY if there is no key.
     """
-    packed = merged([piece], "none")
+    packed = merge([piece], "none")
     batch = bytes(packed.batch)
     if not packed.records:
         return Digests((), [], [])

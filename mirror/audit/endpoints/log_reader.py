@@ -19,7 +19,7 @@ from kafka_wire.apis import CONSUMER, FETCH, READ_COMMITTED
 from kafka_wire.cluster import SIDE
 from kafka_wire.connection.errors import WireError
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import BadBatch, Piece, Skipped, pieces_of
+from kafka_wire.records.batches import BadBatch, Piece, SkippedRange, pieces_of
 from mirror.audit.digest.digests import Chunker, Digests, Hole, Range, digests_of
 from mirror.audit.endpoints.origins import PassesOver
 from mirror.client.log_queries import Asking
@@ -102,7 +102,7 @@ class LogReader:
         chunker.skip(first, end - len(found.digests), "compacted")
         return found
 
-    async def pieces(self, offset: int, end: int) -> AsyncGenerator[Piece | Skipped | Hole]:
+    async def pieces(self, offset: int, end: int) -> AsyncGenerator[Piece | SkippedRange | Hole]:
         """Read all of [offset, end): offsets that no batch covers, or that cannot be read, are a Hole."""
         coming: asyncio.Task[PartitionData] | None = None
         try:
@@ -129,7 +129,7 @@ class LogReader:
                 with contextlib.suppress(asyncio.CancelledError, SourceError):
                     await coming
 
-    def _pieces(self, data: PartitionData, offset: int) -> list[Piece | Skipped]:
+    def _pieces(self, data: PartitionData, offset: int) -> list[Piece | SkippedRange]:
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
         try:
             return list(pieces_of(memoryview(data.records or b""), offset, aborted))

@@ -23,12 +23,12 @@ from kafka_wire.records import batches, codecs
 from kafka_wire.records.batches import (
     BadBatch,
     Piece,
-    Skipped,
+    SkippedRange,
     TooMuchAtOnce,
-    forwarded,
+    forward,
     last_marker,
     may_be_forwarded,
-    merged,
+    merge,
     pieces_of,
     record_bytes,
     split,
@@ -142,7 +142,7 @@ def test_markers_and_what_compaction_emptied_are_skipped_so_that_every_offset_is
         (3, 4, "control"),
         (4, 9, "compacted"),
     ]
-    assert cut(empty, from_offset=6) == [Skipped(6, 9, "compacted")]
+    assert cut(empty, from_offset=6) == [SkippedRange(6, 9, "compacted")]
 
 
 # ---- Aborted transactions
@@ -209,7 +209,7 @@ def test_a_forwarded_batch_keeps_its_records_and_nothing_of_its_producer(codec):
     kept = records(100, 5)
     made = batch_of(kept, codec=codec, producer=PRODUCER, attributes=TRANSACTIONAL)
     (piece,) = cut(made)
-    sent = forwarded(piece)
+    sent = forward(piece)
     header = check_batch(sent.batch, len(sent.batch))
     assert (header.base_offset, header.leader_epoch, header.producer_id) == (0, -1, -1)
     assert (header.producer_epoch, header.base_sequence) == (-1, -1)
@@ -236,7 +236,7 @@ def test_what_a_target_refuses_is_not_forwarded(made):
     (piece,) = cut(made)
     assert not may_be_forwarded(piece)
     with pytest.raises(ValueError, match="may not be forwarded"):
-        forwarded(piece)
+        forward(piece)
 
 
 def test_a_part_of_a_batch_is_not_forwarded():
@@ -246,7 +246,7 @@ def test_a_part_of_a_batch_is_not_forwarded():
     assert not may_be_forwarded(cut(made)[0]._replace(end_offset=7))
 
 
-@pytest.mark.parametrize("make", [forwarded, lambda piece: merged([piece], "zstd", 9)])
+@pytest.mark.parametrize("make", [forward, lambda piece: merge([piece], "zstd", 9)])
 def test_a_batch_is_stamped_without_a_look_at_its_records(make):
     ready = make(*cut(batch_of(records(5, 3), producer=PRODUCER)))
     before = bytes(ready.batch)
@@ -266,14 +266,14 @@ def test_a_batch_is_stamped_without_a_look_at_its_records(make):
 def test_batches_of_all_codecs_become_one(target):
     kept = [records(10 * number, 4, timestamp=NOW_MS - 1000 * number) for number in range(5)]
     pieces = cut(*(batch_of(one, codec=codec) for one, codec in zip(kept, CODECS, strict=True)))
-    sent = merged(pieces, target)
+    sent = merge(pieces, target)
     header = check_batch(sent.batch, len(sent.batch))
     assert header.codec == CODEC_NAMES.index(target)
     assert (header.base_timestamp, header.max_timestamp) == (NOW_MS, NOW_MS + 3)
     assert sent.runs == tuple((10 * number, 4) for number in range(5))
     everything = [one for each in kept for one in each]
     assert read_back(sent.batch) == [one._replace(offset=place) for place, one in enumerate(everything)]
-    assert sent.payload_bytes == len(merged(pieces, CODEC_NONE).batch) - 61
+    assert sent.payload_bytes == len(merge(pieces, CODEC_NONE).batch) - 61
 
 
 def test_runs_are_exact_whatever_is_missing():
@@ -282,29 +282,29 @@ def test_runs_are_exact_whatever_is_missing():
         batch_of(records(10, 1)),
         batch_of(records(11, 4)),
     ]
-    assert merged(cut(*parts), "none").runs == ((3, 2), (8, 1), (10, 5))
-    assert merged(cut(*parts, from_offset=4), "none").runs == ((4, 1), (8, 1), (10, 5))
+    assert merge(cut(*parts), "none").runs == ((3, 2), (8, 1), (10, 5))
+    assert merge(cut(*parts, from_offset=4), "none").runs == ((4, 1), (8, 1), (10, 5))
     first, *_, last = cut(*parts)
-    assert merged([first, last._replace(end_offset=13)], "none").runs == ((3, 2), (8, 1), (11, 2))
+    assert merge([first, last._replace(end_offset=13)], "none").runs == ((3, 2), (8, 1), (11, 2))
 
 
 def test_a_piece_in_which_no_record_is_left_gives_none():
     (piece,) = cut(batch_of(records(3, 2), last_offset=9), from_offset=6)
-    assert merged([piece], "zstd", 9) == (b"", 0, (), 0)
+    assert merge([piece], "zstd", 9) == (b"", 0, (), 0)
     (other,) = cut(batch_of(records(10, 1)))
-    assert merged([piece, other], "zstd", 9).runs == ((10, 1),)
+    assert merge([piece, other], "zstd", 9).runs == ((10, 1),)
 
 
 def test_log_append_time_is_each_record_s_own():
     appended = batch_of(records(0, 2), attributes=LOG_APPEND_TIME, max_timestamp=NOW_MS + 77)
-    sent = merged(cut(appended, batch_of(records(2, 1))), "none")
+    sent = merge(cut(appended, batch_of(records(2, 1))), "none")
     assert [one.timestamp for one in read_back(sent.batch)] == [NOW_MS + 77, NOW_MS + 77, NOW_MS]
     assert not BatchHeader(sent.batch).attributes & LOG_APPEND_TIME
 
 
 def test_times_beyond_a_delete_horizon_are_kept():
     made = batch_of(records(0, 2), attributes=DELETE_HORIZON, base_timestamp=NOW_MS + 86_400_000)
-    sent = merged(cut(made), "none")
+    sent = merge(cut(made), "none")
     assert [one.timestamp for one in read_back(sent.batch)] == [NOW_MS, NOW_MS + 1]
     assert BatchHeader(sent.batch).attributes == 0
 
@@ -321,7 +321,7 @@ def test_times_beyond_a_delete_horizon_are_kept():
 )
 def test_any_timestamp_is_kept_and_the_greatest_one_told(times):
     kept = [Kept(place, time, None, None) for place, time in enumerate(times)]
-    sent = merged(cut(batch_of(kept[:2]), batch_of(kept[2:])), "none")
+    sent = merge(cut(batch_of(kept[:2]), batch_of(kept[2:])), "none")
     assert read_back(sent.batch) == kept
     assert BatchHeader(sent.batch).max_timestamp == max(times)
     assert BatchHeader(sent.batch).base_timestamp == times[0]
@@ -329,7 +329,7 @@ def test_any_timestamp_is_kept_and_the_greatest_one_told(times):
 
 def test_numbers_of_more_bytes_than_before_have_room():
     kept = [Kept(place, NOW_MS, None, None) for place in range(20_000)]
-    sent = merged(cut(*(batch_of([one]) for one in kept)), "none")
+    sent = merge(cut(*(batch_of([one]) for one in kept)), "none")
     assert read_back(sent.batch) == kept
     assert sent.runs == ((0, 20_000),)
 
@@ -343,47 +343,47 @@ def test_a_batch_whose_inside_lies_is_told(name, codec):
     struct.pack_into(">q", lying, 0, 50)
     piece = Piece(BatchHeader(lying), memoryview(lying), 50, 50 + count)
     if name == "record with attributes 128":  # they mean nothing, and are copied as all else
-        assert merged([*good, piece], "none").records == 2 + count
+        assert merge([*good, piece], "none").records == 2 + count
         return
     with pytest.raises(BadBatch, match="is not what its header says") as caught:
-        merged([*good, piece], "none")
+        merge([*good, piece], "none")
     assert (caught.value.first_offset, caught.value.end_offset) == (50, 50 + count)
 
 
 def test_a_batch_that_cannot_be_unpacked_is_told():
     lying = batch(b"no zstd", count=1, codec="zstd")
     with pytest.raises(BadBatch, match="offsets 0 to 0 cannot be unpacked"):
-        merged(cut(lying), "none")
+        merge(cut(lying), "none")
     with pytest.raises(BadBatch, match="no compression codec 5"):
-        merged(cut(batch(b"", count=1, codec=5)), "none")
+        merge(cut(batch(b"", count=1, codec=5)), "none")
 
 
 def test_what_unpacks_to_too_much_is_told_and_may_be_split(monkeypatch):
     monkeypatch.setattr(batches, "DECOMPRESSED_BYTES_MAX", 300_000)
     parts = [batch_of([Kept(offset, 0, None, bytes(200_000))], codec="zstd") for offset in range(2)]
     with pytest.raises(TooMuchAtOnce, match="2 batches"):
-        merged(cut(*parts), "none")
+        merge(cut(*parts), "none")
     first, second = split(cut(*parts))
-    assert merged(first, "none").runs == ((0, 1),)
-    assert merged(second, "none").runs == ((1, 1),)
+    assert merge(first, "none").runs == ((0, 1),)
+    assert merge(second, "none").runs == ((1, 1),)
     for codec in ("zstd", "none"):
         with pytest.raises(BadBatch, match="300000 bytes"):
-            merged(cut(batch_of([Kept(0, 0, None, bytes(400_000))], codec=codec)), "none")
+            merge(cut(batch_of([Kept(0, 0, None, bytes(400_000))], codec=codec)), "none")
 
 
 def test_nothing_no_codec_and_no_level_are_refused():
     with pytest.raises(ValueError, match="at least one piece"):
-        merged([], "none")
+        merge([], "none")
     for codec, level in (("lzo", None), (5, None), ("zstd", 23), ("zstd", 0), ("gzip", 10), ("lz4", 13), ("snappy", 1)):
         with pytest.raises(ValueError, match=r"codec|level"):
-            merged(cut(batch_of(records(0, 1))), codec, level)
+            merge(cut(batch_of(records(0, 1))), codec, level)
 
 
 # ---- Splitting
 
 
 def packed_of(part):
-    return [one for one, count in merged(part, "none").runs for one in range(one, one + count)]
+    return [one for one, count in merge(part, "none").runs for one in range(one, one + count)]
 
 
 def test_a_list_is_split_between_pieces_near_the_half():
@@ -411,7 +411,7 @@ def test_splitting_again_and_again_ends_with_single_records():
     waiting, single = [cut(*parts)], []
     while waiting:
         part = waiting.pop()
-        if merged(part, "none").records == 1 and len(part) == 1:
+        if merge(part, "none").records == 1 and len(part) == 1:
             single.append(packed_of(part)[0])
             with pytest.raises(ValueError, match="single record"):
                 split(part)
@@ -453,14 +453,14 @@ async def test_packing_runs_in_one_thread_in_order_and_the_loop_goes_on():
     try:
         first = asyncio.ensure_future(packer.pack(held))
         pieces = cut(batch_of(records(0, 3)))
-        second = asyncio.ensure_future(packer.pack(merged, pieces, CODEC_ZSTD, 9))
+        second = asyncio.ensure_future(packer.pack(merge, pieces, CODEC_ZSTD, 9))
         await asyncio.to_thread(began.wait, 30)
         assert not second.done()
         go_on.set()
         assert (await first).startswith("pack")
-        assert await second == merged(pieces, CODEC_ZSTD, 9)
+        assert await second == merge(pieces, CODEC_ZSTD, 9)
         with pytest.raises(BadBatch):
-            await packer.pack(merged, cut(batch(b"?", count=1, codec="zstd")), CODEC_ZSTD, 9)
+            await packer.pack(merge, cut(batch(b"?", count=1, codec="zstd")), CODEC_ZSTD, 9)
     finally:
         go_on.set()
         await packer.close()
@@ -469,5 +469,5 @@ async def test_packing_runs_in_one_thread_in_order_and_the_loop_goes_on():
 
 
 def test_the_crc_is_that_of_all_behind_it():
-    sent = merged(cut(batch_of(records(0, 300))), "none")
+    sent = merge(cut(batch_of(records(0, 300))), "none")
     assert BatchHeader(sent.batch).crc == crc32c(bytes(sent.batch[21:]))

@@ -18,7 +18,7 @@ from edge_broker.protocol.messages.metadata import (
 )
 from kafka_wire import apis
 from kafka_wire.cluster import SIDE, Cluster, Leader, Topic
-from kafka_wire.connection.errors import ConnectionLost, NobodyListens, Refused, WireError
+from kafka_wire.connection.errors import BrokerRefused, ConnectionLost, NobodyListens, WireError
 from kafka_wire.connection.reconnecting_connection import BACKOFF_MAX_S, LINK_S, Line
 from tests.support.played_broker import PlayedBroker, listening
 from tests.support.ports import free_port
@@ -124,7 +124,7 @@ async def test_all_bootstrap_servers_are_tried_in_turn(site):
     assert set(await cluster.topics(None)) == {"t", "u"}
     cluster.close()
     alone = Cluster(ClientSettings(f"{refusing},localhost:{free_port()}", "unit", 1000))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(BrokerRefused) as refused:
         await alone.topics([])
     assert str(refused.value).count("nothing listens there") == 2
     alone.close()
@@ -136,7 +136,7 @@ async def test_a_connection_that_was_lost_is_opened_again(site):
     first.close()
     second = await cluster.connection(7)
     assert second is not first
-    assert not second.closed
+    assert not second.is_closed
     cluster.close()
     with pytest.raises(ConnectionLost, match="were closed here"):
         await cluster.connection(7)
@@ -162,14 +162,14 @@ class Attempts:
 class Made:
     """A connection as far as a line looks at it."""
 
-    ended = None
+    end_error = None
 
     @property
-    def closed(self):
-        return self.ended is not None
+    def is_closed(self):
+        return self.end_error is not None
 
     def close(self):
-        self.ended = self.ended or ConnectionLost("closed")
+        self.end_error = self.end_error or ConnectionLost("closed")
 
 
 async def test_callers_share_an_attempt_and_what_it_comes_to():
@@ -178,9 +178,9 @@ async def test_callers_share_an_attempt_and_what_it_comes_to():
     callers = [asyncio.ensure_future(line.connection()) for _ in range(3)]
     await until(lambda: attempts.begun, "an attempt")
     callers[0].cancel()
-    attempts.ends.put_nowait(Refused("no"))
+    attempts.ends.put_nowait(BrokerRefused("no"))
     for caller in callers[1:]:
-        with pytest.raises(Refused, match="no"):
+        with pytest.raises(BrokerRefused, match="no"):
             await caller
     assert len(attempts.begun) == 1
     assert callers[0].cancelled()
@@ -193,7 +193,7 @@ async def test_callers_share_an_attempt_and_what_it_comes_to():
 
 async def outcome(line, attempts, end):
     """Have the next attempt end so, at once; the least wait before the one after it."""
-    line.hurry()
+    line.retry_now()
     attempts.ends.put_nowait(end)
     before = asyncio.get_running_loop().time()
     if isinstance(end, Exception):
@@ -228,14 +228,14 @@ async def test_who_refuses_is_tried_ever_more_rarely():
     line = Line(attempts.open)
     waits = []
     for _ in range(12):
-        attempts.ends.put_nowait(Refused("no"))
+        attempts.ends.put_nowait(BrokerRefused("no"))
         line.next_at, before = 0.0, asyncio.get_running_loop().time()
-        with pytest.raises(Refused):
+        with pytest.raises(BrokerRefused):
             await line.connection()
         waits.append(line.next_at - before)
     assert waits[0] < 10
     assert BACKOFF_MAX_S / 2 <= waits[-1] <= BACKOFF_MAX_S + CALL_S
-    assert await outcome(line, attempts, Refused("no")) < 10  # the route has changed
+    assert await outcome(line, attempts, BrokerRefused("no")) < 10  # the route has changed
 
 
 async def test_a_connection_that_is_refused_once_it_is_made_counts_as_refused():
@@ -252,9 +252,9 @@ async def test_a_connection_that_is_refused_once_it_is_made_counts_as_refused():
         line._now.set()
         line.next_at = 0.0
         assert await asking is made
-        made.ended = Refused("not you")
+        made.end_error = BrokerRefused("not you")
     assert max(waits) > 10
-    made.ended = ConnectionLost("gone")
+    made.end_error = ConnectionLost("gone")
     attempts.ends.put_nowait(Made())
     line.next_at = 0.0
     await line.connection()
@@ -280,13 +280,13 @@ async def test_a_broker_that_is_reached_again_gets_its_question_line_back_unaske
 async def test_who_was_refused_is_not_tried_because_another_was_reached():
     attempts = Attempts()
     line = Line(attempts.open)
-    line.reached(is_wanted=True)
+    line.broker_reached(is_wanted=True)
     assert line.is_idle, "it was never made"
     made = Made()
     await outcome(line, attempts, made)
-    made.ended = ConnectionLost("gone")
-    await outcome(line, attempts, Refused("no"))
-    line.reached(is_wanted=True)
+    made.end_error = ConnectionLost("gone")
+    await outcome(line, attempts, BrokerRefused("no"))
+    line.broker_reached(is_wanted=True)
     assert line.is_idle
 
 
@@ -301,7 +301,7 @@ async def test_a_dial_that_hangs_is_begun_anew_when_another_was_reached():
     asking = asyncio.ensure_future(line.connection())
     await until(lambda: hurried, "an attempt")
     assert not hurried[0].is_set()
-    line.reached(is_wanted=False)
+    line.broker_reached(is_wanted=False)
     assert hurried[0].is_set()
     attempts.ends.put_nowait(Made())
     await asking

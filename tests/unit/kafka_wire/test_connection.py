@@ -23,7 +23,7 @@ from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResp
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from kafka_wire import apis
 from kafka_wire.connection.connection import SILENT_S_MAX, Connection
-from kafka_wire.connection.errors import ConnectionLost, Refused, VersionUnknown
+from kafka_wire.connection.errors import BrokerRefused, ConnectionLost, VersionUnknown
 from kafka_wire.connection.tcp_connect import QUIET_S
 from tests.support.ports import free_port
 from tests.support.scripted_wire import answer_to, framed, opened, playing, until
@@ -50,9 +50,9 @@ async def told(connection, *, asked=apis.INIT_PRODUCER_ID, request=INIT, timeout
     """What a request's failure says."""
     with pytest.raises(ConnectionLost) as lost:
         await connection.ask(asked, request, timeout_s=timeout_s)
-    assert connection.closed
-    assert connection.unanswered == 0
-    assert str(connection.ended) == str(lost.value)
+    assert connection.is_closed
+    assert connection.unanswered_count == 0
+    assert str(connection.end_error) == str(lost.value)
     return str(lost.value)
 
 
@@ -68,9 +68,9 @@ async def test_requests_are_written_at_once_and_answered_in_order():
         connection = await opened(port)
         assert connection.place == f"127.0.0.1:{port}"
         under_way = [connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S) for _ in range(5)]
-        assert connection.unanswered == 5
+        assert connection.unanswered_count == 5
         assert [(await one).producer_id for one in under_way] == list(range(5))
-        assert connection.unanswered == connection.unsent_bytes == 0
+        assert connection.unanswered_count == connection.unsent_bytes == 0
         assert connection.bytes_in > 5 * 16
         assert connection.heard_at <= asyncio.get_running_loop().time()
         connection.close()
@@ -120,7 +120,7 @@ async def test_what_goes_through_losses_is_begun_anew_by_way_of_the_usual_algori
 async def test_how_a_link_is_filled_is_asked_while_it_is_sent_through_and_a_rate_is_told_once(monkeypatch):
     told = []
     monkeypatch.setattr("kafka_wire.connection.connection.set_congestion_control", lambda _, name: True)
-    monkeypatch.setattr("kafka_wire.connection.connection.filled", lambda _: "as told")
+    monkeypatch.setattr("kafka_wire.connection.connection.read_link_fill", lambda _: "as told")
     monkeypatch.setattr("kafka_wire.connection.connection.set_rate_max", lambda _, bytes_s: told.append(bytes_s))
 
     async def play(peer):
@@ -132,7 +132,7 @@ async def test_how_a_link_is_filled_is_asked_while_it_is_sent_through_and_a_rate
         seen = []
         for is_lossy in (False, True, False):
             connection.send_through_loss(is_lossy=is_lossy)
-            seen.append(connection.filled())
+            seen.append(connection.link_fill())
         assert seen == [None, "as told", None]
         for bytes_s in (None, 1000, 1000, 900, None, None):
             connection.limit_rate(bytes_s)
@@ -401,7 +401,7 @@ async def test_closing_loses_what_is_under_way_and_what_is_sent_afterwards():
 
 class TestOpening:
     async def test_a_closed_port_is_refused(self):
-        with pytest.raises(Refused, match="refuses the connection: nothing listens there"):
+        with pytest.raises(BrokerRefused, match="refuses the connection: nothing listens there"):
             await opened(free_port())
 
     async def test_a_silent_broker_is_given_up(self):
@@ -412,7 +412,7 @@ class TestOpening:
         async with playing(play) as port:
             with pytest.raises(ConnectionLost, match="was reached, but not ready in") as lost:
                 await opened(port, timeout_s=0.2)
-            assert not isinstance(lost.value, Refused)
+            assert not isinstance(lost.value, BrokerRefused)
 
     @pytest.mark.parametrize("content", [b"SSH-2.0-OpenSSH_9.6\r\n", b"", b"\0\0\0\4\0\0\0\7"])
     async def test_another_service_is_told(self, content):
@@ -483,7 +483,7 @@ class TestKnownBrokers:
 
         lost, _, known = await self.again(play)
         assert "serves no more the versions that it served before" in str(lost)
-        assert not isinstance(lost, Refused), "the next connection is made at once"
+        assert not isinstance(lost, BrokerRefused), "the next connection is made at once"
         assert known[apis.INIT_PRODUCER_ID.api.key] == versions
 
     @pytest.mark.parametrize("content", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
@@ -493,7 +493,7 @@ class TestKnownBrokers:
             peer.write(content)
 
         lost, _, known = await self.again(play)
-        assert isinstance(lost, Refused)
+        assert isinstance(lost, BrokerRefused)
         assert known is None
 
     async def test_one_that_refuses_what_it_serves_is_refused(self):
@@ -503,7 +503,7 @@ class TestKnownBrokers:
             await peer.request()
 
         lost, _, _ = await self.again(play)
-        assert isinstance(lost, Refused)
+        assert isinstance(lost, BrokerRefused)
         assert "does not tell what it serves: TOPIC_AUTHORIZATION_FAILED" in str(lost)
 
     async def test_one_that_wants_a_log_in_hangs_up_behind_its_versions(self):
@@ -512,7 +512,7 @@ class TestKnownBrokers:
             await peer.request()
 
         lost, _, _ = await self.again(play)
-        assert isinstance(lost, Refused), "so that it is tried ever more rarely"
+        assert isinstance(lost, BrokerRefused), "so that it is tried ever more rarely"
 
     async def test_who_logs_in_waits_for_what_it_has_to_wait_for_anyway(self):
         async def play(peer):
@@ -573,7 +573,7 @@ class TestLogIns:
             under_way = [connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)]
             await again.wait()
             under_way += [connection.send(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S) for _ in range(2)]
-            assert connection.unanswered == 4  # the log-in's own is one
+            assert connection.unanswered_count == 4  # the log-in's own is one
             assert connection.unsent_bytes > 0
             assert [(await one).producer_id for one in under_way] == [1, 2, 3]
             connection.close()
@@ -587,7 +587,7 @@ class TestLogIns:
         async with playing(play) as port:
             connection = await opened(port, by_plain())
             ended = await connection.wait_closed()
-            assert isinstance(ended, Refused)
+            assert isinstance(ended, BrokerRefused)
             assert "refuses the user 'u' by PLAIN" in str(ended)
 
     async def test_the_password_is_read_anew_for_each(self):
@@ -620,7 +620,7 @@ class TestLogIns:
             peer.answer(first, SaslAuthenticateResponse(error_code=58, error_message="bad credentials"))
 
         async with playing(play) as port:
-            with pytest.raises(Refused, match="refuses the user 'u' by SCRAM-SHA-512"):
+            with pytest.raises(BrokerRefused, match="refuses the user 'u' by SCRAM-SHA-512"):
                 await opened(port, by_plain()._replace(mechanism="SCRAM-SHA-512"))
 
     async def test_a_password_waits_until_the_broker_takes_passwords(self):
@@ -633,7 +633,7 @@ class TestLogIns:
             assert not await peer.reader.read()
 
         async with playing(play) as port:
-            with pytest.raises(Refused, match="takes no log-in by PLAIN"):
+            with pytest.raises(BrokerRefused, match="takes no log-in by PLAIN"):
                 await opened(port, by_plain())
 
     async def test_one_that_is_refused_is_told_with_the_mechanisms_there(self):
@@ -643,7 +643,7 @@ class TestLogIns:
             await peer.request()
 
         async with playing(play) as port:
-            with pytest.raises(Refused, match="takes no log-in by PLAIN, but by GSSAPI or X: set sasl_mechanism"):
+            with pytest.raises(BrokerRefused, match="takes no log-in by PLAIN, but by GSSAPI or X: set sasl_mechanism"):
                 await opened(port, by_plain())
 
 

@@ -19,8 +19,8 @@ from kafka_wire.connection.tcp_connect import (
     begins_slowly,
     congestion_control,
     dial,
-    filled,
     first_of,
+    read_link_fill,
     segments,
     set_congestion_control,
     set_rate_max,
@@ -199,13 +199,13 @@ def test_bbr_tells_how_it_fills_a_link_and_others_do_not():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near, far = moved(listener, "reno")
         with near, far:
-            assert filled(near) is None
-        assert filled(near) is None, "it is closed"
+            assert read_link_fill(near) is None
+        assert read_link_fill(near) is None, "it is closed"
         both = moved(listener, THROUGH_LOSS)
         if both is None:
             pytest.skip("this kernel has no BBR")
         with both[0], both[1]:
-            told = filled(both[0])
+            told = read_link_fill(both[0])
             assert told.bytes_s > 1000
             assert 0 <= told.waits_s < 1
             assert 0 <= told.shortest_s < 1
@@ -213,8 +213,8 @@ def test_bbr_tells_how_it_fills_a_link_and_others_do_not():
             assert set_congestion_control(both[0], THROUGH_LOSS)
             both[0].sendall(b"x")
             assert both[1].recv(1) == b"x"
-            wait_until(lambda: filled(both[0]), 10, "it has found a rate")
-            assert filled(both[0]).begins
+            wait_until(lambda: read_link_fill(both[0]), 10, "it has found a rate")
+            assert read_link_fill(both[0]).begins
 
 
 def test_a_rate_is_bounded_and_is_not_any_more():

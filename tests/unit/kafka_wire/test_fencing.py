@@ -18,7 +18,7 @@ from edge_broker.protocol.messages.init_producer_id import InitProducerIdRespons
 from kafka_wire.cluster import SIDE, Cluster
 from kafka_wire.connection.errors import ConnectionLost, WireError
 from kafka_wire.transactions import fencing
-from kafka_wire.transactions.fencing import Fence, Fencing, NoFence, Overtaken
+from kafka_wire.transactions.fencing import Fence, Fencing, NoFence, ProducerFenced
 from tests.support.played_broker import PlayedBroker, listening
 from tests.support.scripted_wire import APIS
 from tests.support.waiting import CALL_S
@@ -125,11 +125,11 @@ async def test_something_is_done_while_the_end_is_confirmed(coordinator, fence, 
 
 
 async def test_an_epoch_is_taken_ahead_once(coordinator, fence):
-    await asyncio.gather(fence.prepare(), fence.prepare(anew=True))
+    await asyncio.gather(fence.prepare(), fence.prepare(renew=True))
     assert await fence.begin([A]) == Fence(11, 5, {}, True)
     await fence.prepare()
     assert await fence.extend([B]) == Fence(11, 5, {}, True)
-    await fence.prepare(anew=True)
+    await fence.prepare(renew=True)
     assert await fence.begin([A]) == Fence(11, 6, {}, True)
     assert coordinator.asked.count("InitProducerId") == 2
 
@@ -205,7 +205,7 @@ async def test_a_cluster_without_transactions_says_so(coordinator, fence):
 @pytest.mark.parametrize(("name", "code"), [("AddPartitionsToTxn", 90), ("AddPartitionsToTxn", 49), ("EndTxn", 47)])
 async def test_who_was_overtaken_is_told(coordinator, fence, name, code):
     coordinator.codes = {name: [code]}
-    with pytest.raises(Overtaken, match="edge-mirror-lab is another's now"):
+    with pytest.raises(ProducerFenced, match="edge-mirror-lab is another's now"):
         await fence.begin([A])
 
 

@@ -16,7 +16,7 @@ from edge_broker.protocol.messages.produce import (
     TopicProduceData,
 )
 from kafka_wire import apis
-from kafka_wire.connection.errors import ConnectionLost, Refused
+from kafka_wire.connection.errors import BrokerRefused, ConnectionLost
 from tests.support.certificates import Authority
 from tests.support.scripted_wire import opened, playing, until
 from tests.support.waiting import CALL_S
@@ -84,7 +84,7 @@ async def test_a_certificate_that_is_not_believed(authority, kind):
 
     context = shown(authority, kind.replace(" ", "-"), alternatives, days)
     async with playing(play, tls=context) as port:
-        with pytest.raises(Refused, match=f"127.0.0.1:{port} {says}"):
+        with pytest.raises(BrokerRefused, match=f"127.0.0.1:{port} {says}"):
             await opened(port, by_tls(authority))
 
 
@@ -95,7 +95,7 @@ async def test_a_peer_without_tls(authority, content, says):
         peer.write(content)
 
     async with playing(play) as port:
-        with pytest.raises(Refused, match=says):
+        with pytest.raises(BrokerRefused, match=says):
             await opened(port, by_tls(authority))
 
 
@@ -106,4 +106,4 @@ async def test_a_peer_that_is_silent_in_the_handshake(authority):
     async with playing(play) as port:
         with pytest.raises(ConnectionLost, match="was reached, but not ready in") as lost:
             await opened(port, by_tls(authority), timeout_s=0.3)
-        assert not isinstance(lost.value, Refused)
+        assert not isinstance(lost.value, BrokerRefused)

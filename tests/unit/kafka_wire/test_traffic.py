@@ -6,7 +6,7 @@ import socket
 from contextlib import suppress
 
 from kafka_wire.connection.byte_counters import Traffic
-from kafka_wire.connection.tcp_connect import carried, windowed
+from kafka_wire.connection.tcp_connect import read_window_use, read_wire_bytes
 from tests.support.waiting import Deadline
 
 
@@ -14,7 +14,7 @@ class Carrier:
     def __init__(self, out, back):
         self.bytes = out, back
 
-    def carried(self):
+    def wire_bytes(self):
         return self.bytes
 
 
@@ -40,11 +40,11 @@ def test_the_kernel_counts_payload_and_headers_until_it_is_closed():
             left = 5000
             while left:
                 left -= len(far.recv(left))
-            out, back = carried(near) or (0, 0)
+            out, back = read_wire_bytes(near) or (0, 0)
             assert 5000 < out < 20_000
             assert 0 < back < 5000
-            assert (carried(far) or (0, 0))[1] > 5000
-    assert carried(near) is None
+            assert (read_wire_bytes(far) or (0, 0))[1] > 5000
+    assert read_wire_bytes(near) is None
 
 
 def test_the_kernel_tells_for_how_long_a_window_was_shut():
@@ -53,11 +53,11 @@ def test_the_kernel_tells_for_how_long_a_window_was_shut():
         with far:
             near.setblocking(False)
             deadline = Deadline(10)
-            while (told := windowed(near)) is None or not told.limited_s:
+            while (told := read_window_use(near)) is None or not told.limited_s:
                 deadline.check("a peer that reads nothing", told)
                 with suppress(BlockingIOError):
                     near.send(bytes(65_536))
             assert told.busy_s >= told.limited_s > 0
             assert 0 < told.shortest_s <= 1
             assert 0 < told.round_trip_s <= 1
-    assert windowed(near) is None
+    assert read_window_use(near) is None

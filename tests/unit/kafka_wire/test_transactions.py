@@ -18,8 +18,8 @@ from edge_broker.protocol.messages.end_txn import EndTxnResponse
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_wire.cluster import Cluster
 from kafka_wire.connection.errors import ConnectionLost, WireError
-from kafka_wire.transactions.fencing import Overtaken
-from kafka_wire.transactions.transactions import NEVER_COMMITTED, Described, Transactions
+from kafka_wire.transactions.fencing import ProducerFenced
+from kafka_wire.transactions.transactions import NEVER_COMMITTED, TransactionDescription, Transactions
 from tests.support.played_broker import PlayedBroker, listening
 from tests.support.waiting import CALL_S
 
@@ -101,7 +101,7 @@ async def test_one_is_added_to_and_committed(coordinator, transactions):
     assert transactions.producer == (11, 5)
 
 
-RAISED = Described("PrepareAbort", 11, 6, frozenset({A}))
+RAISED = TransactionDescription("PrepareAbort", 11, 6, frozenset({A}))
 
 
 async def play(coordinator, transactions, steps):
@@ -151,7 +151,7 @@ async def test_a_raised_epoch_is_no_one_elses_where_a_transaction_was_surely_ope
         assert not transactions.is_held(other)
     assert not transactions.is_held(RAISED._replace(state="PrepareCommit"))
     assert not transactions.is_held(RAISED._replace(producer_id=12))
-    assert transactions.is_held(Described("PrepareCommit", 11, 5))
+    assert transactions.is_held(TransactionDescription("PrepareCommit", 11, 5))
 
 
 async def test_what_waits_for_markers_is_asked_again(coordinator, transactions):
@@ -183,29 +183,29 @@ async def test_a_partition_that_may_not_be_written_to_is_told(coordinator, trans
 
 async def test_an_older_epoch_may_add_nothing(coordinator, transactions):
     coordinator.codes["AddPartitionsToTxn"] = [ErrorCode.INVALID_PRODUCER_EPOCH]
-    with pytest.raises(Overtaken):
+    with pytest.raises(ProducerFenced):
         await transactions.add([A])
 
 
 async def test_how_it_stands_is_told_where_it_may_be_asked(coordinator, transactions):
-    assert await transactions.described() == Described("CompleteAbort", 11, 6)
+    assert await transactions.describe() == TransactionDescription("CompleteAbort", 11, 6)
     coordinator.codes["DescribeTransactions"] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    assert await transactions.described() == Described("CompleteAbort", 11, 6)
+    assert await transactions.describe() == TransactionDescription("CompleteAbort", 11, 6)
     for code in (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
         coordinator.codes["DescribeTransactions"] = [code]
-        assert await transactions.described() is None
+        assert await transactions.describe() is None
     coordinator.codes["DescribeTransactions"] = [ErrorCode.UNKNOWN_SERVER_ERROR]
     with pytest.raises(WireError, match="UNKNOWN_SERVER_ERROR"):
-        await transactions.described()
+        await transactions.describe()
 
 
 async def test_an_epoch_that_is_just_raised_is_described_as_what_it_becomes(coordinator, transactions):
     coordinator.state = "Ongoing"
-    assert await transactions.described() == Described("Ongoing", 11, 6)  # another mirror's
+    assert await transactions.describe() == TransactionDescription("Ongoing", 11, 6)  # another mirror's
     await transactions.add([A])
-    assert await transactions.described() == Described("PrepareAbort", 11, 6)
+    assert await transactions.describe() == TransactionDescription("PrepareAbort", 11, 6)
     await transactions.commit()
-    assert await transactions.described() == Described("Ongoing", 11, 6)
+    assert await transactions.describe() == TransactionDescription("Ongoing", 11, 6)
 
 
 async def test_the_timeout_is_what_the_cluster_allows(coordinator, transactions):

@@ -20,7 +20,7 @@ from kafka_wire.connection.errors import ConnectionLost, WireError
 from kafka_wire.partitions import TopicPartition
 from kafka_wire.records.batches import SEQUENCES
 from kafka_wire.transactions.fencing import Fence, NoFence
-from kafka_wire.transactions.last_batch_lookup import Look, Own
+from kafka_wire.transactions.last_batch_lookup import LookupResult, Own
 from mirror.client.active_election import Member
 from mirror.client.fetcher import Answer
 from mirror.client.log_queries import Content, Contents
@@ -268,8 +268,8 @@ class MemoryTarget(Target):
             if header.producer_id in one.producer_ids:
                 last = (header.base_sequence + header.last_offset_delta) % SEQUENCES
                 own = header.producer_id, header.producer_epoch, header.base_sequence, last, base, header.last_offset
-                return {at: Look(0, end, base, Own(*own), self.epoch, True)}
-        return {at: Look(0, end, floor, None, self.epoch, True)}
+                return {at: LookupResult(0, end, base, Own(*own), self.epoch, True)}
+        return {at: LookupResult(0, end, floor, None, self.epoch, True)}
 
     async def topic_settings(self, names):
         return dict.fromkeys(names, "nobody asked for any")
@@ -314,7 +314,7 @@ class MemoryTarget(Target):
 
     async def connection(self, node, number=0):
         await asyncio.sleep(0)
-        if number not in self.connections or self.connections[number].closed:
+        if number not in self.connections or self.connections[number].is_closed:
             self.connections[number] = MemoryConnection(self)
         return self.connections[number]
 
@@ -360,7 +360,7 @@ class MemoryFencing:
     def __init__(self, target):
         self.target = target
 
-    async def prepare(self, *, anew=False): ...
+    async def prepare(self, *, renew=False): ...
 
     async def begin_with(self, chosen, meanwhile=None):
         await asyncio.sleep(0)
@@ -433,14 +433,14 @@ class MemoryConnection:
 
     def __init__(self, target):
         self.target = target
-        self.ended = None
+        self.end_error = None
         self._gone = asyncio.Event()
         self._waiting = deque()
         self._serving = None
 
     @property
-    def closed(self):
-        return self.ended is not None
+    def is_closed(self):
+        return self.end_error is not None
 
     async def wait_closed(self):
         await self._gone.wait()
@@ -448,7 +448,7 @@ class MemoryConnection:
     def send_through_loss(self, *, is_lossy):
         return False
 
-    def filled(self):
+    def link_fill(self):
         return None
 
     def limit_rate(self, bytes_s): ...
@@ -456,12 +456,12 @@ class MemoryConnection:
     def segments(self):
         return 0, 0
 
-    def windowed(self):
+    def window_use(self):
         return None
 
     def send(self, asked, request, *, timeout_s):
         future = asyncio.get_running_loop().create_future()
-        if self.closed:
+        if self.is_closed:
             future.set_exception(ConnectionLost("closed"))
             return future
         copied = [(t.name, [(p.index, bytes(p.records)) for p in t.partition_data]) for t in request.topic_data]
@@ -472,7 +472,7 @@ class MemoryConnection:
         return future
 
     async def _serve(self):
-        while self._waiting and not self.closed:
+        while self._waiting and not self.is_closed:
             await asyncio.sleep(self.target.pause_s)
             topics, future = self._waiting[0]
             if any(self.target.cuts_at(data) for _, partitions in topics for _, data in partitions):
@@ -504,7 +504,7 @@ class MemoryConnection:
         return TopicProduceResponse(name=name, partition_responses=told)
 
     def _end(self):
-        self.ended = ConnectionLost("the connection was lost")
+        self.end_error = ConnectionLost("the connection was lost")
         self._gone.set()
         for _, future in self._waiting:
             future.set_exception(ConnectionLost("the connection was lost"))

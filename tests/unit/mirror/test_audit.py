@@ -12,7 +12,7 @@ import pytest
 
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import LOG_APPEND_TIME, build_batch
-from kafka_wire.records.batches import Piece, merged, pieces_of
+from kafka_wire.records.batches import Piece, merge, pieces_of
 from mirror.audit.compare.account import Account, Audited
 from mirror.audit.compare.ledger_entries import entries_of, note_entry
 from mirror.audit.compare.matching import match
@@ -52,7 +52,7 @@ def test_a_digest_is_the_same_however_records_lie():
     assert len(set(alone)) == 5
     assert digests(*pieces(batch(*records))) == alone
     for codec in ("gzip", "snappy", "lz4", "zstd"):
-        assert digests(*pieces(merged(pieces(batch(*records)), codec).batch)) == alone
+        assert digests(*pieces(merge(pieces(batch(*records)), codec).batch)) == alone
 
 
 def test_a_digest_is_of_one_record():

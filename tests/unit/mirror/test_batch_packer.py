@@ -6,7 +6,7 @@ import pytest
 
 from edge_broker.protocol.record_batch import BatchHeader, build_batch
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import Packed, Piece, TooMuchAtOnce, pieces_of
+from kafka_wire.records.batches import PackedBatch, Piece, TooMuchAtOnce, pieces_of
 from mirror.link.link_model import Link
 from mirror.partition.resume_rules import Resumed
 from mirror.partition.send_state import DRAINING, GONE, RESOLVING, SENDING
@@ -72,7 +72,9 @@ async def bench() -> AsyncIterator[Bench]:
     await bench.packer.close()
 
 
-async def packed(bench: Bench, job: Job, result: Packed | Exception, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+async def packed(
+    bench: Bench, job: Job, result: PackedBatch | Exception, monkeypatch: pytest.MonkeyPatch
+) -> list[object]:
     """Pack one job, of which the worker returns this."""
     monkeypatch.setattr("mirror.producer.batch_packer.pack_all", lambda jobs, level: [result])
     return [*await bench.packer.pack([job])]

@@ -6,15 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from kafka_wire.connection.tcp_connect import Filled
+from kafka_wire.connection.tcp_connect import LinkFill
 from mirror.link.bbr_pacing import ANEW_S, LOOK_S, RATE_SHARE_MIN, SPARED, WAITS_S, Beside, Filling, Told, rate_max
 
 SHORTEST_S = 0.3
 BBR_LOOKS_S = 10
 
 
-def found(bytes_s: int = 50_000, waits_s: float = 0.0, *, begins: bool = False) -> Filled:
-    return Filled(bytes_s, waits_s, SHORTEST_S, begins)
+def found(bytes_s: int = 50_000, waits_s: float = 0.0, *, begins: bool = False) -> LinkFill:
+    return LinkFill(bytes_s, waits_s, SHORTEST_S, begins)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_is_found_too_much_waits_on_the_link_for_a_moment_only(too_much: fl
 def ticks(
     filling: Filling,
     seconds: range,
-    filled: Filled | None,
+    filled: LinkFill | None,
     alone: float | None = None,
     beside: Beside = Beside.BACKLOGS,
 ) -> list[Told | None]:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_wire.connection.tcp_connect import Filled, Windowed
+from kafka_wire.connection.tcp_connect import LinkFill, WindowUse
 from kafka_wire.partitions import TopicPartition
 from mirror.link.bbr_pacing import Beside, Filling, rate_max
 from mirror.link.link_model import LEAST_BYTES, PACE_S, Link, Pace
@@ -19,7 +19,7 @@ from mirror.producer.leader_placement import LeaderPlacement
 from mirror.producer.target_connection import SendQueue, TargetConnection
 
 POLICY = {"cleanup.policy": "delete"}
-WAITING = Filled(100_000, 0.2, 0.3, begins=False)
+WAITING = LinkFill(100_000, 0.2, 0.3, begins=False)
 
 
 class Full:
@@ -154,28 +154,28 @@ async def test_a_fair_share_of_the_lanes_stays_where_it_is():
 class Told:
     """A connection whose kernel tells this."""
 
-    closed = False
+    is_closed = False
 
     def __init__(self, *told):
         self.told = list(told)
 
-    def windowed(self):
+    def window_use(self):
         return self.told.pop(0)
 
 
 @pytest.mark.parametrize(
     ("after", "is_held_up"),
     [
-        (Windowed(2.0, 0.8, 0.11, 0.1), True),
-        (Windowed(2.0, 0.3, 0.11, 0.1), False),
-        (Windowed(2.0, 0.8, 0.2, 0.1), False),  # packets wait on the link: it is full
-        (Windowed(1.1, 0.1, 0.11, 0.1), False),
+        (WindowUse(2.0, 0.8, 0.11, 0.1), True),
+        (WindowUse(2.0, 0.3, 0.11, 0.1), False),
+        (WindowUse(2.0, 0.8, 0.2, 0.1), False),  # packets wait on the link: it is full
+        (WindowUse(1.1, 0.1, 0.11, 0.1), False),
         (None, False),
     ],
 )
 def test_a_window_that_is_shut_most_of_the_time_while_nothing_waits_on_the_link_holds_up(after, is_held_up):
     pipe = TargetConnection.__new__(TargetConnection)
-    pipe._connection, pipe._windowed = Told(Windowed(1.0, 0.0, 0.1, 0.1), after), None
+    pipe._connection, pipe._windowed = Told(WindowUse(1.0, 0.0, 0.1, 0.1), after), None
     assert pipe.was_held_up() is False
     assert pipe.was_held_up() is is_held_up
     assert pipe.is_queued is (after is not None and after.round_trip_s == 0.2)
@@ -265,7 +265,7 @@ async def test_a_connection_shares_the_link_while_it_is_up_and_has_a_backlog(
     is_ready, under_way, is_free, is_active, is_up
 ):
     pipe = TargetConnection.__new__(TargetConnection)
-    pipe._connection = None if is_up is None else SimpleNamespace(closed=not is_up)
+    pipe._connection = None if is_up is None else SimpleNamespace(is_closed=not is_up)
     pipe.ready, pipe.under_way_bytes, pipe.is_free = SendQueue(), under_way, is_free
     if is_ready:
         pipe.ready.add(backlogged(0))
@@ -286,7 +286,7 @@ async def test_a_backlog_beside_others_leaves_little_waiting_and_what_trickles_i
 ):
     pipe, rates = TargetConnection.__new__(TargetConnection), []
     pipe.is_free = is_free
-    pipe._connection = SimpleNamespace(filled=lambda: filled, limit_rate=rates.append)
+    pipe._connection = SimpleNamespace(link_fill=lambda: filled, limit_rate=rates.append)
     pipe._filling = Filling(asyncio.get_running_loop().time())
     pipe.fill(beside, None)
     assert rates == [told]
@@ -296,7 +296,7 @@ async def test_who_begins_anew_is_bounded_before_it_does():
     pipe, told = TargetConnection.__new__(TargetConnection), []
     pipe.is_free, pipe._filling = False, Filling(asyncio.get_running_loop().time())
     pipe._connection = SimpleNamespace(
-        filled=lambda: WAITING, limit_rate=told.append, fill_anew=lambda: told.append("anew")
+        link_fill=lambda: WAITING, limit_rate=told.append, fill_anew=lambda: told.append("anew")
     )
     pipe.fill(Beside.BACKLOGS, 1_000_000)
     assert told == [1_100_000, "anew"]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.transactions.last_batch_lookup import Look
+from kafka_wire.transactions.last_batch_lookup import LookupResult
 from mirror.errors import LeaderlessError, TargetError
 from mirror.partition.stream import PartitionStream
 from mirror.session.producer_sessions import ProducerSessions
@@ -43,7 +43,7 @@ async def test_a_partition_without_a_leader_fails_alone():
     floors = {LEADERLESS: 0, WELL: 0}
     looks = await LivesOfTwo(LeaderlessError("t-0 has no leader"))._look(floors, None)
     assert looks[LEADERLESS] == "t-0 has no leader"
-    assert isinstance(looks[WELL], Look)
+    assert isinstance(looks[WELL], LookupResult)
 
 
 async def test_a_target_that_is_away_fails_all():

@@ -485,7 +485,7 @@ async def test_what_was_refused_is_sent_again_under_another_epoch_where_what_was
         return append(data)
 
     def fail():
-        waiting = on_the_way() if target.open and not target.open.closed else []
+        waiting = on_the_way() if target.open and not target.open.is_closed else []
         return "answer lost" if len(refused) == 1 and waiting and 40 in times_of(waiting[0]) else None
 
     target.append, target.fail = take, fail

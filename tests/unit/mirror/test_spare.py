@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_wire.transactions.transactions import Described
+from kafka_wire.transactions.transactions import TransactionDescription
 from mirror.errors import TargetError
 from mirror.partition.state_records import (
     Reading,
@@ -18,7 +18,7 @@ from mirror.session.transactional_ids import SPARES, Id, Ids, spare_ids
 
 STATE = ("__edge-mirror-lab-state", 0)
 A, B = ("lab.a", 0), ("lab.b", 3)
-FREE = Described("CompleteCommit", 7, 3)
+FREE = TransactionDescription("CompleteCommit", 7, 3)
 
 
 class Asked:
@@ -27,7 +27,7 @@ class Asked:
     def __init__(self, *told, producer=(7, 3)):
         self.told, self.producer = list(told), producer
 
-    async def described(self):
+    async def describe(self):
         return self.told.pop(0) if len(self.told) > 1 else self.told[0]
 
     def is_held(self, told):
@@ -38,7 +38,7 @@ class Asked:
 
 
 def decided(*partitions, epoch=3, state="PrepareCommit"):
-    return Described(state, 7, epoch, frozenset(partitions))
+    return TransactionDescription(state, 7, epoch, frozenset(partitions))
 
 
 def ids_of(*asked):
@@ -58,9 +58,9 @@ def waits_are_short(monkeypatch):
     ("asked", "chosen", "waiting"),
     [
         ([Asked(FREE)], "id0", set()),
-        ([Asked(Described("Ongoing", 7, 3, frozenset({A})), FREE)], "id0", set()),
-        ([Asked(Described("Ongoing", 7, 3, frozenset({A})), decided(A))], "id1", {A}),
-        ([Asked(Described("Ongoing", 7, 4, frozenset({A})))], "id0", set()),  # another mirror's
+        ([Asked(TransactionDescription("Ongoing", 7, 3, frozenset({A})), FREE)], "id0", set()),
+        ([Asked(TransactionDescription("Ongoing", 7, 3, frozenset({A})), decided(A))], "id1", {A}),
+        ([Asked(TransactionDescription("Ongoing", 7, 4, frozenset({A})))], "id0", set()),  # another mirror's
         ([Asked(decided(A), decided(A), FREE)], "id0", set()),  # soon written
         ([Asked(decided(A))], "id1", {A}),
         ([Asked(decided(A, state="PrepareAbort"))], "id1", {A}),
@@ -113,7 +113,7 @@ async def test_a_partition_waits_until_its_marker_is_written():
     await ids.refresh()
     assert not ids.unmarked
     assert await ids.own.is_free()
-    ids.own.transactions.told = [Described("Empty", 7, 4)]  # given to another mirror
+    ids.own.transactions.told = [TransactionDescription("Empty", 7, 4)]  # given to another mirror
     assert not await ids.own.is_free()
     assert not await ids.own.is_ours()
 

@@ -15,8 +15,8 @@ import pytest
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.record_batch import BatchHeader
 from kafka_wire.connection.errors import ConnectionLost
-from kafka_wire.transactions.fencing import Overtaken
-from kafka_wire.transactions.transactions import Described
+from kafka_wire.transactions.fencing import ProducerFenced
+from kafka_wire.transactions.transactions import TransactionDescription
 from mirror.producer import delivery_resolver
 from mirror.producer.failures import batch_isolation
 from mirror.replication import backoffs
@@ -123,7 +123,7 @@ class MemoryTransactions(MemoryFencing):
     async def commit(self):
         try:
             outcome = await self._asked()
-        except Overtaken:
+        except ProducerFenced:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if outcome != "lost":
             self.target.end(commits=True)
@@ -134,7 +134,7 @@ class MemoryTransactions(MemoryFencing):
     async def abort(self):
         try:
             outcome = await self._asked()
-        except Overtaken:
+        except ProducerFenced:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if outcome != "lost":
             self.target.end(commits=False)
@@ -145,15 +145,15 @@ class MemoryTransactions(MemoryFencing):
     async def _asked(self):
         await asyncio.sleep(0)
         if self.epoch != self.target.epoch:
-            raise Overtaken("transactional id is another's now: INVALID_PRODUCER_EPOCH")
+            raise ProducerFenced("transactional id is another's now: INVALID_PRODUCER_EPOCH")
         return self.target.fail()
 
-    async def described(self):
+    async def describe(self):
         if not self.target.describes:
             return None
         if self.target.fail():
             raise ConnectionLost("the coordinator's connection was lost")
-        return Described(self.target.ended, self.target.producer_id, self.target.epoch)
+        return TransactionDescription(self.target.ended, self.target.producer_id, self.target.epoch)
 
 
 class TransactionalStateTopic(MemoryStateTopic):
@@ -169,7 +169,7 @@ class TransactionalStateTopic(MemoryStateTopic):
         await asyncio.sleep(0)
         outcome = self.target.fail()
         if not self.target.is_open:  # ended by somebody else
-            raise Overtaken("topic state is another mirror's now: INVALID_PRODUCER_EPOCH")
+            raise ProducerFenced("topic state is another mirror's now: INVALID_PRODUCER_EPOCH")
         if outcome != "lost":
             self.target.pending += [one for group in groups for one in group]
         if outcome is not None:

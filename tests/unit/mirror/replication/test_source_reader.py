@@ -9,7 +9,7 @@ import pytest
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.record_batch import build_batch
 from kafka_wire.partitions import TopicPartition
-from kafka_wire.records.batches import Skipped
+from kafka_wire.records.batches import SkippedRange
 from mirror.client.fetcher import Answer, Place
 from mirror.errors import SourceError, UntoldError
 from mirror.partition.stream import Memory
@@ -217,6 +217,6 @@ def test_every_partition_is_the_first_in_its_turn():
 def test_a_skipped_range_moves_the_position_alone():
     stream = new_stream(read_offset=3)
     setup = Setup(stream)
-    setup.reader._put(stream, Skipped(3, 9, "control"))
+    setup.reader._put(stream, SkippedRange(3, 9, "control"))
     assert stream.read_offset == 9
     assert not stream.buffer
