@@ -1,32 +1,32 @@
-"""PURE. Whether what was read of a log is still there: leader epochs, topic ids, and what a leader says of them.
+"""PURE. Decides whether the records that were read still exist in the log: leader epochs, topic ids, leaders' answers.
 
-No client, no clock and no chance may come in here. Source: KIP-320, KIP-279, KIP-516.
+Source: KIP-320, KIP-279, KIP-516.
 
-A position says: everything below it was read. It is asked about whenever the source was connected anew, and whenever
-the partition's leader epoch has changed. First by what can be known without asking; the first row that fits counts:
+A position says: everything below it was read. It is checked whenever the source was connected again, and whenever the
+partition's leader epoch has changed. First without the leader; the first row that fits counts:
 
 | topic id | epoch of the last record read | source's epoch | verdict  | then                                          |
 |----------|-------------------------------|----------------|----------|-----------------------------------------------|
 | another  | any                           | any            | anew     | from the log's start: nothing of it was read  |
-| same, ?  | any, and the position is 0    | any            | stands   | nothing that could be gone                    |
-| same, ?  | any                           | ?              | stands   | nobody can be asked                           |
+| same, ?  | any, and the position is 0    | any            | stands   | nothing can be gone                           |
+| same, ?  | any                           | ?              | stands   | no leader can be queried                      |
 | ?        | ?                             | known          | unproved | an older version's: compare with the target   |
 | same     | ?                             | known          | stands   | nothing was read yet                          |
 | same, ?  | known                         | known          | ask      | OffsetForLeaderEpoch of that epoch            |
 
-Then what the leader answers: the greatest epoch up to ours that its log has, and where that ended there:
+Then the leader answers with the greatest epoch of its log up to the mirror's, and that epoch's end:
 
 | answer                                   | then                                                               |
 |------------------------------------------|--------------------------------------------------------------------|
 | an end at or above the position          | go on                                                              |
-| an end below the position                | back to it, or, if lower, to our first epoch above the answered one |
-| none, and its epoch of now is below ours | back to the log's start: what we read was never its own            |
-| none                                     | go on: it remembers no epochs, and nobody else can be asked        |
+| an end below the position                | back to it, or, if lower, to the first epoch read above that       |
+| none, and its present epoch is lower     | back to the log's start: what was read was never its own           |
+| none                                     | go on: it remembers no epochs, and no other broker can be queried  |
 
-What lies between where the mirror goes back to and its position is at the target, and no longer at the source.
-
-A bound that KIP-320 has, too: a commit remembers one epoch. Where two replicas took turns by several unclean elections
-between two lives of the mirror, their logs may part below where it goes back to.
+Records between the place where the mirror goes back to and its position are at the target, and not at the source any
+more. KIP-320 has the same bound: a commit remembers one epoch. If two replicas alternated by several unclean elections
+between two starts of the mirror, their logs may part below the place where it goes back to.
+Does not contain: clients, clocks, chance.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from collections.abc import Generator, Iterable, Iterator
 from struct import Struct
 from typing import Literal, NamedTuple
 
-_BATCH_FRONT = Struct(">qiib")  # base offset, size of what follows these two, leader epoch, magic
+_BATCH_FRONT = Struct(">qiib")  # base offset, size of the rest, leader epoch, magic
 _SIZE_OVERHEAD = 12
 _MAGIC_WITH_EPOCH = 2
 
@@ -50,14 +50,14 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """A leader's answer: the greatest epoch up to the one asked about, and its end; -1 and -1 when it knows none."""
+    """A leader's answer: its greatest epoch up to the requested one, and that one's end; -1 and -1 if it has none."""
 
     leader_epoch: int
     end_offset: int
 
 
 class LeaderEpochs:
-    """The leader epochs of the records that were read, by where each began; both rise."""
+    """The leader epochs of the records that were read, by the offset where each began; both rise."""
 
     __slots__ = ("starts",)
 
@@ -65,7 +65,7 @@ class LeaderEpochs:
         self.starts: tuple[EpochStart, ...] = tuple(starts)
 
     def note(self, offset: int, leader_epoch: int) -> None:
-        """Note the epoch of what was read from an offset on; what was noted from there on before is forgotten.
+        """Note the epoch of the records read from an offset on, instead of all that was noted from there on before.
 
         In one log epochs never fall: a greater one that was noted below was the leader's, not the record's.
         """
@@ -75,11 +75,11 @@ class LeaderEpochs:
         self.starts = tuple(_rising([*before, EpochStart(offset, leader_epoch)]))
 
     def below(self, offset: int) -> EpochStart | None:
-        """Return the epoch of the last record below an offset, None when it is not known."""
+        """Return the epoch of the last record below an offset, None if it is not known."""
         return next((start for start in reversed(self.starts) if start.offset < offset), None)
 
     def cut(self, offset: int) -> None:
-        """Forget what was read from an offset on."""
+        """Forget the epochs from an offset on."""
         self.starts = tuple(start for start in self.starts if start.offset < offset)
 
     def first_above(self, leader_epoch: int) -> int | None:
@@ -96,7 +96,7 @@ def _rising(starts: Iterable[EpochStart]) -> Iterator[EpochStart]:
 
 
 def differ(topic_id: str | None, other: str | None) -> bool:
-    """Whether two topics of one name are known to be different ones."""
+    """Return whether two topics of one name are known to be different ones."""
     return topic_id is not None and other is not None and topic_id != other
 
 
@@ -114,7 +114,7 @@ def judge_standing(
 
 
 def judge_epoch_end(position: int, epochs: LeaderEpochs, answer: EpochEnd, *, source_epoch: int, log_start: int) -> int:
-    """Return where to go on by the second table: at the position, or below it."""
+    """Return the offset to go on at, by the second table: the position, or one below it."""
     known = epochs.below(position)
     assert known is not None, "only of a position with a leader epoch there is something to ask"
     if answer.end_offset < 0:
@@ -126,10 +126,10 @@ def judge_epoch_end(position: int, epochs: LeaderEpochs, answer: EpochEnd, *, so
 
 
 def search_difference(first_offset: int, different: int) -> Generator[int, bool | None, int | None]:
-    """Find from where on two logs differ, knowing an offset at which they do, with as few comparisons as can be.
+    """Find the first offset from which two logs differ, by few comparisons; they are known to differ at `different`.
 
-    Yields the offset whose records are to be compared, takes whether they are the same (None: one is not there), and
-    returns the first that differs; None when that cannot be told, as also where not even the first is the same.
+    Yields the offset of two records to compare, and takes whether they are the same (None: one does not exist). Returns
+    the first offset that differs. None if that cannot be told, also if not even the first record is the same.
     """
     low, high = first_offset, different
     if low >= high or not (yield low):
@@ -144,9 +144,9 @@ def search_difference(first_offset: int, different: int) -> Generator[int, bool 
 
 
 def epoch_starts(batches: bytes | memoryview, offset: int) -> Iterator[EpochStart]:
-    """Return from where on batches are of which leader epoch: the first, and each of another than that before it.
+    """Return the offset and leader epoch of the first batch, and of each whose epoch is another than the one before.
 
-    What is missing between the `offset` that was asked for and the first batch was of its epoch at most.
+    Records missing between the requested `offset` and the first batch were of its epoch at most.
     """
     position, last = 0, None
     while position + _BATCH_FRONT.size <= len(batches):

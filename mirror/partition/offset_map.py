@@ -1,7 +1,7 @@
-"""PURE. Where each record of a source partition lies at the target, exact for every offset: one step per gap.
+"""PURE. Maps each record of a source partition to its place at the target, exact for every offset: one step per gap.
 
     source   100 101 102  --- 105 106        103, 104: a marker, or compacted; nothing of them is at the target
-    target   500 501 502 503 504 505 ---     503: somebody else's; then a fence's marker
+    target   500 501 502 503 504 505 ---     503: another writer's; then a fence's marker
     records    0   1   2   3   4             how many were mirrored before
 
 | step | records | source_offset | source_epoch | target_offset | why |
@@ -10,10 +10,9 @@
 | 2 | 3 | 105 | 7 | 504 | offsets are missing at either end |
 | 3 | 5 | 107 | 8 | 506 | the source has another leader epoch: the same offset could be another record |
 
-From a step on, all three numbers run together until the next one; `end` is where what is safe at the target ends. Steps
-at or behind it are promised: their records are, or will be, under way, and their target offsets are expected.
-
-No client, no clock, no chance may come in here, nor what a step is for in a life (target_state.py).
+From a step on, all three numbers run together until the next one; `end` is the end of the safe records at the target.
+Steps at or after it are promised: their records are, or will be, in flight, and their target offsets are expected.
+Does not contain: clients, clocks, chance, the use of a step in a session (target_state.py).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """From this record on the three numbers run together."""
+    """A record from which on the three numbers run together."""
 
     records: int
     source_offset: int
@@ -34,7 +33,7 @@ class Step(NamedTuple):
 
 
 class End(NamedTuple):
-    """Exclusive ends of what is safe at the target; `source_offset` has passed over what is not to be sent, too."""
+    """Exclusive ends of the records that are safe at the target; `source_offset` is past records that are not sent."""
 
     records: int
     source_offset: int
@@ -42,7 +41,7 @@ class End(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An offset at the other end: that of the record, or of the next one where there is none (`is_record` false)."""
+    """An offset at the other end: the record's, or, if there is none, the next one's (`is_record` is false)."""
 
     offset: int
     is_record: bool
@@ -56,8 +55,7 @@ _target = attrgetter("target_offset")
 class OffsetMap:
     """The steps of one partition, or the last of them; every number of a step is above that of the one before.
 
-    But for source offsets, which go back where the source lost its end, under a higher epoch. ValueError where that is
-    not so.
+    Source offsets alone may go back, under a higher epoch, if the source lost its end. Else ValueError is raised.
     """
 
     def __init__(self, steps: Iterable[Step], end: End) -> None:
@@ -77,16 +75,16 @@ class OffsetMap:
         self.steps.append(step)
 
     def place_of(self, records: int) -> Step | None:
-        """Return the place of the record before which so many were mirrored, as its own step; None below all steps."""
+        """Return the place of the record after so many mirrored ones, as its own step; None below all steps."""
         index = bisect_right(self.steps, records, key=_records) - 1
         return None if index < 0 else _moved(self.steps[index], records)
 
     def continues(self, step: Step) -> bool:
-        """Tell whether the steps already say so."""
+        """Return whether the steps already have this place."""
         return self.place_of(step.records) == step
 
     def is_promised(self, step: Step, count: int) -> bool:
-        """Tell whether the steps say so of `count` records from there on, wherever at the target they are expected."""
+        """Return whether the steps have `count` records from there on, at any target offsets."""
         here = self.place_of(step.records)
         there = self.place_of(step.records + count - 1)
         return (
@@ -97,7 +95,7 @@ class OffsetMap:
         )
 
     def add(self, step: Step) -> bool:
-        """Say where what follows begins; false when that is said already. ValueError if it cannot follow."""
+        """Add a step; return False if the steps already have it. ValueError if it cannot follow."""
         if self.continues(step):
             return False
         if self.steps and self.steps[-1].records >= step.records:
@@ -106,14 +104,14 @@ class OffsetMap:
         return True
 
     def cut(self, records: int) -> None:
-        """Forget what was said of all records but the first so many; what is safe goes no further."""
+        """Forget the steps of all records but the first so many; the safe end goes no further."""
         kept = bisect_right(self.steps, records - 1, key=_records)
         del self.steps[kept:]
 
     def shift(self, records: int, target_offset: int) -> bool:
-        """Say where the record really went, and so what follows is expected; false when that is where it was expected.
+        """Set the record's real target offset, and shift the following ones; return False if it is the expected one.
 
-        ValueError when it lies below what is known to be safe before it.
+        ValueError if it lies below the records that are known to be safe before it.
         """
         place = self.place_of(records)
         assert place is not None, "only what has a place can be shifted"
@@ -129,14 +127,14 @@ class OffsetMap:
         return True
 
     def to_target(self, source_offset: int) -> Found | None:
-        """Return where a source offset is at the target; None where it is below the steps held, or not yet safe there.
+        """Return a source offset's place at the target; None if it is below the steps held, or not yet safe there.
 
-        Of records that came twice under one offset, in two epochs, it is the last.
+        If two records had one offset, in two epochs, it is the last one's.
         """
         return self._across(source_offset, _source, _target)
 
     def to_source(self, target_offset: int) -> Found | None:
-        """Return the source's offset of what lies at a target offset; None as for the other way."""
+        """Return the source's offset of the record at a target offset; None as for `to_target`."""
         return self._across(target_offset, _target, _source)
 
     def _across(self, offset: int, here: attrgetter[int], there: attrgetter[int]) -> Found | None:
@@ -153,7 +151,7 @@ class OffsetMap:
         return Found(there(beyond), False)
 
     def _last_at(self, safe: int, offset: int, here: attrgetter[int]) -> int:
-        """The last of the safe steps that begins at or below an offset; source offsets fall where a log was cut."""
+        """Return the last safe step that begins at or below an offset; source offsets fall after a truncation."""
         if here is _target:
             return bisect_right(self.steps, offset, hi=safe, key=here) - 1
         return next((index for index in range(safe - 1, -1, -1) if here(self.steps[index]) <= offset), -1)

@@ -1,4 +1,4 @@
-"""PURE. Which records of a source topic came from the target, by what mirrors keep in state topics at the source.
+"""PURE. Decides which records of a source topic came from the target, by mirrors' state topics at the source.
 
 Each head in a state topic carries an `Origin` (state_records.py). A *claim* is one head as another mirror reads it.
 A record is recognised by its batch's producer id, never by a name; T is this mirror's target cluster.
@@ -9,7 +9,7 @@ A record is recognised by its batch's producer id, never by a name; T is this mi
 | is of no claim any more, and this mirror noted with its position that it passed the writer over | is passed over |
 | every record of the claim has passed T | is passed over |
 | no record of the claim has passed T | is sent, and the clusters that it has passed are carried on |
-| some may have passed T, and others not (merged on the way) | cannot be told: the topic is refused by name |
+| some may have passed T, and others not (merged on the way) | is unknown: the topic is refused by name |
 | is of a claim without origin (last release), made from a topic of T by the topic's id | is passed over |
 | is of a claim without origin, made from any other topic | is sent |
 
@@ -17,7 +17,7 @@ A record is recognised by its batch's producer id, never by a name; T is this mi
 |---|---|
 | a batch of one of its writers would be refused | refused |
 | records from T lie below the offset from which on its mirror knows its producer ids | refused, until they expire |
-| a mirror made it under another name, and all its writers would be passed over | passed over as a whole: not read |
+| a mirror created it under another name, and all its writers would be passed over | passed over as a whole: not read |
 | any other | read; its batches are sent or passed over one by one |
 
 Source: KIP-382 (topics of the target are not sent back), KIP-690 (by name, which IdentityReplicationPolicy cannot).
@@ -48,12 +48,11 @@ Fate = Literal["own", "passed_over", "sent", "unknown"]
 
 
 class Origin(NamedTuple):
-    """Where the records come from that a mirror writes to one partition, and how they are recognised.
+    """The origin of the records that a mirror writes to one partition, and how to recognise them.
 
     `passed` are the clusters that each of them has passed, the mirror's source among them; `perhaps` those that some
-    may have passed. `is_alone`: the mirror made the topic under another name, and nobody else writes there. From the
-    target offset `since` on, each batch of the mirror has one of `producers`: producer ids, each with the log's end at
-    its first use.
+    may have passed. `is_alone`: the mirror created the topic under another name, and is its only writer. From the
+    target offset `since` on, each batch of the mirror has one of `producers`: ids with the log's end at first use.
     """
 
     passed: frozenset[str]
@@ -73,7 +72,7 @@ class Writing(NamedTuple):
 
 
 def origin_of_writing(stored: Origin | None, found: Origin, writing: Writing) -> Origin:
-    """Return the origin to be stored before `writing`: `found` at the source now, and what is in the log already."""
+    """Return the origin to store before `writing`: that `found` at the source now, with that of records in the log."""
     before = _before(stored, found, writing)
     producers = dict(before.producers)
     producers.setdefault(writing.producer_id, 0 if writing.is_new_log else writing.target_end)
@@ -85,7 +84,7 @@ def origin_of_writing(stored: Origin | None, found: Origin, writing: Writing) ->
 
 
 def _before(stored: Origin | None, found: Origin, writing: Writing) -> Origin:
-    """Return what is known of the records that the mirror has in the log already."""
+    """Return the origin of the records that the mirror has in the log already."""
     if writing.is_new_log:
         ids = () if stored is None else stored.producers
         return Origin(frozenset(), producers=tuple((producer_id, 0) for producer_id, _ in ids))
@@ -98,7 +97,7 @@ def _before(stored: Origin | None, found: Origin, writing: Writing) -> Origin:
 
 
 def carries(stored: Origin | None, found: Origin | None) -> bool:
-    """Return whether the stored origin holds for records of the origin found, so that no new epoch has to tell it."""
+    """Return whether the stored origin also holds for records of the origin found, so that no new epoch is needed."""
     if found is None:
         return True
     return stored is not None and stored.passed == found.passed and found.perhaps <= stored.perhaps | stored.passed
@@ -120,7 +119,7 @@ class Claim(NamedTuple):
 
     @property
     def producers(self) -> set[int]:
-        """All producer ids that it names."""
+        """Return all producer ids that it names."""
         return {self.producer_id, *(() if self.origin is None else (each for each, _ in self.origin.producers))} - {-1}
 
 
@@ -132,7 +131,7 @@ class Target(NamedTuple):
 
 
 class TopicVerdict(NamedTuple):
-    """What becomes of a topic; `reason` is a predicate of the topic for a person, empty where all of it is sent.
+    """The verdict on a topic; `reason` is a predicate of the topic for a person, empty if all of it is sent.
 
     `passed_over` are the producer ids whose batches are left out, and `origin` is that of the others.
     """
@@ -149,7 +148,7 @@ def is_sent(verdict: TopicVerdict | None) -> bool:
 
 
 class Claims:
-    """All claims that were read at one source. One that was read is kept, though its state topic is deleted later."""
+    """All claims that were read at one source. A claim is kept, though its state topic is deleted later."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -164,7 +163,7 @@ class Claims:
 
     @property
     def names_unknown_clusters(self) -> bool:
-        """Return whether one is of the last release, so that the ids of the target's topics tell more."""
+        """Return whether one is of the last release, so that the ids of the target's topics are needed."""
         return any(claim.origin is None for claim in self._claims.values())
 
     def take(self, source_partition: tuple[str, int], claim: Claim) -> None:
@@ -221,7 +220,7 @@ class Claims:
         return _fate(exactly or here or claims, target)
 
     def unknown_at(self, topic: str, topic_id: str | None, partition: int, offset: int, target: Target) -> str:
-        """Return why nothing tells who wrote a batch at an offset, if no claim names its producer; empty if one would.
+        """Return why the writer of a batch at an offset is unknown, if no claim names its producer; empty if one would.
 
         A partition stream may go back below the position by which its topic was judged.
         """
@@ -232,7 +231,7 @@ class Claims:
         return ""
 
     def known_from(self, topic: str, topic_id: str | None, partition: int, target: Target) -> int:
-        """Return from which offset of a partition on claims name all writers whose batches came from the target."""
+        """Return the offset of a partition from which on claims name all writers of batches from the target."""
         claims = [each for each in self.of_topic(topic) if each.partition == partition]
         return max((_since(each, topic_id) for each in claims if _fate([each], target) == "passed_over"), default=0)
 
@@ -273,7 +272,7 @@ def _is_of_deleted(claim: Claim, topic_id: str | None) -> bool:
 
 
 def _since(claim: Claim, topic_id: str | None) -> int:
-    """Return from which offset of a topic on a claim names all producers of its mirror."""
+    """Return the offset of a topic from which on a claim names all producers of its mirror."""
     return 0 if claim.origin is None or claim.topic_id != topic_id else claim.origin.since
 
 
@@ -327,7 +326,7 @@ class Writers:
             self.passed_over = (*self.passed_over, producer_id)[-PASSED_OVER_MAX:]
 
     def forget(self) -> None:
-        """Have each producer be looked up again, but the one that is none."""
+        """Forget all producers, so that each is looked up again; the id -1 (none) never is."""
         self.known.clear()
         self.producer_id = self.epoch = -1
         self.passes_over = False

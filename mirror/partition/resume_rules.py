@@ -1,34 +1,32 @@
-"""PURE. Where a partition is gone on with, judged by what a look at the target's log has shown.
+"""PURE. Decides where a stream continues, by a lookup at the end of the target's log.
 
-| the topics' ids | last batch of ours | the target's log | verdict |
+| the topics' ids | last batch of the mirror | the target's log | verdict |
 |---|---|---|---|
 | source's is another | | | `source_anew` |
 | target's is another | | | `target_anew` |
-| same | of this life | | `found`: behind its last record, by sequence |
-| same | of a life with transactions | has it behind what was safe | `position`: it was aborted |
-| same | of this life, below its place | | `displaced`: look for the last one below it, until one is in its place |
-| same | of an earlier life | | `found`: behind its last record, by target offset; at most where this life began |
-| same | none | nothing was mirrored yet, or begins at the end of what was safe | `position` |
-| same | none | was not looked at down to its floor | `unknown`: look on |
-| same | none | begins above the end of what was safe | `unsure` |
-| same | none | compacts, and ends at or above that | `position`: what is missing there has given way to newer records |
-| same | none | was looked at down to the floor alone | `unknown`: look from its start, it has lost what was safe |
-| same | none | has nothing of ours | `found`: as much as lies below its start by the map |
+| same | of this session | | `found`: after its last record, by sequence |
+| same | of a session with transactions | has it after the safe end | `position`: it was aborted |
+| same | of this session, below its place | | `displaced`: find the last one below it that is in its place |
+| same | of an earlier session | | `found`: after its last record, by target offset; at most where this session began |
+| same | none | nothing was mirrored yet, or begins at the safe end | `position` |
+| same | none | was not read down to its floor | `unknown`: look further |
+| same | none | begins above the safe end | `unsure` |
+| same | none | compacts, and ends at or above that | `position`: newer records have replaced the missing ones |
+| same | none | was read down to the floor alone | `unknown`: look from its start, it has lost safe records |
+| same | none | has no batch of the mirror | `found`: as much as lies below its start by the map |
 
-- `source_anew`, `target_anew`: from the source's start, with a map that begins anew; `source_offset` is where what the
-  deleted target had ended.
-- `unsure`: what was sent behind the stored position was deleted before anybody looked. It is sent again: twice rather
-  than not at all, but nothing that is there now is there twice.
+- `source_anew`, `target_anew`: from the source's start, with a new map; `source_offset` is the deleted target's end.
+- `unsure`: records sent after the stored position were deleted before any lookup. They are sent again: twice rather
+  than not at all, but no record that exists now comes twice.
 - `lost`, of `found`: so many records were acknowledged, and the target no longer has them (an unclean election).
-- `displaced`: the log had lost its end, with all that it knew of the producer, or had forgotten it, before it took the
-  batch: Kafka takes any sequence then. What it has behind the last batch in its place is sent again, `doubled`.
-- Behind the place where this life began nothing of an earlier one counts: what it took there came out of order.
-- Where another's batch has the floor's offset, nothing has given way there: the log was cut, also where it compacts.
-- In a log that compacts the last batch of ours that is left may lie below the stored position: the position holds.
+- `displaced`: the log had lost its end, with all producer state, or had forgotten the producer, before it took the
+  batch: Kafka accepts any sequence then. Records after the last batch in its place are sent again, `doubled`.
+- After the place where this session began no batch of an earlier one counts: it arrived out of order.
+- If another writer's batch has the floor's offset, nothing was compacted there: the log was truncated.
+- In a compacted log the mirror's last remaining batch may lie below the stored position: the position holds.
 
-The floor is the offset of the last record that was safe by the stored position: its batch is found, or the log was cut.
-
-No client, no clock, no chance may come in here.
+The floor is the offset of the last safe record by the stored position: its batch is found, or the log was truncated.
+Does not contain: clients, clocks, chance.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ Verdict = Literal["source_anew", "target_anew", "found", "position", "unsure", "
 
 
 class Seen(NamedTuple):
-    """What a look has shown of [searched_from, end_offset) at the target; `last` is the last batch of ours."""
+    """The result of a lookup in [searched_from, end_offset) at the target; `last` is the mirror's last batch."""
 
     start_offset: int
     end_offset: int
@@ -55,9 +53,9 @@ class Seen(NamedTuple):
 
 
 class Life(NamedTuple):
-    """The epoch under which the last batches were sent, and how many records were mirrored before its sequence 0.
+    """The epoch of a producer session, and how many records were mirrored before its sequence 0.
 
-    Of one with transactions what is stored is exact: what the log has of it behind there was never committed.
+    With transactions the stored position is exact: the session's records after it in the log were never committed.
     """
 
     producer_id: int
@@ -67,9 +65,9 @@ class Life(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """So many records are mirrored, and the next one lies at `source_offset` or behind it.
+    """The place to continue: so many records are mirrored, and the next one is at `source_offset` or after it.
 
-    `placed` is what the log told of a batch: the records before it, and its first offset.
+    `placed` is a batch found in the log: the records before it, and its first offset.
     """
 
     verdict: Verdict
@@ -81,12 +79,12 @@ class Resumed(NamedTuple):
 
 
 def floor_of(end: End) -> int:
-    """The target offset that a look must reach."""
+    """Return the target offset that a lookup must reach."""
     return max(0, end.target_offset - 1)
 
 
 def resume(was: Topics, now: Topics, life: Life, known: OffsetMap, seen: Seen, *, holds_all: bool = True) -> Resumed:
-    """Judge by the table; `holds_all` says whether no step is left out of the map. Raises StateError, StepsMissing."""
+    """Decide by the table; `holds_all`: no step is missing in the map. Raises StateError, StepsMissing."""
     end = known.end
     position = Resumed("position", end.records, end.source_offset)
     if differ(was.source_id, now.source_id):
@@ -113,7 +111,7 @@ def resume(was: Topics, now: Topics, life: Life, known: OffsetMap, seen: Seen, *
 
 
 def _is_past(found: Resumed, end: End, *, is_kept: bool, life: Life) -> bool:
-    """Whether the position holds, whatever batch was found."""
+    """Return whether the position holds, whatever batch was found."""
     return (life.is_transactional and found.records > end.records) or (is_kept and found.records < end.records)
 
 
@@ -138,14 +136,14 @@ def _is_below_its_place(batch: Own, life: Life, known: OffsetMap) -> bool:
 
 
 def _records_before(sequence: int, life: Life, end: End) -> int:
-    """How many records were mirrored before that of a sequence: of the counts it may mean, the nearest to the end."""
+    """Return how many records precede that of a sequence: of the possible counts, the nearest to the end."""
     near = max(life.records, end.records - 1)
     away = (sequence - (near - life.records) + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
     return near + away
 
 
 def _below(target_offset: int, known: OffsetMap, holds_all: bool) -> Resumed:
-    """As many as lie below a target offset by the map."""
+    """Return the place after all records below a target offset, by the map."""
     below = [step for step in known.steps if step.target_offset < target_offset]
     if not below and not holds_all:
         raise StepsMissing(f"Target offset {target_offset} lies below the steps that are held.")
@@ -157,9 +155,9 @@ def _below(target_offset: int, known: OffsetMap, holds_all: bool) -> Resumed:
 
 
 def _at(records: int, known: OffsetMap) -> Resumed:
-    """Behind so many records.
+    """Return the place after so many records.
 
-    Where the source lost its end since, what is to be sent again lies below where they lay.
+    If the source lost its end since, the records to send again lie below the former ones.
     """
     end, first = known.end, known.steps[:1]
     again = min([end.source_offset, *(step.source_offset for step in known.steps if step.records >= records)])
@@ -172,5 +170,5 @@ def _at(records: int, known: OffsetMap) -> Resumed:
             "found", records, min(before.source_offset + 1, again) if lost else before.source_offset + 1, lost
         )
     if not first or first[0].records != records:
-        raise StepsMissing(f"Where record {records} came from is told by none of the steps that are held.")
+        raise StepsMissing(f"No step in memory has the source offset of record {records}.")
     return Resumed("found", records, again, lost)

@@ -1,4 +1,4 @@
-"""PURE. Whether batches of a partition stream may be sent, and what it waits for if not.
+"""PURE. Holds whether batches of a partition stream may be sent, and what it waits for if not.
 
 | state | event | next |
 |---|---|---|

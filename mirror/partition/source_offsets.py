@@ -1,10 +1,10 @@
-"""PURE. What is known of one partition at the source: what was sent, what is safe at the target, what is committed.
+"""PURE. Tracks one partition's offsets at the source: what was sent, what is safe at the target, what is committed.
 
-No client, no clock and no chance may come in here. Several batches may be under way per partition; they are safe in
-the order in which they were sent, or none behind the first that is not.
+Several batches may be in flight per partition. They become safe in the order in which they were sent, and none after
+the first that is not.
 
     acked <= position          offsets of the source, exclusive ends
-    | safe at the target | under way
+    | safe at the target | in flight
 
 | event            | acked                                  | position | committed  |
 |------------------|----------------------------------------|----------|------------|
@@ -13,15 +13,14 @@ the order in which they were sent, or none behind the first that is not.
 | send(end)        |                                        | end      |            |
 | ack              | the first's end                        |          |            |
 | take_back(kept)  |                                        | = acked; or the last kept batch's end | |
-| skip(to)         | to, or with the last that is under way | to       |            |
+| skip(to)         | to, or with the last that is in flight | to       |            |
 | gone_back(to)    | to                                     | = acked  | none       |
 
-What is safe is known from the state topic at the target (target_state.py); what is committed at the source follows
-it, for retention and ladder there, for people, and for a mirror that has lost its state.
-
-A commit's metadata names the log: topic id, leader epoch, the target's end; and the producers whose batches were passed
-over, as the state topics that named them may be deleted. One of a version before the state topic
-(up to 56f8dfa) promises besides how far sending may have gone (`sent_up_to`), `sent_times` times at most.
+The state topic at the target says what is safe (target_state.py). The commit at the source follows it: for retention
+and ladder there, for people, and for a mirror that has lost its state. A commit's metadata names the log: topic id,
+leader epoch, the target's end; and the producers whose batches were passed over, as the state topics that named them
+may be deleted. One of a version before the state topic (up to 56f8dfa) also promises how far sending may have gone
+(`sent_up_to`), `sent_times` times at most. Does not contain: clients, clocks, chance.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ PASSED_OVER_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A position in the source group; its metadata says how far sending may go, where the target ended, of which log.
+    """A position in the source's group; its metadata has the bound of sending, the target's end, and the log.
 
-    `topic_id` is Kafka's text for it; without it and `epoch` the commit is an older version's, or somebody else's.
+    `topic_id` is in Kafka's text form; without it and `epoch` the commit is an older version's, or another client's.
     """
 
     offset: int
@@ -51,7 +50,7 @@ class Commit:
     passed_over: tuple[int, ...] = ()
     """Producer ids of which batches were not sent, as they came from the target; the last PASSED_OVER_MAX."""
     by_hand: bool = field(default=False, compare=False)
-    """Whether somebody else has set it."""
+    """Whether another client has set it."""
 
     def metadata(self) -> str:
         """Return the text for OffsetCommit's metadata field, under 600 bytes."""
@@ -71,7 +70,7 @@ class Commit:
 
 
 def read_commit(offset: int, metadata: str) -> Commit:
-    """Return the commit found in the group; metadata that is not ours (an operator reset the offset) counts as none."""
+    """Return the commit found in the group; metadata of another client (an operator's reset) counts as none."""
     try:
         fields = json.loads(metadata)
     except ValueError:
@@ -120,8 +119,8 @@ class PartitionOffsets:
         self.acked = offset
         self.position = offset
         self.committed: Commit | None = None
-        self.target_end = target_end  # behind the last record that is safe there
-        self._under_way: list[int] = []  # of each batch: where it ends at the source
+        self.target_end = target_end  # after the last record that is safe there
+        self._under_way: list[int] = []  # of each batch in flight: its end at the source
         self.topic_id: str | None = None
         self.epochs = LeaderEpochs()
 
@@ -135,35 +134,35 @@ class PartitionOffsets:
         return offsets
 
     def gone_back(self, offset: int, leader_epoch: int = -1) -> PartitionOffsets:
-        """Return the state after the source lost what it had from `offset` on: what comes there now was never sent.
+        """Return the state after the source lost its records from `offset` on: new records there were never sent.
 
-        `leader_epoch`: what the source has below `offset` is of this epoch at most; -1 when it did not say.
+        `leader_epoch`: the source's records below `offset` are of this epoch at most; -1 if unknown.
         """
         offsets = PartitionOffsets(offset, target_end=self.target_end)
         offsets.topic_id = self.topic_id
         offsets.epochs = LeaderEpochs(self.epochs.starts)
         offsets.epochs.cut(offset)
-        if offset > 0:  # else a commit's one epoch would be gone, and the next loss could not be asked about
+        if offset > 0:  # else a commit's one epoch would be gone, and the next loss could not be queried
             offsets.epochs.note(offset - 1, leader_epoch)
         return offsets
 
     def send(self, end_offset: int) -> None:
-        """Note that the records in [position, end_offset) are on their way, behind all that are."""
+        """Note that the records in [position, end_offset) are in flight, after all others."""
         assert self.position < end_offset
         self._under_way.append(end_offset)
         self.position = end_offset
 
     def ack(self, target_end: int) -> None:
-        """Note that the first batch under way is safe, and ends there at the target."""
+        """Note that the first batch in flight is safe, and ends at `target_end` at the target."""
         self.acked, self.target_end = self._under_way.pop(0), target_end
 
     def take_back(self, kept: int = 0) -> None:
-        """Note that what is under way will be sent again, but for the first `kept` batches."""
+        """Note that all batches in flight but the first `kept` will be sent again."""
         del self._under_way[kept:]
         self.position = self._under_way[-1] if self._under_way else self.acked
 
     def skip(self, to_offset: int) -> None:
-        """Note that there is nothing to send in [position, to_offset): explained, or in the ledger."""
+        """Note that [position, to_offset) has nothing to send: explained, or in the ledger."""
         assert to_offset >= self.position
         self.position = to_offset
         if self._under_way:
@@ -172,7 +171,7 @@ class PartitionOffsets:
             self.acked = to_offset
 
     def next_commit(self, passed_over: tuple[int, ...] = (), *, again: bool = False) -> Commit | None:
-        """Return what to commit; None when it is committed, unless it is to be said `again`, as offsets expire."""
+        """Return the commit to make; None if it is made already, unless `again` is set, as offsets expire."""
         epoch = self.epochs.below(self.acked)
         commit = Commit(self.acked, self.acked, self.target_end, 1, self.topic_id, epoch, passed_over)
         return None if commit == self.committed and not again else commit

@@ -1,44 +1,43 @@
-"""PURE. How the state topic at the target holds each partition: records of a compacted topic with one partition.
+"""PURE. Encodes and parses the records of the state topic at the target, which is compacted and has one partition.
 
 | key | value, JSON |
 |---|---|
 | `head:TOPIC:PARTITION` | the keys below |
 | `steps:TOPIC:PARTITION:N` | `version`, and `steps`: at most 128, numbered from N * 128 on |
 
-A step is [records, source offset, source epoch, target offset] (offset_map.py). The first of a record is as it is; of
-each later one stand how many records lie between, and by how much more than these the others grew: a lost offset at
-the source is [12,1,0,0].
+A step is [records, source offset, source epoch, target offset] (offset_map.py). The first of a record is absolute. Each
+later one has the number of records between, and by how much more than these the others grew: a lost offset at the
+source is [12,1,0,0].
 
 | head | meaning |
 |---|---|
-| version | 1; 2 of a life with transactions. What is newer is refused, with a sentence; unknown keys are passed over |
+| version | 1; 2 of a session with transactions. Newer ones are refused, with a sentence; unknown keys are skipped |
 | target | the topic's name at the target |
-| source_id, target_id | the ids of both topics, in Kafka's text form; null where there are none |
-| producer_id, producer_epoch | who writes |
-| life | since when: sequence 0 of that epoch is the record before which so many were mirrored |
-| chunks | the first and the last N that count; what other records say is old |
+| source_id, target_id | the ids of both topics, in Kafka's text form; null if there are none |
+| producer_id, producer_epoch | the writer |
+| life | the start: sequence 0 of that epoch is the record before which so many were mirrored |
+| chunks | the first and the last N that count; other records are old |
 | steps | how many steps of the last one count |
-| records, source_offset, target_end | what was safe when this was written, all exclusive ends |
-| transactional | true: this was committed with the records below those ends, and what lies behind them does not count |
-| source_epoch | [offset, leader epoch] of what was passed over last below source_offset; left out where unknown |
-| former_ids | producer ids that wrote before, the last FORMER_MAX; left out where there are none |
-| origin | where the records come from (provenance.py); left out by versions before, which leave out on rewriting, too |
+| records, source_offset, target_end | the safe records when this was written, all exclusive ends |
+| transactional | true: committed with the records below those ends; records after them do not count |
+| source_epoch | [offset, leader epoch] of the last skipped records below source_offset; left out if unknown |
+| former_ids | producer ids that wrote before, the last FORMER_MAX; left out if there are none |
+| origin | the records' origin (provenance.py); versions before leave it out, also on rewriting |
 
-A head of the state topic itself announces a spare transactional id (transactional_ids.py), its partition the number
-of the id:
-`version` 3, `spare`, and `producer_id` and `producer_epoch` of the mirror that took it. No version before reads beyond.
+A head of the state topic itself announces a spare transactional id (transactional_ids.py); its partition is the number
+of the id: `version` 3, `spare`, and `producer_id` and `producer_epoch` of the mirror that took it. No version before
+reads beyond.
 
 | origin | meaning |
 |---|---|
 | passed | ids of the clusters that each record has passed, the source among them |
 | perhaps | ids of further clusters that some records may have passed |
-| alone | true: the mirror made the topic under another name, and it is the mirror's alone |
+| alone | true: the mirror created the topic under another name, and is its only writer |
 | since | the target's offset from which on `producers` names all of the mirror's |
 | producers | [producer id, the log's end at its first use], oldest first, 32 at most |
 
-What is written of a partition at one time is in one batch, so a reader never finds half of it.
-
-No client, no clock, no chance may come in here; client/state_topic.py reads and writes.
+All records of a partition that are written at one time are in one batch, so a reader never finds half of them.
+Does not contain: clients, clocks, chance; client/state_topic.py reads and writes.
 """
 
 from __future__ import annotations
@@ -58,15 +57,15 @@ VERSION, TRANSACTIONAL_VERSION, SPARE_VERSION = 1, 2, 3
 CHUNK_STEPS = 128
 
 Partition = tuple[str, int]
-Record = tuple[bytes, bytes | None]  # key and value; None removes what had the key
+Record = tuple[bytes, bytes | None]  # key and value; None removes the key's record
 
 
 class StateError(Exception):
-    """What the state topic holds cannot be gone by; one sentence for a person."""
+    """The state topic's records cannot be used; one sentence for a person."""
 
 
 class StepsMissing(StateError):
-    """The steps that are held do not tell; those before them do: read them all."""
+    """The steps in memory are not enough; earlier ones are: read them all."""
 
 
 class Topics(NamedTuple):
@@ -95,7 +94,7 @@ class Head(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What was read of a partition: its head, and its steps from chunk `held_chunk` on."""
+    """The stored state of a partition: its head, and its steps from chunk `held_chunk` on."""
 
     head: Head
     held_chunk: int
@@ -103,17 +102,17 @@ class Stored(NamedTuple):
 
 
 def topic_name(group_id: str) -> str:
-    """The state topic of a mirror, by its group at the source; `__` keeps it out of every mirror's selection."""
+    """Return a mirror's state topic, by its group at the source; `__` keeps it out of every mirror's selection."""
     return f"__{re.sub(r'[^a-zA-Z0-9._-]', '_', group_id)}-state"[:TOPIC_NAME_LENGTH_MAX]
 
 
 def is_state_topic(name: str) -> bool:
-    """Return whether a name may be that of a mirror's state topic; whose records are none makes no claim."""
+    """Return whether a name may be of a mirror's state topic; other records in such a topic make no claim."""
     return name.startswith("__edge-mirror-") and (name.endswith("-state") or len(name) == TOPIC_NAME_LENGTH_MAX)
 
 
 def head_record(partition: Partition, head: Head) -> Record:
-    """The record of a head."""
+    """Return the record of a head."""
     fields: dict[str, Any] = {
         "version": TRANSACTIONAL_VERSION if head.is_transactional else VERSION,
         "target": head.topics.target,
@@ -146,7 +145,7 @@ def spare_record(state_topic: str, number: int, spare: str, producer: tuple[int,
 
 
 def no_spare_record(state_topic: str, number: int) -> Record:
-    """Return the record that takes that back."""
+    """Return the record that removes the announcement."""
     return _key("head", (state_topic, number)), None
 
 
@@ -161,7 +160,7 @@ def _origin_fields(origin: Origin) -> dict[str, Any]:
 
 
 def _origin(fields: Mapping[str, Any] | None) -> Origin | None:
-    """Return the origin that a head has; raises ValueError, KeyError or TypeError for what is none."""
+    """Return the origin in a head; raises ValueError, KeyError or TypeError if it is malformed."""
     if fields is None:
         return None
     producers = tuple((producer_id, first) for producer_id, first in fields["producers"])
@@ -174,7 +173,7 @@ def _origin(fields: Mapping[str, Any] | None) -> Origin | None:
 
 
 def claim_of(state_topic: str, key: bytes | None, value: bytes | None) -> tuple[Partition, Claim] | None:
-    """Return the claim that a record of another mirror's state topic makes; None where it makes none.
+    """Return the claim that a record of another mirror's state topic makes; None if it makes none.
 
     The version does not matter, as a newer mirror's records loop like any other's.
     """
@@ -195,12 +194,12 @@ def claim_of(state_topic: str, key: bytes | None, value: bytes | None) -> tuple[
 
 
 def steps_record(partition: Partition, chunk: int, steps: Sequence[Step]) -> Record:
-    """The record of a chunk."""
+    """Return the record of a chunk."""
     return _key("steps", partition, chunk), _json({"version": VERSION, "steps": list(_rows(steps))})
 
 
 def no_steps_record(partition: Partition, chunk: int) -> Record:
-    """The record that removes a chunk."""
+    """Return the record that removes a chunk."""
     return _key("steps", partition, chunk), None
 
 
@@ -242,10 +241,10 @@ def _steps(rows: Sequence[Sequence[int]]) -> list[Step]:
 
 
 class Reading:
-    """The topic's records, put together as they are read in order; of each partition the last chunks alone are held.
+    """Collects the topic's records as they are read in order; of each partition it holds the last chunks alone.
 
-    `chunks_max` None holds all, which translating takes. StateError for what a newer version wrote, and for what cannot
-    be read.
+    `chunks_max` None holds all, as translating needs. Raises StateError for records of a newer version, and for
+    malformed ones.
     """
 
     def __init__(self, chunks_max: int | None = 2) -> None:
@@ -255,7 +254,7 @@ class Reading:
         self._chunks: dict[Partition, dict[int, list[list[int]]]] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Take one record."""
+        """Add one record."""
         kind, partition, chunk = _read_key(key)
         if value is None:
             if kind == "steps":
@@ -292,7 +291,7 @@ class Reading:
         return {number: name for (_, number), name in self._spares.items()}
 
     def partitions(self) -> dict[Partition, Stored]:
-        """What was read of each."""
+        """Return the stored state of each partition."""
         return {partition: self._stored(partition, head) for partition, head in self._heads.items()}
 
     def _stored(self, partition: Partition, head: Head) -> Stored:

@@ -1,6 +1,6 @@
-"""One partition between source and target: what was read, what of that is under way, and whether it may be read on.
+"""Holds one partition between source and target: source batches, batches in flight, and whether it may be read on.
 
-No client may be used here, and nothing is decided.
+Does not contain: clients, decisions.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from mirror.partition.target_state import PartitionState, Sent
 
 
 class Memory:
-    """How many bytes of the source's batches are held, over all lanes; `room` is set whenever some were let go."""
+    """The bytes of source batches held, over all streams; `room` is set whenever some were released."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self.room = asyncio.Event()
 
     def let_go(self, size: int) -> None:
-        """Note that so many are held no more."""
+        """Note that so many bytes were released."""
         self.bytes -= size
         self.room.set()
 
 
 class Producer(NamedTuple):
-    """Whose batches they are at the target: producer id and epoch, as the target gave them."""
+    """The writer of batches at the target: producer id and epoch, as the target gave them."""
 
     id: int
     epoch: int
 
 
 class Batch:
-    """One batch on its way, its bytes final: what it was packed from, and what became of it.
+    """One batch to the target, its bytes final: its source batches, and its outcome.
 
     | mark | outcome | it |
     |------|---------|----|
     | None | None    | is to be sent, the same bytes as before if it was sent |
-    | set  | None    | is under way |
-    | None | a code  | was answered so, or LOST: without an answer |
+    | set  | None    | is in flight |
+    | None | a code  | has this response, or LOST: no response |
 
-    `lost` tells how often it was sent without an answer, and `posted_s` when that was first, since boot.
+    `lost` counts the times that it was sent without a response; `posted_s` is the first time sent, since boot.
     """
 
     __slots__ = (
@@ -71,13 +71,13 @@ class Batch:
 
     def __init__(self, lane: PartitionStream, pieces: list[Piece], packed: PackedBatch, sent: Sent | None) -> None:
         self.lane, self.pieces, self.packed = lane, pieces, packed
-        self.sent = sent  # its sequences; None where it has no records
+        self.sent = sent  # its sequences; None if it has no records
         self.end_offset = pieces[-1].end_offset
         self.mark: InFlightRequest | None = None
         self.outcome: int | None = None
-        self.said = ""  # by the target, of a refusal
+        self.said = ""  # the target's error message of a refusal
         self.lost, self.posted_s = 0, 0.0
-        self.took_s = 0.0  # from the last time that it was sent to its refusal
+        self.took_s = 0.0  # from its last sending to its refusal
 
     @property
     def size(self) -> int:
@@ -86,15 +86,15 @@ class Batch:
 
 
 class PartitionStream(SendProgress):
-    """One partition on its way: what was read and not yet acknowledged, and its offsets.
+    """One partition between source and target: batches read and not yet acknowledged, and its offsets.
 
-    | leader_epoch | go_back_to | the partition                                                                   |
-    |--------------|------------|---------------------------------------------------------------------------------|
-    | None         | None       | is not read: its position is to be judged                                       |
-    | None         | an offset  | is not read: what was read is still sent, then it is read again from the offset |
-    | an epoch     | None       | is read under this epoch, -1 where the source tells none                        |
+    | leader_epoch | go_back_to | the partition                                                                    |
+    |--------------|------------|----------------------------------------------------------------------------------|
+    | None         | None       | is not read: its position is to be checked                                       |
+    | None         | an offset  | is not read: read batches are still sent, then it is read again from the offset  |
+    | an epoch     | None       | is read under this epoch, -1 if the source has none                              |
 
-    `send_state` tells whether its batches are sent (send_state.py).
+    `send_state` says whether its batches are sent (send_state.py).
     """
 
     __slots__ = (
@@ -161,56 +161,56 @@ class PartitionStream(SendProgress):
         super().__init__()
         self.partition = partition
         self.memory = memory or Memory()
-        self.held_bytes = 0  # of the source's batches, in the buffer and under way
+        self.held_bytes = 0  # of source batches, in the buffer and in flight
         self.target_topic = target_topic
         self.at_target = TopicPartition(target_topic, partition.partition)
-        self.settings = settings  # that the target's topic is made with; cleanup.policy is always among them
-        self.settings_at = time.monotonic()  # when the source told them
-        self.compacted_below = 0  # what the cleaner has taken before the topic ceased to compact lies below
+        self.settings = settings  # configs to create the target's topic with; cleanup.policy is always among them
+        self.settings_at = time.monotonic()  # when the source returned them
+        self.compacted_below = 0  # the cleaner has removed records below there, before the topic ceased to compact
         self.partitions = 1
-        self.codec = CODEC_NONE  # of what is merged
-        self.urgent = False  # it goes before those that are not
+        self.codec = CODEC_NONE  # of merged batches
+        self.urgent = False  # it goes before streams that are not
         self.topic_id: str | None = None
         self.leader = Leader(-1, -1)
         self.leader_epoch: int | None = None
         self.source_end: int | None = None  # the high watermark, as of the last fetch
         self.lag_shown: int | None = None
-        self.rest_until = 0.0  # before which it is not read: its own trouble
+        self.rest_until = 0.0  # before which it is not read, for a problem of its own
         self.go_back_to: int | None = None
-        self.go_back_epoch = -1  # the greatest leader epoch that the source has below there, -1 when it did not say
+        self.go_back_epoch = -1  # the greatest leader epoch that the source has below there, -1 if unknown
         self._when_drained: asyncio.Future[None] | None = None
-        self.stored_at = time.monotonic()  # when the source's group was last told the position, in this life
-        self.state: PartitionState | None = None  # since its first life here has begun
-        self.commit: Commit | None = None  # that the group held when it was found
-        self.starts_anew = False  # its next life begins with the source's log
-        self.resend_from: tuple[int, int] | None = None  # what was refused while more behind it was taken
-        self.answered_below = False  # the target gave an offset that lies below its last: it has lost its end
-        self.contradicts = False  # a sequence would mean another record than it may have meant: no life goes on
-        self.packing = False  # some of it is out of the buffer and not yet on its way
+        self.stored_at = time.monotonic()  # when its position was last committed to the source's group
+        self.state: PartitionState | None = None  # since its first session in this process has started
+        self.commit: Commit | None = None  # the group's, when the partition was discovered
+        self.starts_anew = False  # its next session begins at the start of the source's log
+        self.resend_from: tuple[int, int] | None = None  # a refused batch, if a later one was accepted
+        self.answered_below = False  # the target returned an offset below its last one: it has lost its end
+        self.contradicts = False  # a sequence would mean another record than it may have meant: no session goes on
+        self.packing = False  # source batches are out of the buffer and not yet in flight
         self.suspicion: Any = None  # of batches that have their connection closed (producer/failures/suspects.py)
-        self.is_alone = False  # they go one at a time, by a connection of their own
+        self.is_alone = False  # its batches go one at a time, by a connection of their own
         self.blocked = False  # it waits for its next attempt (producer/failures/blocked_partitions.py)
         self.lingers = False  # a timer will consider it
-        self.leaves = False  # another connection is to carry it, once nothing of it is under way
-        self.pipe: Any = None  # the connection to the target that carries it
-        self.dealt = (0, 0)  # among which connections it was, when it was given to that one
-        self.backlog_until = 0.0  # until then it counts as one that has a backlog
-        self.boundary: int | None = None  # an offset across which no batch goes, as a larger one was refused
+        self.leaves = False  # another connection is to carry it, once nothing of it is in flight
+        self.pipe: Any = None  # the target connection that carries it
+        self.dealt = (0, 0)  # the range of connections from which that one was chosen
+        self.backlog_until = 0.0  # until then it counts as a stream with a backlog
+        self.boundary: int | None = None  # an offset that no batch may cross, as a larger one was refused
         self.batch_bytes_max = 0
-        self.growth = 1.0  # records' bytes, unpacked, per byte of what was read
-        self.plain_left = 0  # so many of the source's batches go as they are before packing them is tried again
-        self.shrinkage = 1.0  # bytes of a batch that is sent, per byte of what was read
+        self.growth = 1.0  # records' bytes, unpacked, per byte of a source batch
+        self.plain_left = 0  # so many source batches are forwarded before packing them is tried again
+        self.shrinkage = 1.0  # bytes of a batch that is sent, per byte of its source batches
         self.flight: list[Batch] = []  # sent and not acknowledged, in order
         self.flight_max = 1  # batches at a time
-        self.remembered_ms = -1  # the time by which the target ages what it knows of the producer, -1 when unknown
+        self.remembered_ms = -1  # the timestamp by which the target ages the producer's state, -1 if unknown
         self.uncommitted: list[Batch] = []  # before those: acknowledged, in a transaction that has not ended
-        self.origin: Origin | None = None  # of what is sent, as far as the source's mirrors tell
+        self.origin: Origin | None = None  # of the records sent, as far as the source's mirrors tell
         self.writers = Writers()
         self.tasks: set[asyncio.Task[None]] = set()
         self.start(PartitionOffsets(0))
 
     def start(self, offsets: PartitionOffsets) -> None:
-        """Begin from these offsets with nothing read; nothing may be under way."""
+        """Begin from these offsets with nothing read; nothing may be in flight."""
         assert not self.flight
         self.offsets = offsets
         self.read_from(offsets.position)
@@ -224,50 +224,50 @@ class PartitionStream(SendProgress):
         self.read_offset, self.reading = offset, object()
 
     def let_go(self) -> None:
-        """Forget what was read and not packed; it is read again."""
+        """Forget source batches that are not packed; they are read again."""
         ahead = self.ahead
         self.clear()
         self.read_from(ahead)
 
     def begin_at(self, offset: int) -> None:
-        """Begin from this offset of the source, with the epochs that the state tells; its position is to be judged."""
+        """Begin from this offset of the source, with the epochs of the state; its position is to be checked."""
         assert self.state is not None
         before, starts = self.offsets, self.state.epoch_starts
         self.clear()
         offsets = PartitionOffsets(offset, target_end=before.target_end)
-        is_other = differ(before.topic_id, self.topic_id)  # of what was known before, nothing tells of this log
+        is_other = differ(before.topic_id, self.topic_id)  # nothing known before is of this log
         offsets.topic_id = self.topic_id if self.state.map.steps or is_other else before.topic_id
         offsets.epochs = LeaderEpochs(starts) if starts or is_other else before.epochs
         offsets.epochs.cut(offset)
         if offsets.epochs.below(offset) is None and before.topic_id == self.topic_id:
-            offsets.epochs = LeaderEpochs(before.epochs.starts)  # of what was passed over, no step tells
+            offsets.epochs = LeaderEpochs(before.epochs.starts)  # no step has the skipped records
             offsets.epochs.cut(offset)
         offsets.committed = before.committed
         self.start(offsets)
         self.leader_epoch = self.go_back_to = None
 
     def skip(self, to_offset: int) -> None:
-        """Note that nothing is to be sent below there but for what is under way."""
+        """Note that nothing is to be sent below there, except batches in flight."""
         self.offsets.skip(to_offset)
         if self.state is not None:
             self.state.pass_over(to_offset, self.offsets.epochs.below(to_offset))
 
     def may_go(self, batch: Batch) -> bool:
-        """Whether the target knows what the batch's sequences mean."""
+        """Return whether the target has stored what the batch's sequences mean."""
         assert self.state is not None
         assert batch.sent is not None
         return self.state.may_go(batch.sent)
 
     def take_settings(self, settings: Mapping[str, str], log_end: int) -> None:
-        """Note the topic's settings of now, where its log ends at `log_end`."""
+        """Note the topic's present configs, while its log ends at `log_end`."""
         if self.compacted and "compact" not in settings["cleanup.policy"]:
             self.compacted_below = max(self.compacted_below, log_end)
         self.settings, self.settings_at = settings, time.monotonic()
 
     def found(self, topic: Topic) -> None:
-        """Note what the source's metadata says; where the leader epoch rose, the position is to be judged anew.
+        """Note the source's metadata; if the leader epoch rose, the position must be checked again.
 
-        A lower one is a node's old news: if it is the truth, the leader refuses the next fetch.
+        A lower epoch is a broker's stale metadata: if it is true, the leader refuses the next fetch.
         """
         self.partitions, self.topic_id = len(topic.leaders), topic.topic_id
         self.leader = topic.leaders[self.partition.partition]
@@ -275,7 +275,7 @@ class PartitionStream(SendProgress):
             self.leader_epoch = None
 
     def put(self, piece: Piece, now: float) -> None:
-        """Take what was read."""
+        """Append a source batch to the buffer."""
         if not self.buffer:
             self.waits_since = now
         self.buffer.append(piece)
@@ -284,13 +284,13 @@ class PartitionStream(SendProgress):
         self.read_offset = piece.end_offset
 
     def take(self) -> Piece:
-        """Take the first out of the buffer, to be packed."""
+        """Take the first source batch out of the buffer, to be packed."""
         piece = self.buffer.popleft()
         self.buffer_bytes -= len(piece.batch)
         return piece
 
     def cut(self, end_offset: int) -> None:
-        """Cut the first in the buffer in two at an offset within it."""
+        """Split the first source batch in the buffer at an offset within it."""
         first = self.buffer.popleft()
         self.buffer.appendleft(first._replace(first_offset=end_offset))
         self.buffer.appendleft(first._replace(end_offset=end_offset))
@@ -298,12 +298,12 @@ class PartitionStream(SendProgress):
         self.hold(len(first.batch))
 
     def return_to_buffer(self, pieces: list[Piece]) -> None:
-        """Put back what was taken and is not under way."""
+        """Put source batches back that are not in flight."""
         self.buffer.extendleft(reversed(pieces))
         self.buffer_bytes += sum(len(piece.batch) for piece in pieces)
 
     def release(self, pieces: Iterable[Piece]) -> None:
-        """Forget what was taken: it is safe, or written down."""
+        """Forget source batches that are safe, or recorded."""
         size = sum(len(piece.batch) for piece in pieces)
         self.held_bytes -= size
         self.memory.let_go(size)
@@ -312,18 +312,18 @@ class PartitionStream(SendProgress):
             self._when_drained = None
 
     def clear(self) -> None:
-        """Forget all that was read and is not under way."""
+        """Forget all source batches that are not in flight."""
         pieces, self.buffer, self.buffer_bytes = self.buffer, deque(), 0
         self.release(pieces)
 
     def hold(self, size: int) -> None:
-        """Note that the pieces held count for so many bytes more."""
+        """Note that the held source batches count for so many bytes more."""
         self.held_bytes += size
         self.memory.bytes += size
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing that was read is left to be acknowledged."""
+        """Whether all that was read is acknowledged."""
         return not (self.buffer or self.uncommitted or self.flight or self.packing)
 
     @property
@@ -332,7 +332,7 @@ class PartitionStream(SendProgress):
         return not self.packing and all(batch.mark is None for batch in self.flight)
 
     async def drained(self) -> None:
-        """Wait until it is."""
+        """Wait until `is_drained`."""
         if not self.is_drained:
             if self._when_drained is None:
                 self._when_drained = asyncio.get_running_loop().create_future()
@@ -340,12 +340,12 @@ class PartitionStream(SendProgress):
 
     @property
     def ahead(self) -> int:
-        """The source's offset of what is packed next."""
+        """The source's offset of the next record to pack."""
         return self.buffer[0].first_offset if self.buffer else self.read_offset
 
     @property
     def name(self) -> str:
-        """The partition, for people."""
+        """The partition's name for people."""
         return f"{self.partition.topic}-{self.partition.partition}"
 
     @property
@@ -355,12 +355,12 @@ class PartitionStream(SendProgress):
 
     @property
     def may_go_back(self) -> bool:
-        """Whether it is to be read again from an offset, and all that was read is safe at the target."""
+        """Whether it must go back to an offset, and all that was read is safe at the target."""
         return self.go_back_to is not None and self.is_drained
 
     @property
     def set_by_hand(self) -> int | None:
-        """The position that somebody else has put into the group."""
+        """The position that another client has committed to the group."""
         return self.commit.offset if self.commit is not None and self.commit.by_hand else None
 
     @property
@@ -370,7 +370,7 @@ class PartitionStream(SendProgress):
 
     @property
     def is_compacted_there(self) -> bool:
-        """Whether the target's cleaner may take records out."""
+        """Whether the target's cleaner may remove records."""
         return "compact" in self.settings["cleanup.policy"]
 
     @property
@@ -380,9 +380,9 @@ class PartitionStream(SendProgress):
 
     @property
     def compacted(self) -> bool:
-        """Whether the source's cleaner may have taken records out of what is read next."""
+        """Whether the source's cleaner may have removed records that are read next."""
         return "compact" in self.settings["cleanup.policy"] or self.read_offset < self.compacted_below
 
     def fields(self) -> dict[str, object]:
-        """Return what a log line says of this lane."""
+        """Return the fields of a log line about this stream."""
         return {"topic": self.partition.topic, "partition": self.partition.partition}

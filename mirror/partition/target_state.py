@@ -1,23 +1,22 @@
-"""PURE. One partition's state: what sequences mean, where records went, and what of it the state topic has yet to hold.
+"""PURE. Tracks one partition's state: what sequences mean, where records went, what the state topic has yet to store.
 
-| event | the map | must be stored before what follows is sent |
+| event | the map | must be stored before the next batch is sent |
 |---|---|---|
-| begin (after a fence) | steps behind where it goes on are dropped | the head: who writes, from which record on |
-| send(runs) | a step where offsets or the epoch do not run on | that step |
-| acked(base offset) | the end moves on; another offset than expected: a step | of a life's first batch, else not |
+| begin (after a fence) | steps after the place to continue are dropped | the head: who writes, from which record on |
+| send(runs) | a step where offsets or the epoch do not continue | that step |
+| acked(base offset) | the end advances; another offset than expected: a step | for a session's first batch only |
 | pass_over, go_back | the end's source offset moves | no |
-| take_back (all was refused) | steps behind are dropped | the head and the steps |
-| go_on (no fence) | stays: what was promised is kept | nothing, as nothing may be new |
+| take_back (all was refused) | later steps are dropped | the head and the steps |
+| go_on (no fence) | stays: promises are kept | nothing, as nothing may be new |
 
-A life is one epoch of the producer in this partition, from a fence to the next one. Its sequences count records from 0,
-and behind 2^31 - 1 comes 0 again. As every step is on the target's disks before the first sequence behind it is sent,
-whatever batch of ours is found in the target's log has one meaning. In a life with transactions both are committed at
-once, and sequences mean nothing to the next life.
+A session is one epoch of the producer in this partition, from a fence to the next one. Its sequences count records from
+0, and after 2^31 - 1 comes 0 again. Every step is on the target's disks before the first sequence after it is sent. So
+any batch of the mirror in the target's log has one meaning. In a session with transactions both are committed at once,
+and sequences mean nothing to the next session.
 
-A position (`end`) is stored with every other write and else seldom: so that a look has a near floor, that less than
-2^30 records lie behind it, and on a clean stop.
-
-No client, no clock, no chance may come in here; nor where to go on (resume_rules.py), nor formats (state_records.py).
+A position (`end`) is stored with every other write, else seldom: so that a lookup has a near floor, that less than 2^30
+records lie after it, and on a clean stop.
+Does not contain: clients, clocks, chance, where to continue (resume_rules.py), formats (state_records.py).
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ HELD_CHUNKS_MAX = 4  # in memory, once they are stored
 REMOVED_MAX = 64  # chunks removed by one write
 FORMER_MAX = 8  # producer ids
 
-Run = tuple[int, int]  # the first source offset of records without gaps, and how many they are
+Run = tuple[int, int]  # the first source offset of records without gaps, and their number
 
 
 class Contradiction(Exception):
-    """A sequence that may be on its way already would come to mean another record: a new epoch has to begin."""
+    """A sequence that may be in flight would come to mean another record: a new epoch must begin."""
 
 
 class Sent(NamedTuple):
@@ -64,7 +63,7 @@ class Sent(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What is written at one time, in one batch; the rest is the state's own."""
+    """The records of one write, in one batch; the other fields are for the state alone."""
 
     records: list[Record]
     changed: int | None
@@ -80,14 +79,14 @@ class _UnderWay(NamedTuple):
 
 
 class PartitionState:
-    """The state of `partition`, as it is named at the source; new, or as it was read."""
+    """The state of `partition`, as it is named at the source; new, or as it was stored."""
 
     def __init__(self, partition: Partition, topics: Topics, stored: Stored | None = None) -> None:
         self.partition = partition
         self.topics = topics
         self.life = Life(-1, -1, 0)
         self.map = OffsetMap((), End(0, 0, 0))
-        self._passed: EpochStart | None = None  # of the source, where nothing was to be sent
+        self._passed: EpochStart | None = None  # of the source's skipped records
         self._first_chunk = self._held_chunk = 0
         self.origin: Origin | None = None  # of the records in the target's log
         self._former_ids: tuple[int, ...] = ()
@@ -103,7 +102,7 @@ class PartitionState:
         self._removed: list[int] = []
         self._next, self._next_target = self.map.end.records, self.map.end.target_offset
         self._source_end = self.map.end.source_offset
-        self._is_bound = False  # by what a former life may have sent under this epoch
+        self._is_bound = False  # by records that a previous session may have sent under this epoch
         self._under_way: deque[_UnderWay] = deque()
         self._changed: int | None = None  # the first step, by its place in the list, that is not stored as it is
         self._promises: list[int] = []  # records before each step that must be stored first, ascending
@@ -116,13 +115,13 @@ class PartitionState:
 
     @property
     def producer_ids(self) -> frozenset[int]:
-        """Producer ids whose batches in the target's log are ours; the last one may have written none yet."""
+        """Producer ids of this mirror's batches in the target's log; the last one may have written none yet."""
         return frozenset({*self._former_ids, self.life.producer_id} - {-1})
 
-    # a life's begin
+    # start of a session
 
     def resume(self, seen: Seen, topics: Topics) -> Resumed:
-        """Judge where to go on; of another topic `source_offset` is the caller's to say. Raises StateError."""
+        """Decide where to continue; in another topic the caller sets `source_offset`. Raises StateError."""
         holds_all = self._held_chunk == self._first_chunk
         return resume(self.topics, topics, self.life, self.map, seen, holds_all=holds_all)
 
@@ -137,9 +136,9 @@ class PartitionState:
         is_transactional: bool = False,
         origin: Origin | None = None,
     ) -> None:
-        """Begin a life under an epoch that is in force now, in a log that ends at `target_end`.
+        """Start a session under an epoch that is in force now, in a log that ends at `target_end`.
 
-        `origin` is where what is sent in it comes from; without one nothing new is stored of that.
+        `origin` is the origin of its records; without one the stored origin stays.
         """
         assert resumed.verdict != "unknown", "look on first"
         if resumed.verdict in ("source_anew", "target_anew"):
@@ -158,7 +157,7 @@ class PartitionState:
         self._is_bound = False
 
     def drop_map(self, resumed: Resumed) -> None:
-        """Have the map begin anew, as what it tells of the log before is of no use any more."""
+        """Start a new map, as the steps of the former log are of no use any more."""
         last = self._held_chunk + max(0, len(self.map.steps) - 1) // CHUNK_STEPS
         self._removed += range(self._first_chunk, last + 1)
         self._first_chunk = self._held_chunk = last + 1
@@ -166,7 +165,7 @@ class PartitionState:
         self._passed = None
 
     def go_on(self, resumed: Resumed, target_end: int) -> None:
-        """Go on with the life that was, where no fence is to be had; `send` then contradicts nothing of it."""
+        """Continue the previous session without a fence; `send` then contradicts none of its batches."""
         assert resumed.verdict in ("found", "position"), "another epoch has to begin"
         self._go_to(resumed, target_end)
         self._is_bound = True
@@ -178,18 +177,18 @@ class PartitionState:
         if resumed.placed is not None:
             before, offset = resumed.placed
             expected = self.map.place_of(before)
-            if expected is not None and expected.target_offset < offset:  # others wrote, since what was stored last
+            if expected is not None and expected.target_offset < offset:  # others wrote since the last stored position
                 self._shift(before, offset)
         last = self.map.place_of(resumed.records - 1)
         target = end.target_offset if last is None else last.target_offset + 1
         self.map.end = End(resumed.records, resumed.source_offset, target)
 
-    # records on their way
+    # records in flight
 
     def send(self, runs: Sequence[Run], source_epoch: int) -> Sent:
-        """Give the records of one batch their sequences; they may go once `may_go` says so.
+        """Assign sequences to the records of one batch; they may go once `may_go` says so.
 
-        Contradiction, and nothing is given, where a former life may have sent something else under them.
+        Raises Contradiction, and assigns none, if a previous session may have sent other records under them.
         """
         places, records, target = [], self._next, self._next_target
         for source_offset, count in runs:
@@ -208,7 +207,7 @@ class PartitionState:
     def _promise(self, step: Step) -> None:
         try:
             is_new = self.map.add(step)
-        except ValueError as error:  # somebody else has written as we do
+        except ValueError as error:  # another client has written under this producer
             raise Contradiction(f"{self._name}: {error}") from error
         if is_new:
             self._promises.append(step.records)
@@ -225,37 +224,37 @@ class PartitionState:
             raise Contradiction(f"{self._name}: {error}") from error
 
     def take_back(self, sent: Sent) -> None:
-        """Give this batch's sequences, and all behind, to what is sent next: none of it was appended, by the answers.
+        """Reuse the sequences of this batch and all later ones: by the responses, none of them was appended.
 
-        So where a record is left out that the target does not take. What may have arrived must never be taken back:
-        Contradiction, and nothing is, after `go_on`.
+        Used if the target refuses a record, which is left out. Never take back a batch that may have arrived: after
+        `go_on` this raises Contradiction, and takes back nothing.
         """
         if self._is_bound:
-            raise Contradiction(f"{self._name}: what a former life may have sent cannot be taken back")
+            raise Contradiction(f"{self._name}: a batch that a previous session may have sent cannot be taken back")
         place = self.map.place_of(sent.records_before)
         assert place is not None
         while self._under_way and self._under_way[-1].records_before >= sent.records_before:
             self._under_way.pop()
         self._next, self._next_target = sent.records_before, place.target_offset
-        self._source_end = place.source_offset  # what was passed over behind it is, by the next that is sent
+        self._source_end = place.source_offset  # the next batch skips the records after it again
         self._must_write_from(self._next)
 
     def _must_write_from(self, records: int) -> None:
-        """Drop what was said of records from there on; before anything else is sent of them, that is written."""
+        """Drop the steps of records from there on; this must be written before any of these is sent."""
         self.map.cut(records)
         self._change(len(self.map.steps))
         self._writing = None
         self._promises = [*(promise for promise in self._promises if promise < records), records]
 
     def may_go(self, sent: Sent) -> bool:
-        """Whether the state topic has all that says what these sequences mean, or will have it in their transaction."""
+        """Return whether the state topic has the meaning of these sequences, or will have it in their transaction."""
         return self.life.is_transactional or not self._promises or self._promises[0] >= sent.records_before + sent.size
 
     def acked(self, base_offset: int) -> int:
-        """Note that the oldest batch under way is safe, and return how far from where it was expected.
+        """Note that the oldest batch in flight is safe, and return how far from its expected offset.
 
-        Above 0: others wrote in between, and the map says so now. Below 0: the target has lost what it had
-        acknowledged, or took the batch for an older one; nothing is noted, and its log has to be looked at.
+        Above 0: others wrote in between, and the map has it now. Below 0: the target has lost acknowledged records, or
+        took the batch for an older one. Then nothing is noted, and its log must be read.
         """
         records, count, source_end = self._under_way[0]
         expected = self.map.place_of(records)
@@ -265,11 +264,11 @@ class PartitionState:
             return away
         try:
             self._shift(records, base_offset)
-        except ValueError:  # it cannot be there: somebody else has written as we do
+        except ValueError:  # it cannot be there: another client has written under this producer
             return -1
         self._under_way.popleft()
         self._next_target += away
-        if away and records == self.life.records:  # else a kill would leave all of the life where it was expected
+        if away and records == self.life.records:  # else a kill would leave the whole session at its expected place
             self._promises.insert(0, records + count)
         last = self.map.place_of(records + count - 1)
         assert last is not None
@@ -283,14 +282,14 @@ class PartitionState:
             self._change(next(at for at, step in enumerate(self.map.steps) if step.records >= records))
 
     def pass_over(self, source_offset: int, passed: EpochStart | None = None) -> None:
-        """Note that below this offset nothing more is to be sent, but for what is under way; the epoch below it."""
+        """Note that below this offset nothing more is to be sent, except batches in flight; `passed` is its epoch."""
         self._passed = passed or self._passed
         self._source_end = max(self._source_end, source_offset)
         if not self._under_way:
             self.map.end = self.map.end._replace(source_offset=max(self.map.end.source_offset, self._source_end))
 
     def go_back(self, source_offset: int, passed: EpochStart | None = None) -> None:
-        """Note that the source lost what it had from here on; what comes there now is of a higher epoch."""
+        """Note that the source lost its records from this offset on; new ones there are of a higher epoch."""
         assert not self._under_way
         self._passed = passed
         self._source_end = source_offset
@@ -300,7 +299,7 @@ class PartitionState:
     def epoch_starts(self) -> list[EpochStart]:
         """The source's leader epochs below its end, as far as is held, both rising; for LeaderEpochs.
 
-        Of what was not to be sent no step tells, yet other records may come there.
+        No step has the skipped records, yet other records may come there.
         """
         starts: list[EpochStart] = []
         for step in self.map.steps:
@@ -321,25 +320,25 @@ class PartitionState:
         is_safe = self._passed is not None and self._passed.offset < self.map.end.source_offset
         return self._passed if is_safe else None
 
-    # what is written down
+    # writes
 
     @property
     def is_urgent(self) -> bool:
-        """Whether something waits for a write."""
+        """Whether a batch waits for a write."""
         return bool(self._promises)
 
     @property
     def is_behind(self) -> bool:
-        """Whether the stored position is not that of now."""
+        """Whether the stored position is older than the present one."""
         return self._stored_end != self.map.end
 
     @property
     def records_behind(self) -> int:
-        """So many records are safe behind the stored position."""
+        """The number of safe records after the stored position."""
         return self.map.end.records - self._stored_end.records
 
     def write(self) -> Write:
-        """Return what is to be written now; then tell `stored` or `not_stored`. One write at a time."""
+        """Return the next write; then call `stored` or `not_stored`. One write at a time."""
         assert self._writing is None, "one write at a time"
         steps, removed = self.map.steps, self._removed[:REMOVED_MAX]
         last = max(0, len(steps) - 1) // CHUNK_STEPS
@@ -370,7 +369,7 @@ class PartitionState:
         return self._writing
 
     def stored(self, write: Write) -> None:
-        """Note that the state topic has this; nothing, where a life began or sequences were taken back meanwhile."""
+        """Note that the state topic has this; ignored if a session started or sequences were taken back meanwhile."""
         if write is not self._writing:
             return
         self._writing, self._stored_end = None, write.end
@@ -387,9 +386,9 @@ class PartitionState:
                 self._change(write.changed)
 
     def store_again(self) -> None:
-        """Have all that is held written again, as the state topic has lost it: its steps with the next head, at once.
+        """Write all state in memory again, as the state topic has lost it: its steps with the next head, at once.
 
-        What older chunks told is gone.
+        The steps of older chunks are gone.
         """
         self._first_chunk, self._removed = self._held_chunk, []
         if self.map.steps:
@@ -399,7 +398,7 @@ class PartitionState:
         self._changed = at if self._changed is None else min(self._changed, at)
 
     def _let_go(self) -> None:
-        """Keep the last chunks alone in memory."""
+        """Keep only the last chunks in memory."""
         steps = self.map.steps
         while len(steps) > HELD_CHUNKS_MAX * CHUNK_STEPS and steps[2 * CHUNK_STEPS].records < self.map.end.records:
             del steps[:CHUNK_STEPS]
