@@ -1,6 +1,6 @@
 """Starts the broker's parts: store, groups, workers, listener, timers; stops them at a signal, after the last sync.
 
-Lives here: order of start and stop, and the periodic chores. Must never come in: protocol, storage formats, policies.
+Contains: order of start and stop, and the periodic chores. Does not contain: protocol, storage formats, policies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command `edge-broker`.
 
-Lives here: options, help, exit statuses (0 done, 1 failed, 2 bad usage or configuration). Must never come in: the
+Contains: options, help, exit statuses (0 done, 1 failed, 2 bad usage or configuration). Does not contain: the
 broker itself, and the tools: they are imported only once the options are known to be good, so that --help and errors
 are quick.
 """

@@ -1,7 +1,7 @@
 """The clock and chance of the broker, as one value that is passed in.
 
-Lives here: the only reads of wall time, monotonic time, boot id, trust in the clock, and randomness. Must never come
-in: timers, policy. Tests and simulations pass their own object of the same shape. Source: clock_gettime(2),
+Contains: the only reads of wall time, monotonic time, boot id, trust in the clock, and randomness. Does not contain:
+timers, policy. Tests and simulations pass their own object of the same shape. Source: clock_gettime(2),
 adjtimex(2), random(4).
 
 Time since boot is CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it goes on while the machine sleeps, and data ages then too.

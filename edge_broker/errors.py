@@ -1,7 +1,7 @@
 """The three kinds of error, never mixed: answers, exceptions, and asserts for our own bugs.
 
-Lives here: Kafka's error codes as far as this broker answers them, and the exceptions of the broker.
-Must never come in: handling; the catcher decides. Source: Kafka protocol, org.apache.kafka.common.protocol.Errors.
+Contains: Kafka's error codes as far as this broker answers them, and the exceptions of the broker.
+Does not contain: handling; the catcher decides. Source: Kafka protocol, org.apache.kafka.common.protocol.Errors.
 """
 
 from enum import IntEnum

@@ -10,7 +10,7 @@ then. So the collector is off, and asked each LOOK_S:
 | OBJECTS_MAX | | the same, as something may have leaked |
 | | the loop is calm, WHOLE_S have passed | it looks through everything |
 
-Lives here: that policy. Must never come in: what makes objects. Source: the gc module, which counts on when it is off.
+Does not contain: what makes objects. Source: the gc module, which counts on when it is off.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The few system calls that Python's os module has not got.
 
-Lives here: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2) and statx(2), through ctypes, loaded at the first
-use. Must never come in: policy, and memory (drupelet.host.heap). They raise OSError as the system does, and let
+Contains: sync_file_range(2), syncfs(2), fallocate(2), fstatfs(2) and statx(2), through ctypes, loaded at the first
+use. Does not contain: policy, and memory (drupelet.host.heap). They raise OSError as the system does, and let
 other threads run meanwhile.
 """
 

@@ -2,7 +2,7 @@
 
 Nothing that comes from a record, a client or a file reaches the terminal as a control code: it is shown escaped.
 
-Lives here: layout. Must never come in: files, what the values mean.
+Contains: layout. Does not contain: files, what the values mean.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 Whoever is in no place may call everything, as nothing else runs. Checked where EDGE_BROKER_CHECKS_PLACES is set when
 this module is imported: the tests set it for themselves and for the brokers that they start.
 
-Lives here: the mark, and where this thread is. Must never come in: threads, what the functions do.
+Contains: the mark, and where this thread is. Does not contain: threads, what the functions do.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | a suite of TLS 1.3, or one without AEAD or forward secrecy | those of TLS 1.2 that are served |
 | `ssl.client.auth` without a CA | ssl.truststore.location |
 
-Lives here: these rules. Must never come in: files, sockets, OpenSSL. Source: Kafka documentation, "Broker Configs";
+Does not contain: files, sockets, OpenSSL. Source: Kafka documentation, "Broker Configs";
 KIP-651 (PEM); RFC 5289, RFC 7905 (suites).
 """
 

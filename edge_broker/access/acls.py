@@ -1,6 +1,6 @@
 """`edge-broker acl`: ACLs of a data directory.
 
-Lives here: from options to ACLs and filters, and what is printed. Must never come in: options and help (arguments.py),
+Contains: from options to ACLs and filters, and what is printed. Does not contain: options and help (arguments.py),
 what ACLs mean (security/acls.py).
 """
 

@@ -1,7 +1,7 @@
-"""The file of users and ACLs as a command opens it.
+"""Open the file of users and ACLs for a command.
 
-Lives here: that, who runs the command for the security log, waiting for another command, and for the cluster where a
-board is a member of one. Must never come in: what the commands do.
+Contains: the command's user for the security log, the waits for another command and for the cluster of a member.
+Does not contain: what the commands do.
 """
 
 from __future__ import annotations

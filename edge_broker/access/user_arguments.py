@@ -1,6 +1,6 @@
 """The options of `edge-broker user`.
 
-Lives here: options, help. Must never come in: the commands themselves, which are imported once the options are known
+Contains: options, help. Does not contain: the commands themselves, which are imported once the options are known
 to be good; an option for a password.
 """
 

@@ -1,6 +1,6 @@
 """`edge-broker user`: who may log in at the broker of a data directory.
 
-Lives here: from a password to what is kept of it, and what is printed. Must never come in: options and help
+Contains: from a password to what is kept of it, and what is printed. Does not contain: options and help
 (user_arguments.py), a password among the arguments, in a line, or in the file.
 """
 

@@ -1,6 +1,6 @@
 """Which APIs are served: each handler registers its key, its messages and its versions; nothing else promises any.
 
-Lives here: the register. Must never come in: a list of APIs; `edge_broker.handlers` imports every file that it holds.
+Contains: the register. Does not contain: a list of APIs; `edge_broker.handlers` imports every file that it holds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every handler may see of the broker: store, groups, configuration, clock, and the effects that it leaves.
 
-Lives here: one value with all of them, and the append. Must never come in: sockets, threads, timers.
+Contains: one value with all of them, and the append. Does not contain: sockets, threads, timers.
 """
 
 from __future__ import annotations

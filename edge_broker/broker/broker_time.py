@@ -6,7 +6,7 @@
 | appends | `at()` | the same, read once for all that comes within some milliseconds |
 | groups | `ahead()` | how far wall clock and age are ahead of the steady clock |
 
-Lives here: these three. Must never come in: the clocks themselves (edge_broker/clock.py), waiting.
+Does not contain: the clocks themselves (edge_broker/clock.py), waiting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who asks: what a connection has established, and one request of it.
 
-Lives here: both values. Must never come in: sockets, what somebody may do (state/topic_registry.py).
+Contains: both values. Does not contain: sockets, what somebody may do (state/topic_registry.py).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@
 | END_SESSIONS users | closes the connections of these users |
 | AUDIT audited | logs it, or counts it among many of its event and source |
 
-Lives here: the queue. Must never come in: how an effect is applied (network/dispatch/dispatcher.py).
+Contains: the queue. Does not contain: how an effect is applied (network/dispatch/dispatcher.py).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 | Behind | another request is making or erasing a topic of this name | `again` once the name is free |
 | Steps | this may be long | the shell, some steps at a time; others come between |
 
-Lives here: these six values. Must never come in: how they are resolved (network/dispatch/dispatcher.py).
+Contains: the six values. Does not contain: how they are resolved (network/dispatch/dispatcher.py).
 """
 
 from __future__ import annotations

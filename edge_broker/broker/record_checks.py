@@ -11,7 +11,7 @@ long, so that its allowance is a 64th.
 
 What is uncompressed and within the allowance is checked by the broker itself, with check_records.
 
-Lives here: one batch's check as its request sees it. Must never come in: threads (record_check_jobs.py), rules
+Contains: one batch's check as its request sees it. Does not contain: threads (record_check_jobs.py), rules
 (protocol).
 """
 

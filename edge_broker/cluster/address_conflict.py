@@ -4,7 +4,7 @@ Clients and brokers would reach one of the two where they mean the other. Whoeve
 former life whose session has not ended; then it ends with the sentence. A copy of another board's card is no
 contradiction: an in-sync set names the broker beside its disk.
 
-Lives here: that question. Must never come in: how long is waited (member.py). Source: Kafka's KafkaServer, which
+Does not contain: how long is waited (member.py). Source: Kafka's KafkaServer, which
 refuses end points that another broker has registered.
 """
 

@@ -14,7 +14,7 @@
 It needs no epoch: making and deleting a topic is one Multi that holds as a whole or not at all, whoever else tries; a
 wish that another one should lead is carried out by the leader, which alone knows when that one has everything.
 
-Lives here: that office. Must never come in: elections, which in-sync replicas decide by themselves (election.py).
+Does not contain: elections, which in-sync replicas decide by themselves (election.py).
 Source: KAFKA-6082 (what an epoch is for elsewhere), KIP-460.
 """
 

@@ -23,7 +23,7 @@
 | Broke | nothing: a bug in what a partition decides; its log goes offline, so that others may lead |
 | Left | the member has handed over what it led: the session may be closed |
 
-Lives here: those values. Must never come in: how any of it is done.
+Does not contain: how any of it is done.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 | ForwardEntries | Produce 12 of acks=all, to `__edge_ledger`; `forwarder` is a tagged field of ours |
 | EntriesTaken | its answer |
 
-Lives here: those values. Must never come in: sockets, who answers what. Source: KIP-320, KIP-595, KIP-903.
+Does not contain: sockets, who answers what. Source: KIP-320, KIP-595, KIP-903.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ One request is under way at a time, and begins with the oldest entry of the jour
 is forwarded again until an answer says that it is taken; the leader knows by its directory, sequence and id whether its
 log has it already (broker/cluster/ledger_entries.py). An answer to an earlier request says nothing any more.
 
-Lives here: when, and to whom. Must never come in: entries, files, sockets. Source: KIP-98 for one in flight and numbers
+Contains: when, and to whom. Does not contain: entries, files, sockets. Source: KIP-98 for one in flight and numbers
 that tell a retry; the ids are kept by the log itself, as producers' states expire.
 """
 

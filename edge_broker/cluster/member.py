@@ -23,7 +23,7 @@ waits. Calls come from one thread, and none from within an effect.
 
 Where all partitions have their turn, a bug in one of them costs that one alone: it is told by an effect, and held.
 
-Lives here: who is told what. Must never come in: how partitions decide (partition/partition.py), sockets, a clock.
+Contains: who is told what. Does not contain: how partitions decide (partition/partition.py), sockets, a clock.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ for clocks that run at different rates. The clock is elapsed time since boot, wh
 Left open: a deposed leader of the ensemble that does not know it yet may answer a Sync (ZooKeeper does not make it a
 vote). Where the in-sync set has a second member that does not matter: it would have to fetch in the old epoch.
 
-Lives here: that rule. Must never come in: a clock, requests. Source: Gray and Cheriton, "Leases", 1989.
+Does not contain: a clock, requests. Source: Gray and Cheriton, "Leases", 1989.
 """
 
 from __future__ import annotations

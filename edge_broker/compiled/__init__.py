@@ -6,7 +6,7 @@
 | walk-x86_64.so, walk-aarch64.so | built by build_walker.py into wheels, one into a checkout; never committed |
 | library.py | `CompiledWalk`, `CompiledRenumbering`: the library's structs as objects |
 
-Lives here: whether there is a library for this machine, and why not. Must never come in: rules (records_walk.py has
+Contains: whether there is a library for this machine, and why not. Does not contain: rules (records_walk.py has
 them, and serves where there is no library).
 """
 

@@ -1,7 +1,7 @@
 """The structs of walk.c as Python objects.
 
-Lives here: the layout of `struct walk` and `struct renumbering`, and the two ways to call the library. Must never come
-in: rules, and a choice between walkers (records_walk.py, renumbering.py).
+Contains: the layout of `struct walk` and `struct renumbering`, and the two ways to call the library. Does not contain:
+rules, and a choice between walkers (records_walk.py, renumbering.py).
 
 | called | the interpreter's lock | used |
 |---|---|---|

@@ -1,7 +1,7 @@
 """The broker's configuration: Kafka's broker keys where Kafka has one, `edge.` keys where it has none.
 
-Lives here: the table of the broker's own keys, and turning a TOML file and `key=value` texts into checked values. Keys
-for all topics come from the topics' table. Must never come in: that table (settings.py), defaults hidden elsewhere,
+Contains: the table of the broker's own keys, and turning a TOML file and `key=value` texts into checked values. Keys
+for all topics come from the topics' table. Does not contain: that table (settings.py), defaults hidden elsewhere,
 reading of the environment.
 Source: Kafka documentation, "Broker Configs".
 """

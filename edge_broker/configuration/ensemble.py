@@ -2,7 +2,7 @@
 
     HOST[:PORT] , HOST[:PORT] … [/PATH]         the path behind the last server, for all of them
 
-Lives here: whether it is that. Must never come in: looking a name up, kazoo. Source: ZooKeeper's Programmer's Guide,
+Contains: whether it is that. Does not contain: looking a name up, kazoo. Source: ZooKeeper's Programmer's Guide,
 "ZooKeeper Sessions" (connect strings) and "The ZooKeeper Data Model" (paths).
 """
 

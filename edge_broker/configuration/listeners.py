@@ -9,7 +9,7 @@
 | a listener beyond loopback without TLS and a log-in | unless `edge.network.trusted` says that this is meant |
 | 0.0.0.0 or :: as what clients are told | it is no address that they could connect to |
 
-Lives here: these rules. Must never come in: sockets, certificates, who may connect.
+Does not contain: sockets, certificates, who may connect.
 Source: Kafka documentation, "Broker Configs"; KIP-103; Kafka's SocketServerConfigs and KafkaConfig.
 """
 

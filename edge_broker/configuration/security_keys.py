@@ -1,6 +1,6 @@
 """The broker's keys for listeners and log-ins.
 
-Lives here: names, types, defaults, meanings. Must never come in: what they mean together (listeners.py), reading of
+Contains: names, types, defaults, meanings. Does not contain: what they mean together (listeners.py), reading of
 values (config.py). Source: Kafka documentation, "Broker Configs".
 """
 

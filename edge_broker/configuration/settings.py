@@ -7,8 +7,8 @@
 | how a topic is checked and described | storage/metadata/topic_config.py |
 | `edge-broker keys` and SETTINGS.md | cli.py, `python -m tests.support.settings` |
 
-Kafka's keys that mean nothing on one board are in the table too: tools set them, and must not fail. Lives here: names,
-types, bounds, defaults, meanings. Must never come in: reading of values, keys of the broker alone (config.py).
+Kafka's keys that mean nothing on one board are in the table too: tools set them, and must not fail. Contains: names,
+types, bounds, defaults, meanings. Does not contain: reading of values, keys of the broker alone (config.py).
 Source: Kafka documentation, "Topic Configs"; Apache Kafka 4.3.1's answers.
 """
 

@@ -1,6 +1,6 @@
 """Deadlines by key: which is next, which are due.
 
-Lives here: a heap that tolerates moved deadlines. Must never come in: a clock; the caller says what time it is.
+Contains: a heap that tolerates moved deadlines. Does not contain: a clock; the caller says what time it is.
 
 A heartbeat moves its member's deadline and nothing else, so a deadline moved later touches only a dictionary:
 the heap entry stays where it was and is put right when it comes to the top.

@@ -1,6 +1,6 @@
 """How groups look from outside: DescribeGroups and ListGroups.
 
-Lives here: what an administrator is shown. Must never come in: anything that changes a group.
+Contains: what an administrator is shown. Does not contain: anything that changes a group.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,6 +1,6 @@
 """One consumer group: its members, their votes, its state.
 
-Lives here: what is true of a group at one moment, and which states may follow which. Must never come in: deadlines,
+Contains: what is true of a group at one moment, and which states may follow which. Does not contain: deadlines,
 answers, records; those are group_coordinator.py's. Source: Apache Kafka's classic groups, KIP-345 (static members).
 
 | from | to | when |

@@ -1,8 +1,8 @@
 """The group coordinator: who is in which group, who waits for what, which offsets are committed.
 
-Lives here: the rules by which JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit are taken or refused. Must
-never come in: clocks, chance, wire messages, storage. What follows from a call that was taken stands in rebalances.py,
-the states and which may follow which in group.py.
+Contains: the rules by which JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit are taken or refused.
+Does not contain: clocks, chance, wire messages, storage, the consequences of an accepted call (rebalances.py),
+states and their transitions (group.py).
 Source: Apache Kafka 4.3's classic groups; KIP-345 (static members), KIP-394 (member ids), KIP-559 (protocol in
 SyncGroup), KIP-814 (static leaders skip assigning).
 

@@ -1,6 +1,6 @@
 """What goes into the group coordinator and what comes out, as plain values.
 
-Lives here: calls, results, and `GroupEffects`, what one call brought about. Must never come in: wire messages and API
+Contains: calls, results, and `GroupEffects`, what one call brought about. Does not contain: wire messages and API
 versions; handlers translate, and say what a version can do by the flags below.
 """
 

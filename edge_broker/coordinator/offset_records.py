@@ -1,6 +1,6 @@
 """Records of `__consumer_offsets`: keys and values to bytes and back, byte for byte as Apache Kafka writes them.
 
-Lives here: the formats. Must never come in: what a record means to a group.
+Contains: the formats. Does not contain: what a record means to a group.
 Source: OffsetCommitKey/Value, LegacyOffsetCommitKey/Value and GroupMetadataKey/Value of Apache Kafka 4.3.
 
 All integers are big-endian. `string` is an int16 length and UTF-8, `bytes` an int32 length and data, -1 means null.

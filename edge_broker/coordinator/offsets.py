@@ -1,6 +1,6 @@
 """Committed offsets: what each group committed for each partition, as far as it is synced.
 
-Lives here: who may commit, and the table. Must never come in: sessions and rebalances, when an offset is too old.
+Contains: who may commit, and the table. Does not contain: sessions and rebalances, when an offset is too old.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

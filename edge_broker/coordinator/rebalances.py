@@ -1,6 +1,6 @@
 """Rebalances: from the first JoinGroup to the last SyncGroup, and everything that is due at some time.
 
-Lives here: the groups in memory, their deadlines, and what happens when one passes. Must never come in: checks of
+Contains: the groups in memory, their deadlines, and what happens when one passes. Does not contain: checks of
 requests (group_coordinator.py), clocks. The states and which may follow which stand in group.py.
 Source: Apache Kafka 4.3's classic groups.
 

@@ -1,6 +1,6 @@
 """What clients are told when a record of theirs could not be kept.
 
-Lives here: Kafka's own mapping from errors of the log to answers of the coordinator. Must never come in: storage.
+Contains: Kafka's own mapping from errors of the log to answers of the coordinator. Does not contain: storage.
 """
 
 from edge_broker.errors import ErrorCode

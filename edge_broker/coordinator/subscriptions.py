@@ -7,7 +7,7 @@
 | each topic | length int16, UTF-8 |
 | the rest | user data, owned partitions, …: not read |
 
-Lives here: reading that. Must never come in: what follows from it. Source: Kafka's ConsumerProtocolSubscription.
+Contains: reading that. Does not contain: what follows from it. Source: Kafka's ConsumerProtocolSubscription.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether the records of a stored batch are what its header says: older versions acked batches whose inside lies.
 
-Lives here: the look into one batch. Must never come in: what is said of it. A lie is no damage: the file is as it was
+Contains: the look into one batch. Does not contain: what is said of it. A lie is no damage: the file is as it was
 produced, nothing can mend it, and consumers stop there until they seek behind it.
 """
 

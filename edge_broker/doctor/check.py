@@ -1,6 +1,6 @@
 """`edge-broker log check`: every file of a data directory against FORMATS.md.
 
-Lives here: the store's own files, the names, and the order of the check. Must never come in: what must hold inside a
+Contains: the store's own files, the names, and the order of the check. Does not contain: what must hold inside a
 partition (partition.py), changes (repair.py).
 """
 

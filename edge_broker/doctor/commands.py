@@ -1,6 +1,6 @@
 """What the command line's options of the tools come to.
 
-Lives here: opening the directory as each command needs it. Must never come in: options and help (cli.py), layout.
+Contains: opening the directory as each command needs it. Does not contain: options and help (cli.py), layout.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A data directory as it lies, stopped or under a running broker: the store's own files, topics, partitions, segments.
 
-Lives here: finding and reading files through storage's own functions. Must never come in: what to think of them, any
+Contains: finding and reading files through storage's own functions. Does not contain: what to think of them, any
 change to them. A name that vanishes under a running broker is no error: it is as if it had never been listed.
 Source: FORMATS.md.
 """

@@ -1,6 +1,6 @@
 """`edge-broker log dump`: every batch of the segments of a topic or partition, on request its records or producers.
 
-Lives here: what is shown of a batch. Must never come in: judgement over more than one batch (check.py).
+Contains: what is shown of a batch. Does not contain: judgement over more than one batch (check.py).
 """
 
 from __future__ import annotations

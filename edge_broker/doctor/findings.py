@@ -1,6 +1,6 @@
 """What a check found: each with its file, the byte, what is wrong and what to do.
 
-Lives here: the value and its texts, and the one check that fits every file of state. Must never come in: what else is
+Contains: the value and its texts, and the one check that fits every file of state. Does not contain: what else is
 right or wrong.
 """
 

@@ -5,7 +5,7 @@
 | .index | each entry names the position of a batch and its last offset |
 | .timeindex | each entry is a greatest timestamp up to then, and the last offset of the batch that brought it |
 
-Lives here: pure comparison, batch by batch. Must never come in: files. Source: FORMATS.md.
+Contains: pure comparison, batch by batch. Does not contain: files. Source: FORMATS.md.
 """
 
 from __future__ import annotations

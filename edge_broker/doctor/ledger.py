@@ -8,7 +8,7 @@ before anybody was shown it) is listed apart.
 
 Why something was lost is what its record says (a header, as the gateway writes, or a field), else what the cause means.
 
-Lives here: reading records and partitions for the account. Must never come in: the arithmetic (offset_account.py).
+Contains: reading records and partitions for the account. Does not contain: the arithmetic (offset_account.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`edge-broker log ls`: what is in a data directory.
 
-Lives here: the facts of store, partitions and segments, and their layout. Must never come in: judgement (check.py).
+Contains: the facts of store, partitions and segments, and their layout. Does not contain: judgement (check.py).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Every offset from 0 to the end must be in exactly one row, and what is ledgered 
 Damage that compaction or a removal took away later stays ledgered. A crash between the ledger's record of a removal and
 the removal leaves a record of more than was lost: that is remarked and no problem, as the next removal writes it again.
 
-Lives here: sets of intervals, pure. Must never come in: files. Source: the design's sentence on the ledger.
+Contains: sets of intervals, pure. Does not contain: files. Source: the design's sentence on the ledger.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The check of one partition's directory, file by file.
 
-Lives here: what must hold of a log, its indexes, snapshots, epochs, corrupt ranges and removals. Must never come in:
+Contains: what must hold of a log, its indexes, snapshots, epochs, corrupt ranges and removals. Does not contain:
 the store's own files (check.py), changes (repair.py). Source: FORMATS.md.
 """
 

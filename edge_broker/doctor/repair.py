@@ -11,7 +11,7 @@
 
 The directory is opened as a start opens it, so its leader epoch may rise.
 
-Lives here: what is moved, and the order. Must never come in: what is wrong (check.py), how damage is quarantined
+Contains: what is moved, and the order. Does not contain: what is wrong (check.py), how damage is quarantined
 (storage).
 """
 

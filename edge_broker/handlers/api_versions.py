@@ -1,7 +1,7 @@
 """ApiVersions (key 18): what is served, computed from the handlers that exist.
 
 One exception: Produce 0 to 2 are advertised and refused. librdkafka before 2.11.1 stops compressing where version 0 is
-not offered (KAFKA-18659). Must never come in: other promises. Source: KIP-511.
+not offered (KAFKA-18659). Does not contain: other promises. Source: KIP-511.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ In a cluster it is answered when this broker knows that the topic is gone; each 
 Without the first step a new topic of the name would inherit the old one's committed offsets, and groups would skip its
 first records. The steps go on whether or not the client is still there.
 
-Must never come in: the order of the file changes (topic_deletion.py). Source: Kafka protocol, DeleteTopics 0 to 6.
+Does not contain: the order of the file changes (topic_deletion.py). Source: Kafka protocol, DeleteTopics 0 to 6.
 """
 
 from __future__ import annotations

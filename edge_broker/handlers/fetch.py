@@ -8,7 +8,7 @@ and at what its client may do, as one without a session does.
 Data that is not in the page cache, or not as it was written, or more than AT_ONCE_BYTES_MAX, is read in the reader
 thread; damage that shows there is quarantined first, and the answer goes on behind it, as after compaction.
 
-Must never come in: decoding of records. Source: Kafka protocol, Fetch 4 to 17; KIP-320, KIP-516, KIP-595.
+Does not contain: decoding of records. Source: Kafka protocol, Fetch 4 to 17; KIP-320, KIP-516, KIP-595.
 """
 
 from __future__ import annotations

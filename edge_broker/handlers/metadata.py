@@ -1,6 +1,6 @@
 """Metadata (key 3): brokers and topics; a topic that is asked for and missing is made, and its leader returned at once.
 
-Must never come in: other ways of making topics (topic_creation). Source: Kafka protocol, Metadata 0 to 13; KIP-516 for
+Does not contain: other ways of making topics (topic_creation). Source: Kafka protocol, Metadata 0 to 13; KIP-516 for
 topic ids.
 """
 

@@ -10,7 +10,7 @@ Each batch's records are checked before anything else looks at it (record_checks
 offset and no sequence. To `__edge_ledger` only some may write, and only ledger records: they are checked in a worker
 before anything is appended, and answered after the sync, whatever acks says (broker/state/ledger_access.py).
 
-Must never come in: work per record. Source: Kafka protocol, Produce 3 to 12; KIP-98 for idempotence.
+Does not contain: work per record. Source: Kafka protocol, Produce 3 to 12; KIP-98 for idempotence.
 """
 
 from __future__ import annotations

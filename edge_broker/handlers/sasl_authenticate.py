@@ -1,7 +1,7 @@
 """SaslAuthenticate (key 36): one message of a log-in; the last one makes the client somebody, or closes its connection.
 
 A log-in that fails is answered late, at the same time after its request whatever was wrong with it; after many
-failures the next one waits before it is looked at (security/failure_delays.py). Must never come in: the mechanisms
+failures the next one waits before it is looked at (security/failure_delays.py). Does not contain: the mechanisms
 (security/). Source: SaslAuthenticate 0 to 2, KIP-152, KIP-368.
 """
 

@@ -1,6 +1,6 @@
 """SaslHandshake (key 17): the mechanism by which the client of a SASL listener is about to log in, at first or again.
 
-Must never come in: what a log-in is (security/sasl.py). Source: SaslHandshake 0 to 1, KIP-43, KIP-152, KIP-368.
+Does not contain: what a log-in is (security/sasl.py). Source: SaslHandshake 0 to 1, KIP-43, KIP-152, KIP-368.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The broker's log lines, on standard error.
 
-Lives here: who writes them, and a bound for those that clients can bring about. Must never come in: the line's form
+Contains: who writes them, and a bound for those that clients can bring about. Does not contain: the line's form
 (log_lines.py), record contents, secrets, Python's logging tree (asyncio's own warnings are routed here).
 """
 

@@ -5,7 +5,7 @@
 | somebody waits for it | before all work in the background, in the order of their coming |
 | in the background | when nobody waits, or behind AHEAD_MAX jobs in a row that somebody waited for |
 
-Lives here: the one place of the broker that makes threads. Must never come in: knowledge of what the work is.
+Contains: the one place of the broker that makes threads. Does not contain: knowledge of what the work is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an API is, and the headers around every request and response.
 
-Lives here: keys, versions, and the frames' outer bytes. Must never come in: which APIs are served (broker/api.py).
+Contains: keys, versions, and the frames' outer bytes. Does not contain: which APIs are served (broker/api.py).
 Source: Kafka protocol guide, KIP-482 for flexible headers, KIP-511 for ApiVersions.
 
     request frame  | api_key int16 | api_version int16 | correlation_id int32 | client_id nullable string | [tags] body

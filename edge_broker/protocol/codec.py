@@ -1,6 +1,6 @@
 """Bytes to messages and back: straight-line functions, written and compiled per message and version at first use.
 
-Lives here: Kafka's wire types and the writer of those functions. Must never come in: knowledge of a particular message.
+Contains: Kafka's wire types and the writer of those functions. Does not contain: knowledge of a particular message.
 Source: Kafka protocol guide (types), KIP-482 (compact lengths, tagged fields).
 
     type        before flexible versions             in flexible versions

@@ -3,7 +3,7 @@
 Of the package crc32c its extension alone is loaded, which takes 0.3 MB: the package asks importlib.metadata for its own
 version, and with that come the modules of email and 7 MB.
 
-Lives here: the one call into it. Must never come in: a second implementation. Source: RFC 3720 appendix B.4.
+Contains: the one call into it. Does not contain: a second implementation. Source: RFC 3720 appendix B.4.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a message is declared: a class of fields, each with its wire type, versions, tag and default.
 
-Lives here: the base class `Message`, the specifiers of lists and structures (`scalars.py` has those of plain values),
+Contains: the base class `Message`, the specifiers of lists and structures (`scalars.py` has those of plain values),
 and what becomes of a class of them (slots, initialiser).
-Must never come in: bytes; `codec.py` reads and writes them. Source: Kafka's message schemas, in our own words
+Does not contain: bytes; `codec.py` reads and writes them. Source: Kafka's message schemas, in our own words
 (README.md beside them, KIP-482 for tagged fields).
 
 Versions are written as Kafka writes them: "0+", "4+", "0-12", "3". A field that a version lacks has its default there.

@@ -1,7 +1,7 @@
 """Record batches of magic 2: their header read, checked and stamped in place; records only where they are asked for.
 
-Lives here: the header's layout, the checks of a produced batch, the codec of single records for what is no hot path.
-Must never come in: files, offsets' meaning. Source: Kafka protocol guide (record batch), KIP-98, LogValidator's rules.
+Contains: the header's layout, the checks of a produced batch, the codec of single records for what is no hot path.
+Does not contain: files, offsets' meaning. Source: Kafka protocol guide (record batch), KIP-98, LogValidator's rules.
 
     byte  size
       0    8   base_offset             outside the CRC: the broker sets it

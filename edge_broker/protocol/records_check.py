@@ -1,6 +1,6 @@
 """The check of a batch's records, in turns: as much at a time as the caller allows, on the loop or in a worker.
 
-Lives here: one batch on its way through Unpacker and walk. Must never come in: who takes turns with whom
+Contains: one batch on its way through Unpacker and walk. Does not contain: who takes turns with whom
 (network/dispatch/record_check_jobs.py), the rules (records_walk.py). Source: Kafka's LogValidator.
 """
 

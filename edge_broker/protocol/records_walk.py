@@ -23,7 +23,7 @@ refuses times more than an hour ahead of its clock; a board's clock may be wrong
 Two walkers give the same verdicts: walk.c, where a library for this machine is there (edge_broker.compiled), and
 PythonWalk. Both take pieces cut at any byte.
 
-Must never come in: unpacking, headers of batches, which batches are walked. Source: Kafka's DefaultRecord and
+Does not contain: unpacking, headers of batches, which batches are walked. Source: Kafka's DefaultRecord and
 LogValidator, measured by tests/conformance/test_lying_batches.py.
 """
 

@@ -10,7 +10,7 @@ A piece is a batch of magic 2 whose records are unpacked: its header as it was, 
 walked by the rules of records_walk.py; their offset deltas may have holes, as compaction leaves them, but must ascend
 within the batch. No field is believed before it is checked.
 
-Must never come in: unpacking and packing, batches' headers as they are sent, which records are wanted. Source: Kafka's
+Does not contain: unpacking and packing, batches' headers as they are sent, which records are wanted. Source: Kafka's
 DefaultRecord; timestamps wrap as Java's do.
 """
 

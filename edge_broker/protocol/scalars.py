@@ -1,6 +1,6 @@
 """The fields of a message that hold one value each: a number, a text, bytes.
 
-Lives here: their specifiers, a line each. Must never come in: what is made of fields, which `message.py` has.
+Contains: their specifiers, a line each. Does not contain: what is made of fields, which `message.py` has.
 """
 
 from __future__ import annotations

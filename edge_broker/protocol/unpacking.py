@@ -11,7 +11,7 @@ A snappy block unpacks to at most 22 times its size, so the largest piece is tha
 makes the reader keep its window: up to 8 MiB, or what was unpacked so far where the window is larger (levels 20 to 22);
 such a frame may unpack to WIDE_WINDOW_UNPACKED_MAX.
 
-Must never come in: what the pieces mean (records_walk.py). Source: RFC 1952, RFC 8878, the LZ4 frame format, the
+Does not contain: what the pieces mean (records_walk.py). Source: RFC 1952, RFC 8878, the LZ4 frame format, the
 framing of xerial's snappy-java.
 """
 

@@ -6,7 +6,7 @@
 | all resources of a type | LITERAL | `*` |
 | all whose names begin so | PREFIXED | the beginning |
 
-Lives here: Kafka's numbers, an ACL, what finds some of them. Must never come in: who is asked about (authorizer.py),
+Contains: Kafka's numbers, an ACL, what finds some of them. Does not contain: who is asked about (authorizer.py),
 where ACLs are kept. Source: Kafka's ResourceType, PatternType, AclOperation, AclPermissionType; KIP-11, KIP-290.
 """
 

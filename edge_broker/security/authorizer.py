@@ -12,7 +12,7 @@
 ALL is every operation. An ALLOW of READ, WRITE, DELETE or ALTER allows DESCRIBE too, one of ALTER_CONFIGS allows
 DESCRIBE_CONFIGS; a DENY of them denies neither.
 
-Lives here: that, and the memory of what was answered. Must never come in: what an API asks for (handlers), how a denial
+Contains: also the memory of decisions. Does not contain: what an API asks for (handlers), how a denial
 is answered and noted (broker). Source: KIP-11, KIP-290, KIP-679; Kafka's Authorizer.authorizeByResourceType.
 """
 

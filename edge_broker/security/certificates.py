@@ -6,7 +6,7 @@
 | CN, C, L, ST, O, OU, STREET, DC, UID, of a text type | `CN=text`, a backslash before `,=+<>#;"\\` and outer spaces |
 | any other | `1.2.3=#` and the value's bytes as hexadecimal digits |
 
-Lives here: the text of a subject. Must never come in: trust, clocks, other fields (drupelet/tls/certificates.py).
+Contains: the text of a subject. Does not contain: trust, clocks, other fields (drupelet/tls/certificates.py).
 Source: RFC 5280, RFC 2253, X.690; Java's X500Principal.getName.
 """
 

@@ -4,10 +4,10 @@
 |---|---|
 | `DEFAULT` | itself |
 | `RULE:pattern/replacement/` | the replacement, with `$1` for the first group |
-| the same with `L` or `U` behind it | that in small or capital letters |
+| the same with `L` or `U` after it | that in small or capital letters |
 
-The first rule that fits counts; a pattern fits the whole subject. Lives here: what a principal is called. Must never
-come in: what somebody may do. Source: KIP-371; Kafka's KafkaPrincipal and SslPrincipalMapper.
+The first rule that fits counts; a pattern fits the whole subject. Contains: the name of a principal.
+Does not contain: its permissions. Source: KIP-371; Kafka's KafkaPrincipal and SslPrincipalMapper.
 """
 
 from __future__ import annotations

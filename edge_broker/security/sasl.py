@@ -16,7 +16,7 @@
 
 FAILED closes the connection.
 
-Lives here: that state, and PLAIN. Must never come in: SCRAM's messages (scram.py), clocks, who is waiting.
+Contains: the state, and PLAIN. Does not contain: SCRAM's messages (scram.py), clocks, who is waiting.
 Source: Kafka's SaslServerAuthenticator and PlainSaslServer, KIP-43, KIP-152, KIP-368, RFC 4616.
 """
 

@@ -9,7 +9,7 @@
 librdkafka before 2.6.1, so kcat of Debian 12, puts the client's nonce before both nonces once more. That is let in,
 unlike by RFC 5802 and Apache Kafka 4: the server's own nonce stands there whole, and the proof is of what was sent.
 
-Lives here: credentials and that exchange. Must never come in: chance (salts and nonces are arguments), who may log in.
+Contains: credentials and that exchange. Does not contain: chance (salts and nonces are arguments), who may log in.
 Source: RFC 5802, RFC 7677, Kafka's ScramSaslServer and ScramFormatter; names and passwords are UTF-8 as it comes, as
 Kafka takes them, without SASLprep.
 """

@@ -9,7 +9,7 @@
 | generation | only of a cluster: how often its users and ACLs were changed |
 | wanted | only in a broker's copy: what commands want there: `users` (none: removed), `added`, `removed`, `restore` |
 
-Lives here: that value and its checks. Must never come in: files (security_store.py), what the rights mean.
+Contains: the value and its checks. Does not contain: files (security_store.py), what the rights mean.
 """
 
 from __future__ import annotations

@@ -21,6 +21,6 @@ Nothing runs by itself: no thread, no socket, no time that passes. So every inte
 | a disk that fails, is cold, is full, loses power at a step | `site.disk.fault`, `.cold`, `.fill()`, `.crash_at` |
 | look at the data directory as `edge-broker log check` does | `edge_broker.testing.checked.findings(site.disk)` |
 
-Lives here: the fakes, each of the shape that the product asks for, and what puts them together. Must never come in:
+Contains: the fakes, each of the shape that the product asks for, and what puts them together. Does not contain:
 anything that `serve` imports from here, or a test. The seeded programs that drive them are tests/simulation.
 """

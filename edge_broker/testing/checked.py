@@ -1,6 +1,6 @@
 """The doctor's look at a data directory that a test leaves behind.
 
-Lives here: what a check finds, without printing. Must never come in: which findings a test expects.
+Contains: what a check finds, without printing. Does not contain: which findings a test expects.
 """
 
 from __future__ import annotations

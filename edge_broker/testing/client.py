@@ -1,6 +1,6 @@
 """A client in this process: requests go through the codec to a real connection, answers come back through it.
 
-Lives here: the near end of a connection, and who writes requests to it. Must never come in: sockets, what an answer
+Contains: the near end of a connection, and who writes requests to it. Does not contain: sockets, what an answer
 should say.
 """
 

@@ -1,6 +1,6 @@
 """The clock of a simulated board: the loop's time since NOW_MS, and readings of a board whose clock is right.
 
-Lives here: time as the test lets it pass. Must never come in: the machine's own clock.
+Contains: time as the test lets it pass. Does not contain: the machine's own clock.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 | a sync that fails and lets the next one lie | `fault` raises at `datasync`, or `fail_writeout` |
 | a full disk | `capacity_bytes`: a write takes what fits, then ENOSPC; with `delayed` the sync says so instead |
 
-Lives here: the disk of the tests. Must never come in: what storage means by the bytes.
+Contains: the disk of the tests. Does not contain: what storage means by the bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the broker needs of an event loop, with time that passes only when the test says so.
 
-Lives here: callbacks and timers. Must never come in: threads, sockets, a clock of the machine.
+Contains: callbacks and timers. Does not contain: threads, sockets, a clock of the machine.
 """
 
 from __future__ import annotations

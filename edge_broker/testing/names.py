@@ -12,7 +12,7 @@ reading the data back needs.
 A rename is one change: never both names, never neither. POSIX promises no more than `free`; `ordered` makes the likely
 states of a card with ext4 come up more often, and no state that `free` does not have.
 
-Lives here: that. Must never come in: bytes. Source: ALICE, "All File Systems Are Not Created Equal" (Pillai et al.,
+Does not contain: bytes. Source: ALICE, "All File Systems Are Not Created Equal" (Pillai et al.,
 2014); fs/ext4/fsync.c.
 """
 

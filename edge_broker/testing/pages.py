@@ -12,7 +12,7 @@ The size is on its own too: any size that the file had since the last sync, or t
 does with delayed allocation. A failed sync marks pages clean that are not on the disk: the next sync succeeds without
 them, as Linux does; they are there until memory lets go of them.
 
-Lives here: that. Must never come in: names, what the bytes mean. Source: ext4's delayed allocation; fsync(2), Errors;
+Does not contain: names, what the bytes mean. Source: ext4's delayed allocation; fsync(2), Errors;
 "Can applications recover from fsync failures?" (Rebello et al., 2020).
 """
 

@@ -4,7 +4,7 @@
 |---|---|
 | handlers, dispatcher, syncer, server, connections, store, codec | loop, workers, clock, transport, disk |
 
-Lives here: the broker, put together as `serve` does it. Must never come in: what a test expects of it.
+Contains: the broker, put together as `serve` does it. Does not contain: what a test expects of it.
 """
 
 from __future__ import annotations

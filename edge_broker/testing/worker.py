@@ -1,6 +1,6 @@
 """A worker thread without a thread: the test says when a job is done, and when the loop learns of it.
 
-Lives here: the queue, which is the product's own, and what is done but not reported. Must never come in: knowledge of
+Contains: the queue, which is the product's own, and what is done but not reported. Does not contain: knowledge of
 what the work is.
 """
 

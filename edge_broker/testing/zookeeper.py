@@ -13,7 +13,7 @@ some time later. A session is bound to one server: it reads what that server has
 | one-way loss | `Links.up`, `Links.down`: what a connection carries that way is gone, and all behind it |
 | ACLs | of `world` and `digest`; identities are those of `client`, without a log-in |
 
-Lives here: that. Must never come in: what is decided. Source: ZooKeeper's Programmer's Guide and Internals.
+Does not contain: what is decided. Source: ZooKeeper's Programmer's Guide and Internals.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The options of `edge-broker topics`, `tail`, `groups` and `cluster status`.
 
-Lives here: options, help. Must never come in: the tools themselves, which are imported once the options are known to
+Contains: options, help. Does not contain: the tools themselves, which are imported once the options are known to
 be good.
 """
 

@@ -14,7 +14,7 @@ Everything is asked by the Kafka protocol, of any Kafka cluster:
 Followers are asked behind leaders, so a lag is never larger than it was. If no ZooKeeper server answers this machine
 while the cluster has a controller, this machine cannot reach them: then the brokers' own findings count.
 
-Lives here: what that comes to, and its text. Must never come in: requests (wire_client).
+Contains: what that comes to, and its text. Does not contain: requests (wire_client).
 """
 
 from __future__ import annotations

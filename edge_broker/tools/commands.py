@@ -1,6 +1,6 @@
 """What the options of `topics`, `tail`, `groups` and `cluster status` come to.
 
-Lives here: opening the cluster. Must never come in: options and help (arguments.py).
+Contains: opening the cluster. Does not contain: options and help (arguments.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`edge-broker groups`: every group, the one furthest behind first; or one group's members and its place everywhere.
 
-Lives here: what is shown of a group. Must never come in: requests (wire_client).
+Contains: what is shown of a group. Does not contain: requests (wire_client).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`edge-broker tail`: the last records of a topic, those since an offset or a time, and those that come.
 
-Lives here: which records are wanted, how each is printed. Must never come in: requests (wire_client).
+Contains: which records are wanted, how each is printed. Does not contain: requests (wire_client).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`edge-broker topics`: every topic, the worst first; or one topic's partitions and the settings that were changed.
 
-Lives here: what is shown of a topic. Must never come in: requests (wire_client).
+Contains: what is shown of a topic. Does not contain: requests (wire_client).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which APIs are asked, and in which versions: those that this broker and Apache Kafka 4 both serve.
 
-Lives here: one line per API. Must never come in: sockets; what the broker serves (handlers/); an API that writes.
+Contains: one line per API. Does not contain: sockets; what the broker serves (handlers/); an API that writes.
 """
 
 from __future__ import annotations

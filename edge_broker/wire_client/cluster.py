@@ -1,6 +1,6 @@
 """A cluster as a client sees it: topics and where their partitions are led, offsets, settings, bytes on disk.
 
-Lives here: which broker is asked what, in requests of bounded size. Must never come in: groups (groups.py), records
+Contains: which broker is asked what, in requests of bounded size. Does not contain: groups (groups.py), records
 (reading.py), text for people. Every function raises WireFailure.
 """
 

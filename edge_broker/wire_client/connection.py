@@ -1,7 +1,7 @@
 """One connection to one broker: a request goes out, its answer comes back, within a time and a size.
 
-Lives here: the socket, frames, the choice of versions, and the sentences about a broker that does not answer. Must
-never come in: what is asked, and how TLS and log-ins go (drupelet.kafka.connection).
+Contains: the socket, frames, the choice of versions, and the sentences about a broker that does not answer.
+Does not contain: what is asked, how TLS and authentication go (drupelet.kafka.connection).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A batch that an answer cuts off is fetched again from its start; offsets that compaction took are passed over; control
 batches (transaction markers) are no records. Records of transactions that are open or aborted are read, too.
 
-Lives here: positions, and what to do about each error code of a fetch. Must never come in: text for people, the order
+Contains: positions, and what to do about each error code of a fetch. Does not contain: text for people, the order
 of partitions. Every function raises WireFailure.
 """
 

@@ -12,7 +12,7 @@
 A follower that has not fetched in this leader epoch yet has no lag that is known. `__edge_ledger` is
 counted as any topic; what waits in this board's journal for it is told apart.
 
-Lives here: counting. Must never come in: how figures are written (metrics.py). Source: Kafka's ReplicaManager
+Contains: counting. Does not contain: how figures are written (metrics.py). Source: Kafka's ReplicaManager
 and KafkaController metrics.
 """
 

@@ -8,7 +8,7 @@
 | by whoever is no follower of ours: without the tag of what its disk has confirmed | the same |
 | of a topic, or a partition, that is not here | UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, for it alone |
 
-Must never come in: consumers' fetches (fetch.py). Source: Kafka protocol, Fetch 17; KIP-853, KIP-903.
+Does not contain: consumers' fetches (fetch.py). Source: Kafka protocol, Fetch 17; KIP-853, KIP-903.
 """
 
 from __future__ import annotations

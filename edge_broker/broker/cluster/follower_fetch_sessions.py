@@ -22,7 +22,7 @@ A session is one connection of one follower. A fetch names only what has changed
 So a follower can tell what its disk has confirmed while an earlier request of it waits, and nothing is sent twice.
 The epoch 0 of a session begins anew, as behind a lost connection. A session does not outlive its connection.
 
-Lives here: orders, and requests that wait. Must never come in: who may fetch (follower_fetch.py), what a fetch
+Contains: orders, and requests that wait. Does not contain: who may fetch (follower_fetch.py), what a fetch
 counts for (cluster/partition/leader_state.py). Source: KIP-227, KIP-595; Kafka's FetchSession.
 """
 

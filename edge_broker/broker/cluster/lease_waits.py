@@ -12,7 +12,7 @@ their way would send a refused one again after the ones behind it. Once one is r
 for its own timeout, all behind it are refused too, until the lease holds again. A board that is cut off hears nothing,
 so its own clock ends the wait, and clients go to the next leader.
 
-Lives here: which logs have a line, and when it moves. Must never come in: requests, and what they are answered.
+Contains: which logs have a line, and when it moves. Does not contain: requests, and what they are answered.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ as by an old copy of a card, gives numbers again, to other losses, and those are
 remembered, more than one request holds: an earlier one is not repeated, as a journal lets go of what was taken before
 it goes on. What would still come twice, readers count once, by its id.
 
-Lives here: that. Must never come in: what is known of entries (known_entries.py), what a loss is, who forwards when
+Does not contain: what is known of entries (known_entries.py), what a loss is, who forwards when
 (cluster/ledger_forwarding.py).
 """  # noqa: E501
 

@@ -6,8 +6,8 @@
 | when | as many brokers are there as `default.replication.factor` says, and all of them know that it is the cluster's |
 | how | one partition, `default.replication.factor` replicas, never compacted and never expired, always synced |
 
-Lives here: that, and a request of entries from the journal to the leader's answer where the leader is this very broker.
-Must never come in: when entries are forwarded (cluster/ledger_forwarding.py), sockets.
+Contains: also a request of entries from the journal to the leader's response, if this broker is the leader.
+Does not contain: when entries are forwarded (cluster/ledger_forwarding.py), sockets.
 """
 
 from __future__ import annotations

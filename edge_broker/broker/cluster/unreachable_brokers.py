@@ -13,7 +13,7 @@ refuses them, and records without a key go to other partitions meanwhile.
 Leaders let it leave their in-sync sets meanwhile (leader_state.py), as any leader may, down to min.insync.replicas:
 acks=all waits for it no more. Nobody is elected by this: a closed port proves nothing.
 
-Lives here: which those are. Must never come in: decisions.
+Contains: which those are. Does not contain: decisions.
 """
 
 from __future__ import annotations

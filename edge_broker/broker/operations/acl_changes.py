@@ -1,6 +1,6 @@
 """What the handlers of ACLs share: who may see and change them, ACLs and filters of their messages, changes of the set.
 
-Lives here: that. Must never come in: where ACLs are kept (security_store.py), what they mean (security).
+Does not contain: where ACLs are kept (security_store.py), what they mean (security).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 The steps go on whether or not the client is still there. What holds in the end is told by the image alone, so it does
 not matter whose answer was lost.
 
-Lives here: those steps. Must never come in: what a change is (topic_creation.py, topic_configs.py, the handlers).
+Does not contain: what a change is (topic_creation.py, topic_configs.py, the handlers).
 Source: KIP-599 and Kafka's ZkAdminManager for the answers.
 """
 

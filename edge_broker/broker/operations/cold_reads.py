@@ -5,7 +5,7 @@
 | read | reader | done, or damage was met |
 | quarantine: ledger, corrupt ranges | files | read on from there; what cannot be quarantined is refused |
 
-Lives here: those turns, for every handler that reads. Must never come in: what is read, how damage is quarantined
+Contains: the turns, for every handler that reads. Does not contain: what is read, how damage is quarantined
 (storage/loss/quarantine.py).
 """
 

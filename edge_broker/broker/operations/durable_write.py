@@ -14,7 +14,7 @@
 
 Who writes calls `write_all`, or `advance`, `all_settled` and `wait_for` where its answers are its own.
 
-Lives here: append, wait, sync, go on. Must never come in: what is written, and what the answer says.
+Contains: append, wait, sync, go on. Does not contain: what is written, and what the answer says.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Whoever asks a broker that does not lead is told who does, in Produce and Fetch 
 
 Of a broker that stands alone each topic has one replica, that broker.
 
-Lives here: that. Must never come in: messages of the protocol, decisions (edge_broker.cluster).
+Does not contain: messages of the protocol, decisions (edge_broker.cluster).
 """
 
 from __future__ import annotations

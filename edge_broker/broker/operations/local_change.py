@@ -6,7 +6,7 @@
 | each piece is done; one that fails costs no other | worker `files` | the old |
 | the names are free, results and refusals are told | loop | the new |
 
-Lives here: those steps. Must never come in: what a piece does.
+Does not contain: what a piece does.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Gateway and mirror produce to the same topic, so that only the loop may append to it.
 
-Must never come in: which losses there are, who waits and how (network/dispatch/loop_ledger.py).
+Does not contain: which losses there are, who waits and how (network/dispatch/loop_ledger.py).
 """
 
 from __future__ import annotations

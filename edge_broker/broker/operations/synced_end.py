@@ -10,7 +10,7 @@ followers are not waited for: they may be away for long, and Apache Kafka's high
 | synced by the clock alone (`edge.durability=interval`) | at the clock's next sync: nobody waits |
 | left to the kernel | at once |
 
-Lives here: that wait. Must never come in: handlers, messages.
+Does not contain: handlers, messages.
 """
 
 from __future__ import annotations

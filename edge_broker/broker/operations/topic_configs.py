@@ -15,7 +15,7 @@ replicas never gets lost by not being named (topic_creation.py: replicated_confi
 
 A topic's configuration changes as a whole or not at all; the neighbour's refusal does not matter to it.
 
-Lives here: those steps. Must never come in: what a request may say of a key, what keys mean (topic_config.py).
+Does not contain: what a request may say of a key, what keys mean (topic_config.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Making topics and partitions: the checks and the work that CreateTopics, Metadata and others share.
 
-Lives here: what a valid new topic is, and the outcome that makes one, or more partitions of one: on this disk, or in
-the cluster (cluster_change.py). Must never come in: the shape of any request.
+Contains: what a valid new topic is, and the outcome that makes one, or more partitions of one: on this disk, or in
+the cluster (cluster_change.py). Does not contain: the shape of any request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Log-ins of this broker's sessions: with which credentials, what comes of them, and how many there were.
 
-Lives here: what connects a session's log-in with the users that hold now. Must never come in: the messages of a log-in
+Contains: what connects a session's log-in with the users that hold now. Does not contain: the messages of a log-in
 (security/sasl.py, security/scram.py), who changes users (security_state.py).
 """
 

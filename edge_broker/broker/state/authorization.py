@@ -6,7 +6,7 @@
 
 What a request does not name but would be shown, and what is only told as authorized operations, is left out in silence.
 
-Lives here: asking the authorizer for a session. Must never come in: how it decides (security/authorizer.py), what
+Contains: asking the authorizer for a session. Does not contain: how it decides (security/authorizer.py), what
 belongs to the broker itself (topic_registry.py). Source: Kafka's AuthHelper.
 """
 

@@ -18,7 +18,7 @@
 
 One change is under way at a time. What is long is the work of `files`, whose jobs come in order.
 
-Lives here: these steps. Must never come in: what holds on this broker (security_state.py), znodes (security_znode.py).
+Does not contain: what holds on this broker (security_state.py), znodes (security_znode.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 | a look closed segments, so that they can go | a look once they are closed |
 | an event while a look is under way | one more look behind it |
 
-Lives here: when, and who may write. Must never come in: what goes (storage/retention/eviction_plan.py), statvfs
+Contains: when, and who may write. Does not contain: what goes (storage/retention/eviction_plan.py), statvfs
 (storage/maintenance/disk_watch.py).
 """
 

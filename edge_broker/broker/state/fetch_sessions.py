@@ -26,7 +26,7 @@ Room is `max.incremental.fetch.session.cache.slots`, and BYTES_MAX. A session th
 begins anew. What followers have ordered is kept apart from this (follower_fetch_sessions.py), and never goes for a
 client.
 
-Must never come in: how partitions are read (handlers/fetch.py), who may read. Source: KIP-227, KIP-516.
+Does not contain: how partitions are read (handlers/fetch.py), who may read. Source: KIP-227, KIP-516.
 """
 
 from __future__ import annotations

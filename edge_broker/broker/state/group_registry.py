@@ -20,7 +20,7 @@ In a cluster a coordinator lives with the leader of its partition, for one leade
 | that is loaded in the epoch in which it is led | by its coordinator |
 | the same, while another one may have been elected | the same, but for what is committed: NOT_COORDINATOR |
 
-Lives here: those tables, and the requests that wait. Must never come in: rules of groups (coordinator), records and
+Contains: the tables, and the requests that wait. Does not contain: rules of groups (coordinator), records and
 their sync (operations/groups/group_log.py), loading (operations/groups/group_loading.py).
 """
 

@@ -12,7 +12,7 @@
 | every record is a ledger record (loss_records.py) | as any other, but after the sync, whatever acks it asks for |
 | one of them is not | INVALID_RECORD, which names it; nothing is written |
 
-Must never come in: what is lost (loss_writes.py writes the broker's own losses). Without an authorizer an address is
+Does not contain: what is lost (loss_writes.py writes the broker's own losses). Without an authorizer an address is
 all that counts.
 """
 

@@ -7,7 +7,7 @@
 | in a cluster whose znodes are the brokers' alone | both go by way of the cluster (cluster_security.py) |
 | a user is gone, or another one of his name has come meanwhile | his sessions end |
 
-Lives here: the state that holds now. Must never come in: files (storage/metadata/security_store.py), what a log-in is
+Contains: the state that holds now. Does not contain: files (storage/metadata/security_store.py), what a log-in is
 (security/sasl.py), what ACLs mean (security/authorizer.py).
 """
 

@@ -13,7 +13,7 @@
 In a cluster its image says which topics there are, wherever their partitions lie; what lies here is only asked for the
 log of a partition that this broker leads. A board's journal of the ledger is nobody's to ask for.
 
-Lives here: who may see what. Must never come in: what is done to it then. Source: KIP-320; Kafka's AclOperation.
+Contains: who may see what. Does not contain: what is done to it then. Source: KIP-320; Kafka's AclOperation.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ So an entry of the in-sync set names one disk: an empty, cloned or restored one 
 
 Not told apart: a copy of a disk that was taken while the broker ran, and put back before it was registered again.
 
-Lives here: those values, and questions that one of them can answer. Must never come in: bytes, paths, decisions.
+Contains: the values, and questions that one of them can answer. Does not contain: bytes, paths, decisions.
 Source: KIP-841, KIP-903 (broker epochs in the in-sync set), KIP-497.
 """
 

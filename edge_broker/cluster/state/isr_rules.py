@@ -10,7 +10,7 @@
 | what a topic without syncs has acknowledged counts when written; after a power cut its entry does not | it may lack that: only the last one that is named may go on |
 | an entry is one disk under one registration | a restarted broker's acknowledgements count once its entry names its new epoch |
 
-Lives here: those rules. Must never come in: messages, writes. Source: KIP-497, KIP-966 (strict min ISR), KIP-903.
+Does not contain: messages, writes. Source: KIP-497, KIP-966 (strict min ISR), KIP-903.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | the broker with the fewest replicas is next, of equal ones who leads most: others lead then | second |
 | of a partition's replicas the one that is first in the fewest partitions comes first | last |
 
-Lives here: that rule. Must never come in: who exists. Source: KIP-36.
+Does not contain: who exists. Source: KIP-36.
 """
 
 from __future__ import annotations

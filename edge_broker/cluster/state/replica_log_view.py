@@ -1,6 +1,6 @@
 """What the cluster reads of a partition's log; a Replica (replica_log.py) has it all, a simulation's log no more.
 
-Must never come in: writing. Changes are effects (effects.py).
+Does not contain: writing. Changes are effects (effects.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 Answers of a session come in order and are never older than those before, so the last answer for a path is the newest.
 What was read before a connection was lost stays, until it is read again.
 
-Lives here: that copy. Must never come in: what follows from it. Source: ZooKeeper's Programmer's Guide, "Watches".
+Does not contain: what follows from it. Source: ZooKeeper's Programmer's Guide, "Watches".
 """  # noqa: E501
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ write that was under way for long would replace. For the same reason the id is l
 Until it is idle again `pending` may or may not hold: the maximal in-sync set counts it. A read alone does not end an
 unknown outcome, since a server may lag behind the change.
 
-Lives here: that. Must never come in: what is written and why.
+Does not contain: what is written and why.
 """
 
 from __future__ import annotations

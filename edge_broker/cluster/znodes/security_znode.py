@@ -19,7 +19,7 @@ not the cluster's, and what is gone was lost. The node is a child of one that is
 write to the chroot may remove its children. A session's Sync every sixth of its timeout (member.py) brings changes in
 that time at most, as a watch comes before the answer of a read behind it.
 
-Lives here: that. Must never come in: what the bytes mean (security/state.py), who changes them (broker).
+Does not contain: what the bytes mean (security/state.py), who changes them (broker).
 """
 
 from __future__ import annotations

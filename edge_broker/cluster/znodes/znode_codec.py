@@ -1,6 +1,6 @@
 """Where the znodes of a cluster are, and their bytes: JSON with a version, as FORMATS.md has it.
 
-Lives here: paths, reading and writing. Must never come in: what is asked of ZooKeeper, and when.
+Contains: paths, reading and writing. Does not contain: what is asked of ZooKeeper, and when.
 """
 
 from __future__ import annotations

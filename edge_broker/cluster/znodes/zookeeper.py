@@ -18,7 +18,7 @@ CONNECTION_LOSS means that the outcome is unknown: the write was done, was not, 
 connected again. Behind Connected, Sync and then Get tell for good: the ensemble refuses what is still under way on a
 connection that the session has left.
 
-Lives here: those values. Must never come in: kazoo, paths (znode_codec.py), what is decided. Source: ZooKeeper's
+Does not contain: kazoo, paths (znode_codec.py), what is decided. Source: ZooKeeper's
 Programmer's Guide ("Consistency Guarantees", "ZooKeeper Sessions", "ZooKeeper Watches").
 """
 

@@ -3,7 +3,7 @@
 The GIL lets one thread run at a time, so a piece takes 2 ms of CPU, sized by what the last ones took, and a rest
 follows that is as long. Compaction takes half of one core at most; others wait for one piece.
 
-Lives here: when the next piece runs. Must never come in: what is cleaned (storage/maintenance/log_cleaner.py).
+Contains: when the next piece runs. Does not contain: what is cleaned (storage/maintenance/log_cleaner.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the kernel says was written: by this process, and to the disk below the data directory by everybody.
 
-Lives here: reading those two counters. Must never come in: guesses; where a counter cannot be had there is none.
+Contains: reading those two counters. Does not contain: guesses; where a counter cannot be had there is none.
 Source: proc_pid_io(5), Linux's Documentation/block/stat.rst.
 """
 

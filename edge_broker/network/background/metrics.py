@@ -1,6 +1,6 @@
 """The broker's figures in Prometheus' text form, gathered when they are asked for.
 
-Lives here: names, types and help of every metric. Must never come in: counters that cost something on the hot path.
+Contains: names, types and help of every metric. Does not contain: counters that cost something on the hot path.
 """
 
 from __future__ import annotations

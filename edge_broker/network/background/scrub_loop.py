@@ -1,6 +1,6 @@
 """Scrubbing in the running broker: one piece at a time in the worker `files`, at the configured pace.
 
-Lives here: when the next piece is read. Must never come in: what is read, what is done about damage (scrubber.py).
+Contains: when the next piece is read. Does not contain: what is read, what is done about damage (scrubber.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures the card at the first start, one sample at a time between the other jobs of the worker `files`.
 
-Lives here: when. Must never come in: what is measured and how it is kept (storage/files/sync_cost.py).
+Contains: when. Does not contain: what is measured and how it is kept (storage/files/sync_cost.py).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ take every client's connection with it, and a thread in an uninterruptible wait 
 for seconds (their own housekeeping), and the kernel ends every such wait with success or EIO within a few minutes
 (resets and retries; its own alarm rings at 120 s). Only what lasts longer can be a fault of ours.
 
-Lives here: when the broker may say WATCHDOG=1. Must never come in: the datagrams (systemd.py), what the state
+Contains: when the broker may say WATCHDOG=1. Does not contain: the datagrams (systemd.py), what the state
 is (app).
 """
 

@@ -8,7 +8,7 @@
 Two connections, as answers keep the order of their requests: an acks=all that waits for this very broker to fetch
 would keep back what it has fetched.
 
-Lives here: reconnecting. Must never come in: what is said, what answers mean (edge_broker.cluster).
+Contains: reconnecting. Does not contain: what is said, what answers mean (edge_broker.cluster).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 What is said while there is no connection is lost, and entries are told so: the member asks again.
 
-Lives here: those messages on the wire. Must never come in: fetches (replica_fetch_link.py), what answers mean.
+Contains: the messages on the wire. Does not contain: fetches (replica_fetch_link.py), what answers mean.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ A bug in one of these, or in what a partition decides, costs its own partition h
 replica may lead it; one in what the member decides, or in what a follower is answered, costs that step. Each leaves its
 trace and is counted.
 
-Lives here: that. Must never come in: decisions (edge_broker.cluster), kazoo, files.
+Does not contain: decisions (edge_broker.cluster), kazoo, files.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ file `zookeeper-session` (0600) has the session's id and password, by which ZooK
 | is of another boot or directory, as behind a power cut, or on a copy | nothing: another broker may have that session |
 | is missing, as behind a clean stop, or damaged | nothing: the session expires |
 
-Lives here: that file, and the closing. Must never come in: what a session is for, this life's own session.
+Contains: the file, and the closing. Does not contain: what a session is for, the session of this start.
 Source: ZooKeeper Programmer's Guide, sessions.
 """
 

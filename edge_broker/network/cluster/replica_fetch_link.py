@@ -9,7 +9,7 @@ A request is under way while anything is ordered, so that the leader has somethi
 as there is something to say, UNDER_WAY_MAX at most. What was ordered on a connection that is lost is ordered again on
 the next one. What is wanted of a topic that was made anew meanwhile is not sent: it says nothing of the new one.
 
-Lives here: that. Must never come in: what answers mean (edge_broker.cluster), requests whose answers wait for
+Does not contain: what answers mean (edge_broker.cluster), requests whose answers wait for
 anything else (broker_request_link.py). Source: KIP-227.
 """
 

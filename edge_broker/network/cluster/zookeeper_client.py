@@ -12,7 +12,7 @@ kazoo logs through Python's logging tree, which app.py sets up.
 | requests between two connections, which it would keep | CONNECTION_LOSS, not sent |
 | one of its threads ends, as by a bug | `replace_dead_client`: as LOST; a new client begins a session |
 
-Lives here: that. Must never come in: what is asked, and why. Source: kazoo's API reference.
+Does not contain: what is asked, and why. Source: kazoo's API reference.
 """
 
 from __future__ import annotations

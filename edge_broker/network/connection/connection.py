@@ -21,7 +21,7 @@ Nothing is read while one of these holds; each is asked anew when it ends:
 | requests are put back | they are handled |
 | no memory (memory_budget.py) | there is some |
 
-Lives here: framing, order, back-pressure. Must never come in: what the bytes mean (dispatcher).
+Contains: framing, order, back-pressure. Does not contain: what the bytes mean (dispatcher).
 """
 
 from __future__ import annotations

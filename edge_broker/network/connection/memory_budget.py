@@ -10,7 +10,7 @@ What un-parks others may use `urgent_bytes` more. And some may go ahead of the b
 many as `spare_bytes` take in all, so that somebody gets on whatever others have begun and do not end. A share that went
 ahead counts there until it holds no more than its allowance: a request that has arrived is held until it is answered.
 
-Lives here: sums, and who waits for them. Must never come in: sockets, timers, what a request means.
+Contains: sums, and who waits for them. Does not contain: sockets, timers, what a request means.
 """
 
 from __future__ import annotations

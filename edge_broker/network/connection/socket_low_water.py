@@ -12,7 +12,7 @@ be done before the last, and the request costs several times what it costs where
 WAIT_BYTES_MAX is half of the window that the kernel first gives a client: so the client can go on sending while the
 loop is on its way. With all of the window a link of 100 ms and 20 Mbit/s carries half as much.
 
-Lives here: the mark of a socket. Must never come in: how much lacks (connection.py), and what of it TLS holds
+Contains: the mark of a socket. Does not contain: how much lacks (connection.py), and what of it TLS holds
 (pending_ciphertext.py). Source: socket(7); the kernel's tcp_set_rcvlowat, and tcp_data_ready, which wakes for less,
 too, once the window is used up or the client has left.
 """

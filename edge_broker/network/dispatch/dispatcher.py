@@ -1,6 +1,6 @@
 """From a frame to an answer: finds the handler, calls it, and resolves its outcome (broker/outcomes.py).
 
-Lives here: who waits for which log or name, which request is parked, what runs in which worker. Must never come in:
+Contains: who waits for which log or name, which request is parked, what runs in which worker. Does not contain:
 what any API means (handlers), sockets (connection), when to sync (syncer), how large requests are worked on (large).
 """
 

@@ -6,7 +6,7 @@
 | longer than AT_ONCE_S | a piece of PIECE_S per turn of the loop; of all jobs the one whose connection has used least |
 | beyond WORK_BYTES_MAX with others that have begun | when it is the oldest of them, or enough others ended |
 
-Lives here: whose turn it is. Must never come in: what the work is (dispatcher), threads.
+Contains: whose turn it is. Does not contain: what the work is (dispatcher), threads.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 
 Only the worker `files` may write: `disk` does the sync that is waited for, the loop the append.
 
-Must never come in: which losses there are.
+Does not contain: which losses there are.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | ANSWER_BYTES_MAX | memory of one answer before it is written | the same |
 | PARKED_BYTES_MAX | requests read in steps that wait for something | no other is begun; long polls are answered early |
 
-Lives here: the road of one such request. Must never come in: whose turn it is (turns), who waits for what (dispatcher).
+Contains: the road of one such request. Does not contain: whose turn it is (turns), who waits for what (dispatcher).
 """
 
 from __future__ import annotations

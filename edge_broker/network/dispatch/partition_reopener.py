@@ -7,7 +7,7 @@
 | was never opened (recovery set it offline), or its topic is deleted | none |
 | is a replica, whose epoch elections alone raise: others lead | as its member wants it (partition.py) |
 
-Lives here: when. Must never come in: how (storage/replica/resume_failed_log.py).
+Contains: when. Does not contain: how (storage/replica/resume_failed_log.py).
 """
 
 from __future__ import annotations

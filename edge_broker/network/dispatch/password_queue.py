@@ -5,7 +5,7 @@
 | sends them by the thousand | lets another address wait for one of them at most |
 | goes before it is its turn | has none verified, and nothing is kept of it |
 
-Lives here: whose turn it is. Must never come in: what a password is verified against (security/sasl.py).
+Contains: whose turn it is. Does not contain: what a password is verified against (security/sasl.py).
 """
 
 from __future__ import annotations

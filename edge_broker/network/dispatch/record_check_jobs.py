@@ -6,7 +6,7 @@
 | until nobody waits for it | a request that timed out or lost its connection ends its check | turns are for others |
 | OPEN_MAX batches begun | the rest waits as it came, packed | a begun zstd batch keeps a window of up to 16 MiB |
 
-Lives here: whose turn it is. Must never come in: what is checked (broker/record_checks.py), threads (worker.py).
+Contains: whose turn it is. Does not contain: what is checked (broker/record_checks.py), threads (worker.py).
 """
 
 from __future__ import annotations

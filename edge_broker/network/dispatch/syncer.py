@@ -8,7 +8,7 @@
 | any | an answer needs the mark of a log (dirty_markers.py) | it is written in this round or the next |
 | any | a sync fails | the partition goes offline, the sync is never retried |
 
-Lives here: when to sync what. Must never come in: how (storage/log/group_commit.py), who waits (dispatcher).
+Contains: when to sync what. Does not contain: how (storage/log/group_commit.py), who waits (dispatcher).
 Source: PostgreSQL's group commit; broker-side figures in README, section Benchmarks.
 """
 

@@ -7,7 +7,7 @@
 | a user's that was removed | once that holds |
 | whom the deny list denies, by a user or a certificate | once that holds, or when it comes |
 
-Lives here: those ends. Must never come in: what a log-in is.
+Does not contain: what a log-in is.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 | half a request | no byte for STALLED_S, or ahead for AHEAD_S_MAX, while somebody waits for memory |
 | a client that is owed answers | it took no byte for UNREAD_S_MAX |
 
-Lives here: what all connections share. Must never come in: requests and their meaning (dispatcher).
+Contains: what all connections share. Does not contain: requests and their meaning (dispatcher).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TLS of a whole broker: its encrypted listeners, their handshakes, and the files that are looked at now and then.
 
-Imported where a listener is encrypted, and nowhere else: ssl costs 2 MB. Lives here: what these parts have in common.
-Must never come in: what each of them does.
+Imported where a listener is encrypted, and nowhere else: ssl costs 2 MB. Contains: what these parts have in common.
+Does not contain: what each of them does.
 """
 
 from __future__ import annotations

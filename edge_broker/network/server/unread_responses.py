@@ -4,7 +4,7 @@ A client takes a byte when the kernel's acknowledgement of it comes back: on a t
 their way, and asks for more only when a good part has arrived, so that the transport's own buffer may stand still
 for minutes.
 
-Lives here: counting what is owed. Must never come in: what is done about it (server).
+Contains: counting what is owed. Does not contain: what is done about it (server).
 """
 
 from __future__ import annotations

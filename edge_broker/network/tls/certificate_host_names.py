@@ -3,7 +3,7 @@
 A client that trusts the very certificates of the chain begins a handshake in memory: what it can refuse then is the
 name. No reading of names of our own could differ from what real clients do with DNS and IP names and wildcards.
 
-Lives here: that question. Must never come in: sockets, which host and which listener. Source: RFC 6125, RFC 9525;
+Does not contain: sockets, which host and which listener. Source: RFC 6125, RFC 9525;
 OpenSSL's X509_check_host and X509_check_ip.
 """
 

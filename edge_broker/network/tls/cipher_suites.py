@@ -4,7 +4,7 @@ There ChaCha20 costs a fifth of what AES in software does, and clients made with
 wherever they run: so the broker's own order counts. Python's ssl can set that of TLS 1.2 alone; that of TLS 1.3 is
 given to OpenSSL as its configuration file would give it, for all contexts that this process makes from then on.
 
-Must never come in: contexts (tls_contexts.py), what a person may choose (tls_settings.py). Source: OpenSSL's
+Does not contain: contexts (tls_contexts.py), what a person may choose (tls_settings.py). Source: OpenSSL's
 CONF_modules_load_file(3) and SSL_CONF_cmd(3); arm64's Documentation/arch/arm64/elf_hwcaps.
 """
 

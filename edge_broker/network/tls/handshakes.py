@@ -7,7 +7,7 @@
 | a new one | the connection would be one too many (server/listener_server.py) |
 
 Each step, which is signing and checking of signatures, runs in a worker: a large RSA key or a slow board holds nobody
-else up. Lives here: their number and their time. Must never come in: bytes (tls_transport.py), contexts
+else up. Contains: their number and their time. Does not contain: bytes (tls_transport.py), contexts
 (tls_contexts.py).
 """
 

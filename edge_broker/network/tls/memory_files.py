@@ -1,6 +1,6 @@
 """Files in memory, for what OpenSSL reads from files alone.
 
-Must never come in: what is in them.
+Does not contain: what is in them.
 """
 
 from __future__ import annotations

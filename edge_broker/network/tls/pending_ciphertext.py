@@ -11,7 +11,7 @@ It is all that it was given, less all that it has given back and what each recor
 Java pads each record of TLS 1.3 with 16 zeros, so what it is there is learned from the first record, whose head says
 how long it is. Who pads otherwise makes the sum too large, or once too small, and then the least is taken.
 
-Lives here: that sum. It is pure. Must never come in: what is done with it (connection/socket_low_water.py).
+Pure. Does not contain: what is done with it (connection/socket_low_water.py).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ dates is off, as a board's clock may be wrong by decades: here the end alone is 
 date: at each handshake that of the client's certificate and of every CA by which OpenSSL believes it, and of the CAs
 that are trusted whenever a context is made.
 
-Lives here: what OpenSSL is told. Must never come in: connections. Source: Python's ssl; OpenSSL's SSL_CTX_set_options.
+Contains: what OpenSSL is told. Does not contain: connections. Source: Python's ssl; OpenSSL's SSL_CTX_set_options.
 """
 
 from __future__ import annotations

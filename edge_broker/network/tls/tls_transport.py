@@ -12,7 +12,7 @@ kernel takes it. What is not encrypted yet stays what it was, views of what was 
 as it came. What OpenSSL keeps between its ends is fed and emptied a record's size at a time, as it never gives back
 what it has once needed.
 
-Lives here: bytes in and out, back-pressure on both sides. Must never come in: frames, contexts (tls_contexts.py),
+Contains: bytes in and out, back-pressure on both sides. Does not contain: frames, contexts (tls_contexts.py),
 how many handshakes there may be (handshakes.py). Source: asyncio's transports and protocols; ssl.MemoryBIO.
 """
 

@@ -5,8 +5,8 @@
 | 1 | `drupelet <kind> <version> <crc32c of all bytes after this line, 8 hex digits>` |
 | 2… | one entry each, fields separated by one space |
 
-Lives here: replacing a file so that a crash leaves the old or the new one, and the check of what is read back. Must
-never come in: what the entries mean. Source: rename(2), fsync(2).
+Contains: replacing a file so that a crash leaves the old or the new one, and the check of what is read back.
+Does not contain: what the entries mean. Source: rename(2), fsync(2).
 """
 
 import errno

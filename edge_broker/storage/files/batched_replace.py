@@ -9,7 +9,7 @@
 A crash before the renames leaves the old files, one amid them some new ones, but no name that comes last without all
 others of its directory. One directory that fails costs no other.
 
-Lives here: that order. Must never come in: which files, when. Source: syncfs(2).
+Does not contain: which files, when. Source: syncfs(2).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ at most `KEPT_MS` before.
 | groups, sessions, requests | monotonic time within the process (clock.steady_ms) |
 | timestamps that the broker stamps | the wall clock, as Kafka's formats want it |
 
-Lives here: that arithmetic and the line of the file `age`, pure. Must never come in: files, clocks.
+Contains: the arithmetic and the line of the file `age`, pure. Does not contain: files, clocks.
 """
 
 from __future__ import annotations

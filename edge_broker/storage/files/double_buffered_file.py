@@ -11,7 +11,7 @@ Bytes that lie where they lay need no entry in the file system's journal: on ext
 new file and its name write 70 KB. What a cut tears is one of two; the other still says what was true before. A file is
 made whole, under another name first, so that nobody ever finds an empty one; one that was much larger is made anew.
 
-Lives here: those two files. Must never come in: what the entries mean (recovery_checkpoint.py, dirty_markers.py).
+Contains: the two files. Does not contain: what the entries mean (recovery_checkpoint.py, dirty_markers.py).
 """
 
 from __future__ import annotations

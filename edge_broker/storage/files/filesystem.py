@@ -1,6 +1,6 @@
 """The one seam between the log and the operating system.
 
-Lives here: the small interface that storage needs of files, and the real disk behind it. Must never come in:
+Contains: the small interface that storage needs of files, and the real disk behind it. Does not contain:
 knowledge of what the bytes mean. A simulated disk of the tests stands in for it. Source: open(2), preadv2(2),
 fdatasync(2), sync_file_range(2), syncfs(2), fallocate(2), rename(2).
 

@@ -1,6 +1,6 @@
 """The file `.spare`: blocks for the account of a removal, and for a start, where not one block is free.
 
-Lives here: keeping it, and writing into it. Must never come in: what needs it. Source: fallocate(2), rename(2).
+Contains: keeping it, and writing into it. Does not contain: what needs it. Source: fallocate(2), rename(2).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Measured at the first start, while the broker serves: a figure holds what it doe
 written, and no stage begins another sample once its share of SECONDS_MAX is used up; a card that needs longer for one
 sync is measured by that one. Delete the file to measure again.
 
-Lives here: the measurement, in steps, and its file. Must never come in: clocks, what follows from it (group_commit.py).
+Contains: the measurement, in steps, and its file. Does not contain: clocks, what follows from it (group_commit.py).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Above EARLY_SYNC_BYTES what is written is synced at once and not when its time c
 never gets there; what a round under way covers does not ask for another one. One pace for all partitions, as they lie
 on one device.
 
-Lives here: that table. Must never come in: clocks, threads. Source: Linux's balance_dirty_pages.
+Does not contain: clocks, threads. Source: Linux's balance_dirty_pages.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ while. Before either way the write-out of all files is begun, so that the card w
 is waited for. When syncfs fails, fdatasync of each file says whose failure it was: each descriptor learns of the
 errors of its own file, once.
 
-Lives here: the choice, pure, and the run. Must never come in: threads, clocks, when a round begins (syncer.py).
+Contains: the choice, pure, and the run. Does not contain: threads, clocks, when a round begins (syncer.py).
 Source: fdatasync(2), syncfs(2), sync_file_range(2); PostgreSQL's group commit.
 """
 

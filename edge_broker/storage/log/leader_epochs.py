@@ -1,6 +1,6 @@
 """Where each leader epoch began in a partition, and the questions that truncation detection asks of it.
 
-Lives here: pure rules and the lines of `leader-epoch-checkpoint`. Must never come in: files.
+Contains: pure rules and the lines of `leader-epoch-checkpoint`. Does not contain: files.
 Source: KIP-101, KIP-279, KIP-320; Kafka's LeaderEpochFileCache (maybeTruncateNonMonotonicEntries).
 """
 

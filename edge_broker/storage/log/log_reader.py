@@ -2,7 +2,7 @@
 
 Reads run on the loop (what needs no waiting) and in the reader thread.
 
-Lives here: LogReader. Must never come in: anything that changes a file. Source: Kafka's UnifiedLog and LocalLog;
+Contains: LogReader. Does not contain: anything that changes a file. Source: Kafka's UnifiedLog and LocalLog;
 KIP-74, KIP-101.
 """
 

@@ -6,7 +6,7 @@
 | leader-epoch-checkpoint | a roll, a new epoch, a stop, if it says something else |
 | snapshot of the producers | a roll, a stop |
 
-Lives here: LogRoller. Must never come in: when it is time (log_writer.py), record contents, clocks, threads.
+Contains: LogRoller. Does not contain: when it is time (log_writer.py), record contents, clocks, threads.
 Source: Kafka's UnifiedLog.roll, ProducerStateManager.takeSnapshot.
 """
 

@@ -11,7 +11,7 @@ The parts of a PartitionLog share one of these: what several threads read is rep
 changed in place (`segments`, `synced`, `shown`). Who replaces `segments` holds `layout`, as a roll and a removal may
 meet.
 
-Lives here: that value. Must never come in: bytes, files, who decides. Source: Kafka's LocalLog, UnifiedLog.
+Does not contain: bytes, files, who decides. Source: Kafka's LocalLog, UnifiedLog.
 """
 
 from __future__ import annotations

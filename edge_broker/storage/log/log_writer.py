@@ -12,7 +12,7 @@ synced. A write that fails leaves nothing behind: without space it is refused, e
 While a log is held it is being truncated (replica_truncation.py): it takes no append, and no flush begins, as what a
 flush covers may be taken away, file and all.
 
-Lives here: LogWriter, up to its flushes. Must never come in: closing segments (log_roller.py), which disk is quick
+Contains: LogWriter, up to its flushes. Does not contain: closing segments (log_roller.py), which disk is quick
 (files/write_throttle.py), clocks, threads. Source: Kafka's UnifiedLog.append; KIP-98.
 """
 

@@ -25,7 +25,7 @@
 | worker `files` | removal, the store's methods |
 | worker `reader` | reads that block |
 
-Lives here: the whole of them, the account of what went, what is damaged. Must never come in: record contents on the
+Contains: the whole of them, the account of what went, what is damaged. Does not contain: record contents on the
 way of append and read, clocks, threads. Source: Kafka's UnifiedLog.
 """
 

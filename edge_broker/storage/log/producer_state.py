@@ -23,7 +23,7 @@ Any client may write with any producer id, so all partitions together keep BYTES
 so does one partition while a start reads it; those that wrote longest ago go first. None of them has a transaction
 open, as batches of transactions are refused.
 
-Lives here: this state machine and its snapshot bytes. Must never come in: files, clocks.
+Contains: the state machine and its snapshot bytes. Does not contain: files, clocks.
 Source: KIP-98, KIP-360, Kafka's ProducerStateManager and ProducerAppendInfo.
 """
 

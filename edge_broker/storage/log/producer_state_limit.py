@@ -7,7 +7,7 @@
 | a start | each partition that it opens counts at once, so that snapshots of many do not add up |
 
 What is lost with a producer is its last five batches: a retry of one of them would be written twice. For that some
-18,000 others must have written between a batch and its retry. Lives here: the sum. Must never come in: clocks.
+18,000 others must have written between a batch and its retry. Contains: the sum. Does not contain: clocks.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 | followed | the leader had removed it, and this replica went behind it (removal.follow_start) |
 | a cause of the ledger | a loss |
 
-Lives here: its lines, and where a log starts by it. Must never come in: what is removed, and when (segment_removal.py).
+Contains: its lines, and where a log starts by it. Does not contain: what is removed, and when (segment_removal.py).
 """
 
 from __future__ import annotations

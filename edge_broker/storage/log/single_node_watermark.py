@@ -8,7 +8,7 @@
 It never goes back: what a topic showed that is not left to the kernel any more stays until the synced end is there.
 The last stable offset is the high watermark, as there are no transactions.
 
-Lives here: that rule. Must never come in: other brokers, whose rule is another file.
+Does not contain: other brokers, whose rule is another file.
 """
 
 from __future__ import annotations

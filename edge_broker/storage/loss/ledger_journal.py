@@ -24,7 +24,7 @@ readers count it once, whatever became of any answer. The sequence tells the lea
 | the journal's topic file is written, durably | the old topic file goes at the next start |
 | the old topic file is removed, durably | done |
 
-Lives here: those entries, the bound, taking over. Must never come in: who leads, sockets.
+Contains: the entries, the bound, taking over. Does not contain: who leads, sockets.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ is right lies there, else at the next bytes that are a batch by offset, lengths 
 CRCs do not cover the offset, length, magic and leader epoch of a batch. A wrong offset shows as a gap or a step back, a
 wrong length or magic as a broken batch. A wrong leader epoch is not noticed: nothing else says what it was for certain.
 
-Lives here: finding the range, quarantining it, the file of corrupt ranges. Must never come in: when to look (reading,
+Contains: finding the range, quarantining it, the file of corrupt ranges. Does not contain: when to look (reading,
 recovery, scrub). Source: Kafka's log recovery; ext4's and ZFS's checksums.
 """
 

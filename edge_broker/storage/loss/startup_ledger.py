@@ -3,7 +3,7 @@
 Used before the loop runs, in simulations and where one thread owns the log; while the loop runs, it appends
 (network/dispatch/loop_ledger.py).
 
-Lives here: what a ledger topic goes by, records as a batch, the direct way. Must never come in: which losses there are.
+Contains: what a ledger topic goes by, records as a batch, the direct way. Does not contain: which losses there are.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ The delete horizon is set when a batch with tombstones, or a marker without data
 delete.retention.ms, as the batch's base timestamp, marked by attribute bit 6. It is wall time, as in Kafka, since
 mirrors and Kafka's tools read it; so only a trusted clock sets one or reaches one.
 
-Lives here: the map of keys and these rules, pure. Must never come in: files, segments, when to compact.
+Contains: the map of keys and these rules, pure. Does not contain: files, segments, when to compact.
 Source: Kafka's Cleaner, SkimpyOffsetMap, CleanedTransactionMetadata, MemoryRecords.filterTo; KIP-58, KIP-98, KIP-534.
 """
 

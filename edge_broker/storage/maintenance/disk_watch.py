@@ -12,7 +12,7 @@ at when the disk is low or a topic has a budget.
 | not enough could go | `refusing`, or the topic is in `full_topics` |
 | stage 3 would begin, and other boards have room for what is led here | `tight`: nothing of stage 3 goes for the disk |
 
-Lives here: from logs to the plan's views and from its steps to removals. Must never come in: the order of what goes
+Contains: from logs to the plan's views and from its steps to removals. Does not contain: the order of what goes
 (retention/eviction_plan.py), the order of acts in a removal (retention/segment_removal.py), clocks.
 """
 

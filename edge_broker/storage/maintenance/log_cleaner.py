@@ -11,7 +11,7 @@ takes no space below the mark at which writes are refused. A group is neighbours
 segment that would stay as it is is only read. Offsets, the log's start and end, epochs and producers stay as they are;
 readers under way keep the old files.
 
-Lives here: what is cleaned when, and the passes. Must never come in: what stays (compaction_rules.py), the order of the
+Contains: what is cleaned when, and the passes. Does not contain: what stays (compaction_rules.py), the order of the
 file changes (segment_swap.py), threads, clocks. Source: Kafka's LogCleaner and LogCleanerManager; KIP-58, KIP-354.
 """
 

@@ -9,7 +9,7 @@
 A round takes every closed segment in turn. It begins at another one after each start, so that a board that is switched
 off each night gets round in the end. Where it is stands in memory alone: nothing is written for it.
 
-Lives here: that round, in small pieces. Must never come in: how fast it goes (scrub_loop.py), the active
+Contains: the round, in small pieces. Does not contain: how fast it goes (scrub_loop.py), the active
 segment: recovery and its readers see to that.
 """
 

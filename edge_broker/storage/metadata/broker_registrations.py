@@ -14,7 +14,7 @@ the start, as nobody may guess which disk this is. Without it the disk counts as
 What an answer without a sync promised, as of a topic that is left to the kernel, a power cut may have taken back: no
 entry of a registration up to `cut` holds for such a topic. It stays, as starts may come and go before the entry does.
 
-Lives here: that file. Must never come in: who goes by it (cluster_state.py). Source: KIP-858 (directory ids), KIP-841.
+Does not contain: who goes by it (cluster_state.py). Source: KIP-858 (directory ids), KIP-841.
 """
 
 from __future__ import annotations

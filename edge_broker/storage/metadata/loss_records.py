@@ -10,7 +10,7 @@ was unsynced behind first_offset. These follow:
 | boot_id | the boot in which it was noticed |
 | leader_epoch | only of `truncated` and `unclean_election`: the epoch of what is lost, as others use its offsets |
 
-Lives here: the broker's causes, and what a log asks of the ledger. Must never come in: files, clocks.
+Contains: the broker's causes, and what a log asks of the ledger. Does not contain: files, clocks.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ The security log (security_log.py) names each right and user of a change, synced
 | a copy of a cluster's, with a generation | what the cluster's were, and what commands want changed there |
 | anything else | `damage`: no users, no ACLs, and no change until somebody puts the file right |
 
-Lives here: that file. Must never come in: who may log in or do what, clocks, waiting.
+Does not contain: who may log in or do what, clocks, waiting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Topic-level configuration: what clients and files set explicitly, checked, laid over the defaults, and described.
 
-Must never come in: the table of keys (settings.py), broker keys, files. Source: Kafka documentation, "Topic Configs".
+Does not contain: the table of keys (settings.py), broker keys, files. Source: Kafka documentation, "Topic Configs".
 """
 
 import re

@@ -10,7 +10,7 @@
 | name | the topic's name, as the file's |
 | crc32c | of the other fields as JSON with sorted keys, 8 hex digits |
 
-Lives here: pure checks and the two texts. Must never come in: files. Source: Kafka's Topic.validate and
+Contains: pure checks and the two texts. Does not contain: files. Source: Kafka's Topic.validate and
 PartitionMetadataFile; KIP-516.
 """
 

@@ -21,7 +21,7 @@
 | the first segments of a replica are missing | another segment begins there, and owes what they held |
 | no segment of a replica is left | the same: another replica has it (replica/reopen_replica.py) |
 
-Lives here: those decisions for one partition. Must never come in: the store's own files. Source: Kafka's LogLoader;
+Contains: the decisions for one partition. Does not contain: the store's own files. Source: Kafka's LogLoader;
 KIP-101, KIP-516.
 """
 

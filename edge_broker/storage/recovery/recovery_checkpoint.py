@@ -3,7 +3,7 @@
 An entry: topic id (32 hex digits), partition, log start offset, base offset of the segment, position in it, offset
 there.
 
-Lives here: those entries. Must never come in: what is confirmed (log_store.py), what it means (open_partition.py).
+Does not contain: what is confirmed (log_store.py), what it means (open_partition.py).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 While the file is there nothing is appended, as the next start would take it away. The positions come before its end, as
 a log that is shorter than they say would count as damaged.
 
-Lives here: that file, and what is done by it. Must never come in: what is truncated, and why (replica_truncation.py).
+Contains: the file, and what is done by it. Does not contain: what is truncated, and why (replica_truncation.py).
 Source: Kafka's UnifiedLog.truncateTo; KIP-101.
 """
 

@@ -7,7 +7,7 @@
 | are not there, or both damaged, in the boot of the last start | nobody: a broker before the marks went by that alone |
 | are not there, or both damaged, in another boot | once: every partition, those left to the kernel aside |
 
-Lives here: those losses, pure. Must never come in: files, what else a start finds (open_partition.py).
+Contains: the losses, pure. Does not contain: files, what else a start finds (open_partition.py).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 Nobody reads over what is owed: a read that meets it is refused. A start finds it in the way of its own walk, so there
 the log is opened around it; whoever has such a log neither leads nor serves before it is settled (cluster/partition/damaged_replica_rules.py).
 
-Lives here: those marks. Must never come in: who else has what.
+Does not contain: who else has what.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ A follower's unsynced end comes from the leader again, and is no loss. No epoch 
 A topic whose answers wait for no sync has acknowledged more than the disk had confirmed, under the registration of now;
 so its log stays offline until the next start, which comes with another one.
 
-Lives here: that. Must never come in: when it is tried, who counts on it (partition.py). Source: fsync(2).
+Does not contain: when it is tried, who counts on it (partition.py). Source: fsync(2).
 """
 
 from __future__ import annotations

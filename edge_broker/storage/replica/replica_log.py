@@ -26,7 +26,7 @@ The high watermark lies where some batch ended. The ends of what was appended an
 nobody who is told of it reads the log; where they are many, every second one goes. What is shown then lies before the
 high watermark until the next end is reached: an end that is kept is below it by then.
 
-Lives here: that. Must never come in: who leads, what is shown when, truncation (replica_truncation.py). Source: Kafka's
+Does not contain: who leads, what is shown when, truncation (replica_truncation.py). Source: Kafka's
 ReplicaFetcherThread, UnifiedLog.appendAsFollower; KIP-101.
 """
 

@@ -20,7 +20,7 @@ A flush under way is waited for, though it could confirm nothing of the log that
 is none of that one's): the truncation may take away the very file that it has to open, and its failure would take the
 log offline.
 
-Lives here: that. Must never come in: where a log diverges (follower_state.py). Source: KIP-101, KIP-279.
+Does not contain: where a log diverges (follower_state.py). Source: KIP-101, KIP-279.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ A log that a truncation has emptied may still have what was removed from its fro
 | the segment is made, durably, with the batch, synced | the next start removes it: the empty one is behind it |
 | the empty segment goes, durably | the log has the batch |
 
-Lives here: that. Must never come in: when it is due (partition.py, replica.begins_before). Source: Kafka's
+Does not contain: when it is due (partition.py, replica.begins_before). Source: Kafka's
 ReplicaFetcherThread.fetchOffsetAndTruncate, UnifiedLog.truncateFullyAndStartAt; for a batch that the start lies in,
 Partition.appendRecordsToFollowerOrFutureReplica, UnexpectedAppendOffsetException.
 """

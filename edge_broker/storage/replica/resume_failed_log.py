@@ -14,7 +14,7 @@ what it covered is kept: consumers never saw it, as the high watermark is the sy
 to the kernel they may have: there, what the disk really has is read back, and whole batches from the synced end on are
 kept. The page in which the confirmed bytes end was part of the failed sync as well, so it is written again.
 
-Lives here: these steps. Must never come in: when to try again (network/dispatch/partition_reopener.py).
+Does not contain: when to try again (network/dispatch/partition_reopener.py).
 Source: fsync(2), Errors; PostgreSQL's fsyncgate; KIP-101.
 """
 

@@ -11,7 +11,7 @@ within the range: the follower is cut there, and passes over the rest again.
 
 The ledger has it from the leader, once; so nothing is entered here. Readers jump over it as over any corrupt range.
 
-Lives here: that. Must never come in: what is lost (missing_ranges.py), who is told (cluster/partition/partition.py).
+Does not contain: what is lost (missing_ranges.py), who is told (cluster/partition/partition.py).
 """
 
 from __future__ import annotations

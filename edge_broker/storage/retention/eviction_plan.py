@@ -12,7 +12,7 @@ other mark and ends half way between the two. Within a partition only the oldest
 is in a lower stage waits for it. A topic that names no group has nobody whose passing could make its data safe to
 go: it is kept until its retention, or lost in stage 3.
 
-Lives here: marks and plan, pure. Must never come in: files, clocks, how a segment is removed.
+Contains: marks and plan, pure. Does not contain: files, clocks, how a segment is removed.
 """
 
 from __future__ import annotations

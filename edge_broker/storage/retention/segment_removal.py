@@ -6,7 +6,7 @@
 | `removed-offsets` is replaced and synced: the log starts later | the next start removes the files that it names |
 | the files are removed, the directory is synced | done |
 
-Lives here: that order, and what retention takes. Must never come in: what is taken for want of space
+Contains: the order, and what retention takes. Does not contain: what is taken for want of space
 (eviction_plan.py), clocks. Source: Kafka's UnifiedLog.deleteOldSegments.
 """
 

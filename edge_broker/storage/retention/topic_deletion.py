@@ -10,7 +10,7 @@
 A directory of no topic is erased when it holds no bytes of a log (the making of a topic was interrupted), else put
 aside.
 
-Lives here: that order. Must never come in: which topics there are, logs. Source: Kafka's LogManager, its `-delete`
+Does not contain: which topics there are, logs. Source: Kafka's LogManager, its `-delete`
 directories.
 """
 

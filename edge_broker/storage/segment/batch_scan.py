@@ -8,7 +8,7 @@
 | 17–20 | CRC-32C of bytes 21 to the end |
 | 23–26 | last offset delta |
 
-Lives here: what a range of bytes holds, over corrupt ranges. Must never come in: which file, indexes (segment.py), what
+Contains: what a range of bytes holds, over corrupt ranges. Does not contain: which file, indexes (segment.py), what
 to do about damage (loss/quarantine.py, recovery/open_partition.py). Source: Kafka protocol, Record Batch.
 """
 

@@ -1,6 +1,6 @@
 """The open files and loaded indexes of a store's segments, as many as it may have.
 
-Lives here: which are kept. Must never come in: what they hold.
+Contains: which are kept. Does not contain: what they hold.
 """
 
 from __future__ import annotations

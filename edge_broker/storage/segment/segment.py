@@ -7,7 +7,7 @@
 | 16 | magic, 2 |
 | 23–26 | last offset delta |
 
-Lives here: finding batches, a segment's files. Must never come in: what is synced or shown (partition_log.py), what
+Contains: finding batches, a segment's files. Does not contain: what is synced or shown (partition_log.py), what
 to do about damage (recovery/open_partition.py). Source: Kafka protocol, Record Batch; Kafka's LogSegment.
 """
 

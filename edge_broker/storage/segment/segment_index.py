@@ -5,7 +5,7 @@
 | .index | relative last offset of a batch (uint32), position of that batch (uint32), big-endian | 8 |
 | .timeindex | greatest timestamp so far (int64), relative offset where it was reached (uint32), big-endian | 12 |
 
-Lives here: pure arrays and bytes. Must never come in: files. Source: Kafka's OffsetIndex and TimeIndex.
+Contains: pure arrays and bytes. Does not contain: files. Source: Kafka's OffsetIndex and TimeIndex.
 An index is a hint: readers check the batch that lies at a position.
 """
 

@@ -10,7 +10,7 @@
 | `written_age_ms` | age at which its youngest batch was written, see files/data_age.py |
 | `clock`, `boot_id` | `trusted` or `untrusted`, the wall clock at the last append, and the boot it was in |
 
-Lives here: counting while a segment grows, and that file, pure. Must never come in: files, clocks.
+Contains: counting while a segment grows, and that file, pure. Does not contain: files, clocks.
 A lost, torn or newer file is made again from the log (Segment.summary_from_log), as if all of it had been written just
 then.
 """

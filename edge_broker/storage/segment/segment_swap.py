@@ -9,7 +9,7 @@
 | new indexes are written | the same, or they are made from the log |
 | `swap` is removed, durably | done |
 
-Lives here: those steps, for the running broker and for a start. Must never come in: what is compacted, when.
+Contains: the steps, for the running broker and for a start. Does not contain: what is compacted, when.
 Source: Kafka's LocalLog.replaceSegments and its suffixes .cleaned and .swap.
 """
 

@@ -1,6 +1,6 @@
 """What a start cuts off the end of a segment, kept beside it: never believed again, but there to be looked at.
 
-Lives here: those copies, `<base offset>.cut-<leader epoch>`. Must never come in: what is cut, and why
+Contains: the copies, `<base offset>.cut-<leader epoch>`. Does not contain: what is cut, and why
 (open_partition.py).
 """
 

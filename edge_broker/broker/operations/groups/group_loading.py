@@ -7,7 +7,7 @@
 
 What a loading brings that ends in another leader epoch than it began in is served to nobody.
 
-Lives here: loading, one partition after another, and dropping what is led elsewhere. Must never come in: what a record
+Contains: loading, one partition after another, and dropping what is led elsewhere. Does not contain: what a record
 means (coordinator), who leads.
 """
 

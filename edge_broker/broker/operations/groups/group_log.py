@@ -4,7 +4,7 @@ A group's records are appended to its partition of `__consumer_offsets` in the o
 and what depends on them happens after the sync, whether or not the client that asked is still there. In a cluster they
 are appended in the leader epoch in which the coordinator was loaded, or not at all.
 
-Lives here: settling effects. Must never come in: rules of groups (coordinator), wire messages of one API.
+Contains: settling effects. Does not contain: rules of groups (coordinator), wire messages of one API.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ the partitions that it leads, and all count from when it began to: ages of anoth
 
 A group that has no offsets, and had no members for that long, goes at the next look.
 
-Lives here: when, and in which pieces. Must never come in: which offsets are in use (coordinator).
+Contains: when, and in which pieces. Does not contain: which offsets are in use (coordinator).
 """
 
 from __future__ import annotations
