@@ -1,1 +1,1 @@
-"""Which topics and batches of the source are sent, by what other mirrors keep there."""
+"""Decides which topics and batches of the source are sent, by the state topics of other mirrors there."""

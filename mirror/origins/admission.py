@@ -1,14 +1,14 @@
-"""Admits topics of the source, and says of each producer whether its batches are sent, by screening.py.
+"""Admits topics of the source, and decides for each producer whether its batches are sent, by screening.py.
 
 | call | when |
 |---|---|
-| `keep_only` | the source's topics were found: what was noted of others is dropped |
+| `keep_only` | the source's topics were found: notes on all others are dropped |
 | `candidates`, `past_known`, `judged` | partitions are new: which of them are admitted, with which origin |
 | `turn_to_writer` | the next batch of a partition is of another producer than the last one |
 | `judge_lanes` | the claims of other mirrors may have changed |
-| `refuse_blind` | state topics may not be seen, and positions are about to be settled |
+| `refuse_blind` | state topics may not be seen, and positions are about to be checked |
 
-A topic that is refused is a trouble, by its name, until it is admitted or exists no more.
+A topic that is refused is a problem, by its name, until it is admitted or exists no more.
 Does not contain: requests for records, positions, what a claim means (partition/provenance.py).
 """
 
@@ -40,11 +40,11 @@ from mirror.topics.selection import Policy, TopicNameError, target_name
 
 _log = Log("mirror")
 
-TARGET_AWAY_S = 1.0  # between questions to a target that decides whether a batch is sent
+TARGET_AWAY_S = 1.0  # between queries of a target that decides whether a batch is sent
 
 
 class Admission:
-    """Of one mirror and its `lanes`, which are the host's; of one event loop."""
+    """The admission of one mirror's streams, `lanes`, which are the host's; of one event loop."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class Admission:
         drop: Callable[[PartitionStream, str], None],
         tell: Callable[[str, str], None],
     ) -> None:
-        """`drop` ends a partition stream, `tell` notes what is wrong with a name; empty text ends that."""
+        """`drop` ends a partition stream; `tell` reports what is wrong with a name, empty text ends that."""
         self.screen = screen
         self._lanes, self._drop, self._tell = lanes, drop, tell
         self._judged_version = 0
         self._deleted: frozenset[str] = frozenset()  # state topics of other mirrors, as the log has named them
         self._unnamed: set[str] = set()  # topics that can have no name at the target
-        self._refused: set[str] = set()  # of which nothing tells what came from the target
+        self._refused: set[str] = set()  # topics of which it is unknown which records came from the target
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Forget what was noted of topics that are selected no more, or exist no more."""
+        """Forget the notes on topics that are selected no more, or exist no more."""
         self.screen.forget(self.screen.reasons.keys() - set(names))
         for gone in (self._unnamed | self._refused) - set(names):
             self._refused.discard(gone)
@@ -74,7 +74,7 @@ class Admission:
     async def candidates(
         self, found: Mapping[str, Topic], new: Mapping[TopicPartition, Topic]
     ) -> tuple[dict[TopicPartition, Topic], dict[TopicPartition, int]]:
-        """Return those of the new partitions that may be admitted, as `Screen.candidates`, once the lanes are judged.
+        """Return the new partitions that may be admitted, as `Screen.candidates`, once all streams are classified.
 
         Raises SourceError, OriginsChangedError.
         """
@@ -117,9 +117,9 @@ class Admission:
         positions: Mapping[TopicPartition, int],
         commits: Mapping[TopicPartition, Commit],
     ) -> dict[TopicPartition, int]:
-        """Return the offsets by which the topics of new partitions are judged: from there on all writers are known.
+        """Return the offsets to classify topics of new partitions by: from there on all writers are known.
 
-        A partition whose leader does not answer is judged by its position.
+        For a partition whose leader does not answer it is the position.
         """
         offsets = dict(positions)
         for tp, topic in new.items():
@@ -133,7 +133,7 @@ class Admission:
     def judged(
         self, topics: Mapping[str, Topic], positions: Mapping[TopicPartition, int]
     ) -> dict[str, TopicVerdict | None]:
-        """Return what becomes of topics that are read from these positions; what is not sent is named."""
+        """Return the verdicts on topics that are read from these positions; topics that are not sent are reported."""
         verdicts = {}
         for name, topic in topics.items():
             read_from = {tp.partition: offset for tp, offset in positions.items() if tp.topic == name}
@@ -155,7 +155,7 @@ class Admission:
         return verdict.origin._replace(since=UNKNOWN_SINCE if is_known else 0)
 
     def target_name(self, topic: str, policy: Policy, site: str | None) -> str | None:
-        """Return what a topic is called at the target; None, and a trouble, where it can have no name there."""
+        """Return a topic's name at the target; None, and a problem, if it can have no name there."""
         try:
             return target_name(topic, policy, site)
         except TopicNameError as error:
@@ -164,7 +164,7 @@ class Admission:
             return None
 
     def judge_lanes(self) -> None:
-        """Judge the topics that are read, where the claims have changed; raises OriginsChangedError."""
+        """Classify the topics that are read again, if the claims have changed; raises OriginsChangedError."""
         if self.screen.version == self._judged_version:
             return
         self._judged_version = self.screen.version
@@ -194,7 +194,7 @@ class Admission:
     # -- batches
 
     async def turn_to_writer(self, lane: PartitionStream, piece: Piece, log_end: int | None) -> bool:
-        """Find out whether a producer's batches came from the target; return False where the lane is not read on now.
+        """Find out whether a producer's batches came from the target; return False if the stream is not read on now.
 
         Raises SourceError, OriginsChangedError.
         """
@@ -222,7 +222,7 @@ class Admission:
         return True
 
     async def _asks_target(self, lane: PartitionStream) -> bool:
-        """Return whether the target has told what decides a writer's fate; else the lane rests until it has."""
+        """Return whether the target has returned what decides a writer's fate; else the stream waits until it has."""
         if self.screen.knows_target:
             return True
         reading = lane.reading
@@ -235,7 +235,7 @@ class Admission:
         return self.screen.knows_target and not lane.is_gone and lane.reading is reading
 
     async def _check_claims(self, lane: PartitionStream, log_end: int | None) -> bool:
-        """Read what other mirrors have stored, where that was not done since the last answers; False: later."""
+        """Read the claims of other mirrors, unless that was done since the last responses; False: later."""
         if not self.screen.is_fresh:
             wait_s = self.screen.wait_s()
             if wait_s > 0:

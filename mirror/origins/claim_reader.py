@@ -2,16 +2,16 @@
 
 | call | requests |
 |---|---|
-| `refresh` | Metadata of all topics, unless they are given; then, per leader, Fetch from where the last refresh ended |
-| `look` | Metadata of a name that no mirror has: its error tells whether state topics may be seen at all |
+| `refresh` | Metadata of all topics, unless they are given; then, per leader, Fetch from the end of the last refresh |
+| `look` | Metadata of a name that no mirror has: its error says whether state topics may be seen at all |
 
-Metadata of all topics leaves out those that may not be described, as if they were not there. Asked for by name, Kafka
-and the edge broker refuse such a topic with TOPIC_AUTHORIZATION_FAILED, whether it is there or not.
+Metadata of all topics leaves out topics that may not be described, as if they did not exist. Asked for by name, Kafka
+and the edge broker refuse such a topic with TOPIC_AUTHORIZATION_FAILED, whether it exists or not.
 
 A mirror stores the head of a producer epoch, with acks=all, before the first batch of it. So a producer whose batch is
-in the source's log before a refresh begins, and that no claim names after it, is none of a mirror's.
-It is read at read_uncommitted: a head in an open transaction is written before the records of it can be read, and the
-marker of a commit may come in their log first.
+in the source's log before a refresh begins, and that no claim names after it, is not a mirror's.
+State topics are read at read_uncommitted: a head in an open transaction is written before its records can be read, and
+the marker of a commit may come in their log first.
 
 | a head was written | it counts |
 |---|---|
@@ -41,12 +41,12 @@ from mirror.partition.provenance import Claim, Claims
 from mirror.partition.state_records import claim_of, is_state_topic
 
 ANSWER_BYTES_MAX = 1024 * 1024
-PROBE = "__edge-mirror--state"  # as of a mirror without site and target, which there is not
-NOWHERE = 2**62  # as an end that no answer has given yet
+PROBE = "__edge-mirror--state"  # of a mirror without site and target, which cannot exist
+NOWHERE = 2**62  # as an end that no response has returned yet
 
 
 class _Place(NamedTuple):
-    """How far a state topic was read: the topic's id, and the next offset."""
+    """The place up to which a state topic was read: the topic's id, and the next offset."""
 
     topic_id: str | None
     offset: int
@@ -65,9 +65,9 @@ class ClaimsReader:
     def __init__(self, source: Callable[[], Source], timeout_s: float) -> None:
         self.claims = Claims()
         self.unreadable: dict[str, str] = {}
-        """State topics that cannot be read, and why; what their mirrors write is not recognised."""
+        """State topics that cannot be read, and why; records of their mirrors are not recognised."""
         self.deleted: set[str] = set()
-        """State topics that were deleted since they were read; what was read is kept as long as this process runs."""
+        """State topics that were deleted since they were read; their claims are kept as long as this process runs."""
         self.is_blind = False
         """Whether `look` found that this user may not see the state topics of other mirrors."""
         self._source = source
@@ -81,12 +81,12 @@ class ClaimsReader:
         return bool(self._places or self.claims)
 
     def differs(self, topics: Collection[str]) -> bool:
-        """Return whether a state topic that was read exists no more, by all topics of the source, or exists again."""
+        """Return whether a state topic that was read exists no more, or again; `topics` are all of the source."""
         gone = self._places.keys() - self.unreadable.keys() - set(topics)
         return bool(gone) or not self.deleted.isdisjoint(topics)
 
     async def refresh(self, topics: Mapping[str, Topic] | None = None) -> None:
-        """Read what mirrors have stored until now; `topics` are all of the source as they are now."""
+        """Read all state that mirrors have stored until now; `topics` are all of the source at present."""
         found = await self._source().topics() if topics is None else topics
         names = {name: topic for name, topic in found.items() if is_state_topic(name)}
         self.unreadable = {}
@@ -114,7 +114,7 @@ class ClaimsReader:
         self.is_blind = await self._source().error_of(PROBE) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     async def _read(self, node: int, names: list[str]) -> None:
-        """Read each of these up to its end as the first answer of it gives it."""
+        """Read each of these up to its end in the first response."""
         ends: dict[str, int] = {}
         while names:
             before = {name: self._places[name] for name in names}
@@ -130,7 +130,7 @@ class ClaimsReader:
                 if name not in self.unreadable and not self._places[name].offset >= ends.get(name, NOWHERE):
                     left.append(name)
             if len(left) > 1 and all(self._places[name] == before[name] for name in left):
-                for name in left:  # an answer has room for the first alone
+                for name in left:  # a response may have room for the first only
                     await self._read(node, [name])
                 return
             names = left
@@ -175,7 +175,7 @@ class ClaimsReader:
             raise SourceError(f"topic {name}, which another mirror keeps at the source: {error_name(code)}")
 
     def _take(self, name: str, data: PartitionData, *, is_alone: bool) -> None:
-        """Take the heads of an answer; one that is empty, of a topic that `is_alone` in it, ends the topic."""
+        """Add the heads of a response; an empty one, of a topic that `is_alone` in it, ends the topic."""
         place = self._places[name]
         offset = place.offset
         records = memoryview(data.records or b"")

@@ -1,7 +1,7 @@
 """Reads which topics of the target MirrorMaker 2 mirrors, by the keys of its offset syncs there.
 
-It reads on from where it was the last time, and no more than ANSWERS_MAX answers of ANSWER_BYTES_MAX at once, as that
-goes over the link. Until it has been at the end (`is_whole`), nothing tells that a topic is not among them.
+It reads on from its last place, and no more than ANSWERS_MAX responses of ANSWER_BYTES_MAX at once, as that crosses the
+link. Until it has reached the end (`is_whole`), a topic may be among them without being known.
 Does not contain: when that matters (topics/mirrormaker.py, screening.py).
 """
 
@@ -18,7 +18,7 @@ ANSWERS_MAX = 16
 
 
 class OffsetSyncs:
-    """Of one target; `topics` are those that some sync has named."""
+    """The offset syncs of one target; `topics` are those that some sync has named."""
 
     def __init__(self, target: Callable[[], Target]) -> None:
         self.topics: set[str] = set()
@@ -27,7 +27,7 @@ class OffsetSyncs:
         self._offsets: dict[TopicPartition, int] = {}
 
     async def read(self, names: Iterable[str]) -> None:
-        """Read on in these topics of offset syncs; raises TargetError, also where they may not be read."""
+        """Read on in these topics of offset syncs; raises TargetError, also if they may not be read."""
         partitions = [TopicPartition(name, 0) for name in names]
         starts, ends = await self._target().bounds(partitions)
         answers = 0

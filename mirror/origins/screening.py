@@ -1,14 +1,14 @@
-"""Decides which topics and batches of the source are sent, by what other mirrors keep there (partition/provenance.py).
+"""Decides which topics and batches of the source are sent, by the claims of other mirrors (partition/provenance.py).
 
 | a topic that is new to the mirror | is |
 |---|---|
 | while no mirror writes to the source | admitted |
-| without any record, while a mirror does | left until its first record: by then the head of its writer tells |
-| passed over, or refused | held, until the claims have changed or the topic was made again |
+| without any record, while a mirror does | left until its first record: by then the head of its writer is stored |
+| passed over, or refused | held, until the claims have changed or the topic was created again |
 | of a writer whose fate the target's cluster id decides, while the target was never reached | left |
-| any, while a state topic cannot be read | held, with a sentence: nothing tells what came from the target |
+| any, while a state topic cannot be read | held, with a sentence: the origin of its records is unknown |
 | that MirrorMaker 2 may have brought from the target (topics/mirrormaker.py) | refused |
-| while no state topic may be seen (`is_blind`) | held, but for `accept_unseen` and what the last release mirrored |
+| while no state topic may be seen (`is_blind`) | held, except `accept_unseen` and topics of the last release |
 
 Does not contain: partition streams, offsets, log lines.
 """
@@ -45,13 +45,13 @@ from mirror.topics.mirrormaker import (
 )
 
 NAMED_MAX = 3
-MARKERS_MAX = 16  # offsets of a log that are looked at: a longer one has records
-KNOWN_MAX = 16  # batches below the offset from which claims name all writers, that are looked at one by one
-REFRESH_SHARE = 20  # times the duration of a refresh pass between two that producers cause
+MARKERS_MAX = 16  # offsets of a log that are read: a longer one has records
+KNOWN_MAX = 16  # batches below the offset from which claims name all writers, that are read one by one
+REFRESH_SHARE = 20  # times the duration of a refresh pass between two refreshes that producers cause
 REFRESH_S_MAX = 1.0
 TRIED_AGAIN_S = 3600.0  # after which a topic that was refused for a batch in it is read again: that may have expired
-SYNCS_S = 5.0  # between two readings of offset syncs, but for topics that are new
-REJUDGED_S = 60.0  # after which topics that are held are judged by claims that are read again
+SYNCS_S = 5.0  # between two readings of offset syncs, except for new topics
+REJUDGED_S = 60.0  # after which claims are read again, and held topics classified by them
 
 
 class Ends(Protocol):
@@ -59,11 +59,11 @@ class Ends(Protocol):
 
     @property
     def source(self) -> Source:
-        """The cluster that is read."""
+        """The source cluster."""
 
     @property
     def target(self) -> TargetEnd:
-        """The cluster that is written to."""
+        """The target cluster."""
 
 
 class _Held(NamedTuple):
@@ -72,19 +72,19 @@ class _Held(NamedTuple):
 
 
 class Screen:
-    """What of the source is sent; of one event loop. `reasons` has the sentence of each topic of which some is not."""
+    """The decisions on the source's topics; of one event loop. `reasons` has a sentence for each topic left out."""
 
     def __init__(self, ends: Ends, timeout_s: float, accepted: str = "", accepted_unseen: str = "") -> None:
-        """Take two regular expressions of topics that are sent all the same.
+        """Take two regular expressions of topics that are sent nevertheless.
 
         `accepted`: though MirrorMaker 2 may have brought them; `accepted_unseen`: though this mirror is blind.
         """
         self._accepted, self._accepted_unseen = re.compile(accepted), re.compile(accepted_unseen)
         self._syncs = OffsetSyncs(lambda: ends.target)
         self._same_named: dict[str, bool] = {}  # topics as MirrorMaker 2 brings them; whether an offset sync names it
-        self._syncs_at = self._asked_at = -REJUDGED_S  # when they were read, and the target was asked for its topics
+        self._syncs_at = self._asked_at = -REJUDGED_S  # when they were read, and the target's topics were queried
         self._names, self._there = frozenset[str](), frozenset[str]()  # topics of the source then, and of the target
-        self._written: dict[str, float] = {}  # topics that have records, as far as that was asked, and since when
+        self._written: dict[str, float] = {}  # topics that are known to have records, and since when
         self._is_first_look = True
         self.reasons: dict[str, TopicVerdict] = {}
         self._ends = ends
@@ -94,29 +94,29 @@ class Screen:
         self._by_writer: dict[str, tuple[_Held, float]] = {}  # for a batch in it, which no verdict shows; until when
         self._ended_at, self._duration_s = -REJUDGED_S, 0.0
         self._looked_at = -REJUDGED_S
-        self._is_target_read: bool | None = None  # by MirrorMaker 2; None: the target was not asked yet
-        self._asked_about: frozenset[str] = frozenset()  # topics that MirrorMaker 2 brought, when the target was asked
+        self._is_target_read: bool | None = None  # by MirrorMaker 2; None: the target was not queried yet
+        self._asked_about: frozenset[str] = frozenset()  # topics that MirrorMaker 2 had brought at the target's query
         self._brought: frozenset[str] = frozenset()  # aliases whose topics may have come from the target
         self._brought_version = 0
         self.has_asked_target = False
         """Whether the target has answered."""
         self.is_fresh = False
         """Whether the claims were read after the last batches."""
-        self._ids_version = -1  # of the claims, when the target's topics were asked for
+        self._ids_version = -1  # of the claims, when the target's topics were queried
 
     @property
     def claims(self) -> Claims:
-        """All that was read."""
+        """All claims that were read."""
         return self._reader.claims
 
     @property
     def version(self) -> int:
-        """Grows whenever what a verdict depends on has changed."""
+        """A number that grows whenever a verdict may have changed."""
         return self.claims.version + self._brought_version
 
     @property
     def unreadable(self) -> str:
-        """Why nothing tells what came from the target, empty where it does."""
+        """Why the records from the target cannot be recognised; empty if they can."""
         return "; ".join(
             f"topic {name} cannot be read ({why}), so nothing tells which records came from the target: {RIGHTS}"
             for name, why in self._reader.unreadable.items()
@@ -141,7 +141,7 @@ class Screen:
     async def candidates(
         self, found: Mapping[str, Topic], new: Mapping[TopicPartition, Topic], known: Iterable[str] = ()
     ) -> tuple[dict[TopicPartition, Topic], dict[TopicPartition, int]]:
-        """Return those of the new partitions that may be admitted, and the logs' ends of before the claims were read.
+        """Return the new partitions that may be admitted, and the logs' ends before the claims were read.
 
         `found` are all topics of the source, `known` those that were admitted. Raises SourceError.
         """
@@ -181,7 +181,7 @@ class Screen:
             self._held.clear()
 
     async def note_mirrormaker(self, found: Mapping[str, Topic], admitted: Collection[str] = ()) -> None:
-        """Note, by all topics of the source, what MirrorMaker 2 brings there; ask the target whether it reads that.
+        """Note which topics of the source MirrorMaker 2 brings; query the target whether MirrorMaker 2 reads it.
 
         A topic that was admitted is held no more until an offset sync names it. Raises SourceError.
         """
@@ -204,7 +204,7 @@ class Screen:
     async def _same_named_now(
         self, found: Mapping[str, Topic], here: frozenset[str], admitted: Collection[str]
     ) -> dict[str, bool] | None:
-        """Return which topics MirrorMaker 2 brings under the same name, where it brings none under another.
+        """Return which topics MirrorMaker 2 brings under the same name, if it brings none under another.
 
         None: the target is away, and nothing is sent meanwhile.
         """
@@ -222,7 +222,7 @@ class Screen:
             return {}
         unsettled = {name for name in both.difference(admitted) if now - self._written.get(name, now) < SETTLED_S}
         if unsettled or now - self._syncs_at >= SYNCS_S:
-            with contextlib.suppress(TargetError):  # they may not be read: what they have told until now holds
+            with contextlib.suppress(TargetError):  # they may not be read: the syncs read until now hold
                 await self._syncs.read(syncs)
                 self._syncs_at = now
         if not self._syncs.is_whole:
@@ -230,11 +230,11 @@ class Screen:
         return dict.fromkeys(unsettled, False) | dict.fromkeys(both & self._syncs.topics, True)
 
     async def _note_written(self, found: Mapping[str, Topic], now: float, *, is_suspected: bool) -> None:
-        """Note since when topics of both clusters have records, where MirrorMaker 2 may write them."""
+        """Note since when topics of both clusters have records, if MirrorMaker 2 may write them."""
         new = found.keys() - self._written.keys()
         for gone in self._written.keys() - found.keys():
             del self._written[gone]
-        if self._is_first_look or not is_suspected:  # MirrorMaker 2 makes its own topics first
+        if self._is_first_look or not is_suspected:  # MirrorMaker 2 creates its own topics first
             self._written.update(dict.fromkeys(new, -SETTLED_S))
         elif wanted := [TopicPartition(name, one) for name in new & self._there for one in found[name].leaders]:
             ends = await self._ends.source.ends(wanted)
@@ -254,7 +254,7 @@ class Screen:
     async def pass_known(
         self, partition: TopicPartition, topic_id: str | None, offset: int, passed_over: Collection[int]
     ) -> int:
-        """Return the offset below which it is known who wrote each batch from `offset` on; raises SourceError.
+        """Return the offset below which the writer of each batch from `offset` on is known; raises SourceError.
 
         A mirror that has lost its state fences each partition, and names its writers from the marker's end on.
         `passed_over` are writers that are known without a claim.
@@ -272,14 +272,14 @@ class Screen:
         return offset
 
     def _is_known(self, producer_id: int, passed_over: Collection[int]) -> bool:
-        """Return whether it is known who a producer is; one without an id is no mirror."""
+        """Return whether a producer is known; one without an id is no mirror."""
         return producer_id < 0 or producer_id in passed_over or self.claims.names(producer_id)
 
     def _is_held(self, name: str, topic: Topic) -> bool:
         return self._held.get(name) == _Held(topic.topic_id, self.version)
 
     def judge(self, name: str, topic_id: str | None, read_from: Mapping[int, int]) -> TopicVerdict | None:
-        """Return what becomes of a topic that is read from these offsets; None where its cluster has no id."""
+        """Return the verdict on a topic that is read from these offsets; None if its cluster has no id."""
         reason = "" if self.claims.of_topic(name) else self._mirrormaker_refusal(name)
         if reason:
             self.hold(name, topic_id, reason)
@@ -315,7 +315,7 @@ class Screen:
         return self.claims.fate_of(*partition, producer_id, self._target)
 
     def unknown_at(self, partition: TopicPartition, topic_id: str | None, offset: int) -> str:
-        """Return why nothing tells who wrote a batch of a producer that no claim names; empty: a user of the source."""
+        """Return why the writer of a batch is unknown whose producer no claim names; empty: a client of the source."""
         topic, number = partition
         return self.claims.unknown_at(topic, topic_id, number, offset, self._target)
 
@@ -327,7 +327,7 @@ class Screen:
         self.reasons[name] = TopicVerdict("refused", Origin(frozenset()), reason=reason)
 
     def notes(self) -> list[str]:
-        """Return a sentence for all topics that are passed over, and one for those of which some records are."""
+        """Return a sentence for all topics that are passed over, and one for topics with records passed over."""
         kinds = {
             "passed_over": "passed over, as a mirror made it from records of the target; "
             "records that others write into it are not sent either",
@@ -355,7 +355,7 @@ class Screen:
     # -- claims
 
     def batches_read(self) -> None:
-        """Note that batches of the source have come: the heads of their writers may be newer than what was read.
+        """Note that batches of the source have come: the heads of their writers may be newer than the claims read.
 
         The call that reads batches and `refresh` are of one task. No clock tells their order, as uvloop's has 1 ms.
         """
@@ -367,7 +367,7 @@ class Screen:
         return max(0.0, min(REFRESH_S_MAX, REFRESH_SHARE * self._duration_s) - passed)
 
     async def refresh(self, *, asks_target: bool = True) -> None:
-        """Read the claims as they are now, and what of the target decides their fate; raises SourceError."""
+        """Read the present claims, and the target's ids that decide their fate; raises SourceError."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         await self._reader.refresh()
@@ -379,7 +379,7 @@ class Screen:
 
     @property
     def knows_target(self) -> bool:
-        """Return whether the target has told what the claims need."""
+        """Return whether the target has returned the ids that the claims need."""
         if self._ends.target.cluster_id is None:
             return False
         return not self.claims.names_unknown_clusters or self._ids_version == self.claims.version
@@ -395,7 +395,7 @@ class Screen:
         self._ids_version = version
 
     def check_readable(self) -> None:
-        """Raise SourceError where nothing tells what came from the target."""
+        """Raise SourceError if the records from the target cannot be recognised."""
         if self.unreadable:
             raise SourceError(self.unreadable)
 

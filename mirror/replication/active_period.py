@@ -31,7 +31,7 @@ class Listener(sender.Host, session_start.Host, Protocol):
 
 
 class ActivePeriod:
-    """The current one; `sender` and `sessions` exist from the first `start` on, and are new after each."""
+    """The current active period; `sender` and `sessions` exist from the first `start` on, and are new after each."""
 
     sender: Sender
     sessions: ProducerSessions
@@ -47,7 +47,7 @@ class ActivePeriod:
 
     @property
     def is_unfenced(self) -> bool:
-        """Whether the target does not refuse what an older mirror still sends."""
+        """Whether the target accepts batches that an older mirror still sends."""
         return self.is_active and self.sessions.is_unfenced
 
     @property

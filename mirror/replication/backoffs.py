@@ -1,6 +1,6 @@
-"""Waits before the next attempt: of the mirror as a whole, and of partitions that are in trouble of their own.
+"""Waits before the next attempt: of the mirror as a whole, and of partitions with a problem of their own.
 
-Does not contain: attempts, waits of the way to the target (producer/failures/refusals.py).
+Does not contain: attempts, waits of batches to the target (producer/failures/refusals.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PartitionBackoffs:
         self._config, self._report_problem = config, report_problem
 
     def back_off(self, stream: PartitionStream, why: str) -> None:
-        """Have one partition wait, longer each time; the others are read on."""
+        """Let one partition wait, longer each time; the others are read on."""
         backoff = self.by_partition.get(stream.partition)
         if backoff is None:
             backoff = self.by_partition[stream.partition] = new_backoff(self._config)

@@ -29,7 +29,7 @@ _log = Log("mirror")
 
 
 class GapResolver:
-    """Of the streams of one mirror."""
+    """Resolves gaps for the streams of one mirror."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class GapResolver:
         check_again: Callable[[Iterable[TopicPartition]], Awaitable[None]],
         count_duplicates: Callable[[PartitionStream, int], None],
     ) -> None:
-        """`check_again` checks positions by the leader epochs of now; it raises SourceError."""
+        """`check_again` checks positions by the present leader epochs; it raises SourceError."""
         self._source, self._losses, self._config, self._streams = source, losses, config, streams
         self._backoffs, self._period = backoffs, period
         self._check_again, self._count_duplicates = check_again, count_duplicates
@@ -98,7 +98,7 @@ class GapResolver:
         self._period.sender.consider(stream)
 
     def _rewind(self, stream: PartitionStream, log_start: int, log_end: int) -> None:
-        """Have the stream start again from the log's start, once all that it has read is safe at the target."""
+        """Let the stream start again from the log's start, once all that it has read is safe at the target."""
         _log.error(
             "source_went_back", **stream.fields(), position=stream.read_offset, log_start=log_start, log_end=log_end
         )

@@ -1,10 +1,10 @@
-"""PURE. What a jump in the source's offsets means, and where to go on after a position was refused.
+"""PURE. Classifies a jump in the source's offsets, and decides where to continue after a position was refused.
 
-No client, no clock and no chance may come in here: time and chance are arguments.
+Does not contain: clients, clocks, chance: time and chance are arguments.
 
 The rule for gaps. The mirror reads raw batches (kafka_wire.records.batches); it expects offset E next:
 
-| what the log holds of an offset                                 | verdict   | then                           |
+| the log has at an offset                                        | verdict   | then                           |
 |-----------------------------------------------------------------|-----------|--------------------------------|
 | a control batch (transaction marker)                            | control   | go on                          |
 | a batch of a transaction that was aborted                       | aborted   | go on (read_committed)         |
@@ -12,17 +12,18 @@ The rule for gaps. The mirror reads raw batches (kafka_wire.records.batches); it
 | no batch, and cleanup.policy has `compact`                      | compacted | go on                          |
 | no batch, and cleanup.policy has no `compact`                   | missing   | ledger record, then go on      |
 
-Only the attributes of the batches are trusted, never the size of the jump. Out of range is judged by the log's ends:
+Only the attributes of the batches are trusted, never the size of the jump. Out of range is decided by the log's ends:
 
 | position            | verdict                                              | go on at   |
 |---------------------|------------------------------------------------------|------------|
 | below the log start | [position, log start) is missing: ledger record      | log start  |
 | above the log end   | the source lost [log end, position): ledger record   | log start  |
-| between             | the broker changed its mind meanwhile                | position   |
+| between             | the broker has recovered meanwhile                   | position   |
 
-Above the end means that the source forgot what it had shown (an unsynced tail, or a topic deleted and created again);
-new records may have taken old offsets anywhere below the end, and nothing tells which. So everything the source still
-holds is sent again: twice rather than never. An edge broker shows only what is synced, so there this does not happen.
+Above the end means that the source lost records that were visible (an unsynced tail, or a topic deleted and created
+again). New records may have taken old offsets anywhere below the end, and nothing shows which. So all records that the
+source still has are sent again: twice rather than never. On an edge broker only synced records are visible, so there
+this does not happen.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def judge_jump(*, compacted: bool) -> Literal["compacted", "missing"]:
 
 
 class OutOfRange(NamedTuple):
-    """Where to go on after a position was refused; the offsets [first_offset, end_offset) are gone at the source."""
+    """The place to continue after a position was refused; the source has lost [first_offset, end_offset)."""
 
     resume_offset: int
     first_offset: int
@@ -44,7 +45,7 @@ class OutOfRange(NamedTuple):
 
 
 def judge_out_of_range(position: int, log_start: int, log_end: int) -> OutOfRange:
-    """Return what is gone at the source and where to go on; nothing is gone when the two offsets are equal."""
+    """Return the lost offsets and the place to continue; nothing is lost if the two offsets are equal."""
     if position < log_start:
         return OutOfRange(log_start, position, log_start)
     if position > log_end:

@@ -28,7 +28,7 @@ WATCH_S = 1.0
 
 
 class HealthWatch:
-    """Of one mirror; `run` and `ask_ends` are tasks, `report` may be called at any time."""
+    """Watches one mirror; `run` and `ask_ends` are tasks, `report` may be called at any time."""
 
     def __init__(self, config: Config, clients: Clients, watched: Watched, period: ActivePeriod) -> None:
         self._config, self._clients, self._watched, self._period = config, clients, watched, period
@@ -42,7 +42,7 @@ class HealthWatch:
             self.check(time.monotonic())
 
     async def ask_ends(self) -> None:
-        """Ask for the ends of partitions without a fetch, until this is cancelled."""
+        """Query the ends of partitions without a fetch, until this is cancelled."""
         await self._lags.ask(self._clients.source)
 
     def forget(self, stream: PartitionStream) -> None:

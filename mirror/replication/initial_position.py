@@ -5,7 +5,7 @@ sent after the committed position lie at the target after the end that the commi
 several times. Those that are found there count as mirrored.
 
     source   40 41 42 43 44 45 46     committed: offset 40, the target's end 90, sent twice
-    target   90: 40  91: 41  92: 40  93: 41  94: 42  95: somebody else's      so 43 is next
+    target   90: 40  91: 41  92: 40  93: 41  94: 42  95: another writer's     so 43 is next
 
 If several sessions sent records that are equal in all, their number at the target is unknown: they are sent again.
 Does not contain: checks of a position before it is read (position_check.py).
@@ -27,11 +27,11 @@ from mirror.replication.loss_writer import LossWriter
 
 _log = Log("mirror")
 
-WINDOW, WINDOW_MAX = 20_000, 200_000  # records that are read of either end: a former version promised 10,000 at a time
+WINDOW, WINDOW_MAX = 20_000, 200_000  # records read of either end: an older version promised 10,000 at a time
 
 
 class InitialPosition:
-    """Of the streams of one mirror."""
+    """Finds the initial positions of one mirror's streams."""
 
     def __init__(self, source: Source, target: Target, losses: LossWriter) -> None:
         self._source, self._target, self._losses = source, target, losses
@@ -46,7 +46,7 @@ class InitialPosition:
         if resumed.verdict == "source_anew" and not stream.starts_anew:
             _log.warning("topic_made_anew", **stream.fields(), acked=stream.offsets.acked, topic_id=stream.topic_id)
             if stream.offsets.topic_id is not None and stream.offsets.topic_id == stream.topic_id:
-                return stream.offsets.acked  # of this very log: its start of now may be higher, which is a gap then
+                return stream.offsets.acked  # of this very log: its present start may be higher, which is a gap then
             commit = (await self._source.commits([stream.partition])).get(stream.partition)
             if commit is not None and commit.topic_id is not None and commit.topic_id == stream.topic_id:
                 return commit.offset  # another mirror has started it meanwhile
@@ -66,7 +66,7 @@ class InitialPosition:
 
 
 async def mirrored_up_to(source: Source, target: Target, lane: PartitionStream, commit: Commit, target_end: int) -> int:
-    """Return the source's offset of the first record behind the commit that is not at the target, which ends there.
+    """Return the source's offset of the first record after the commit that the target, ending at `target_end`, lacks.
 
     Raises SourceError, TargetError.
     """
@@ -89,7 +89,7 @@ async def mirrored_up_to(source: Source, target: Target, lane: PartitionStream, 
 async def _contents(
     end: Asking, partition: TopicPartition, offset: int, records_max: int
 ) -> AsyncIterator[tuple[int, Content]]:
-    """The records from an offset on, so many at most."""
+    """Return the records of `records_max` offsets from an offset on."""
     until = offset + records_max
     while offset < until:
         found = await end.contents_from(partition, offset)

@@ -1,6 +1,6 @@
 """Writes to the mirror's own topics at the source: losses to `__edge_ledger`, refused records to the dead letters.
 
-Each call returns once all replicas have the record; until then it tries again, with backoff, and its trouble says why.
+Each call returns once all replicas have the record; until then it retries with backoff, and reports the problem.
 Does not contain: what a loss is, which records are refused.
 """
 
@@ -28,7 +28,7 @@ BACKOFF_FIRST_S = 0.1
 
 
 class LossWriter:
-    """Of one mirror; one write at a time. `tell` notes what is wrong with a topic; empty text ends that."""
+    """Writes for one mirror, one write at a time. `tell` reports a problem of a topic; empty text ends it."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LossWriter:
         size: int | None = None,
         occasion: str = "",
     ) -> None:
-        """Write down that the records in [first, end) are lost."""
+        """Record that the records in [first, end) are lost."""
         records = end - first if cause == "record_refused" or not lane.compacted else None
         entry = losses.loss(
             cause,
@@ -74,7 +74,7 @@ class LossWriter:
         self._metrics.ledger.labels(cause).inc()
 
     async def write_letter(self, batch: bytes) -> None:
-        """Put a refused record aside, as a batch of its own."""
+        """Write a refused record to the dead letters, as a batch of its own."""
         topic = DEAD_LETTER_TOPIC
         await self._write(topic, topic, DEAD_LETTER_CONFIG, lambda s: self._source.write_batch(topic, batch, s))
 

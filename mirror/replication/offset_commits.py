@@ -1,8 +1,8 @@
 """Commits positions to the group at the source, each commit interval.
 
-A position is committed when it has changed, and again after `commit_again_ms`, as Apache Kafka drops those of quiet
-groups.
-Does not contain: what a position is (partition/source_offsets.py), who may write (client/active_election.py).
+A position is committed when it has changed, and again after `commit_again_ms`, as Apache Kafka deletes positions of
+quiet groups.
+Does not contain: what a position is (partition/source_offsets.py), which mirror may write (client/active_election.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK_AT_ALL_S = 60.0
 
 
 class OffsetCommitter:
-    """Of one mirror, which is a member of the group by `standby`. `tell` notes what is wrong; empty text ends that."""
+    """Commits for one mirror, a member of the group by `standby`. `tell` reports a problem; empty text ends it."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class OffsetCommitter:
         tell: Callable[[str, str], None],
     ) -> None:
         self._source, self._standby, self._lanes, self._config, self._tell = source, standby, lanes, config, tell
-        self._changed: set[PartitionStream] = set()  # since they were looked at for a commit
+        self._changed: set[PartitionStream] = set()  # since the last commit
         self._looked_at_all = time.monotonic()
 
     def position_changed(self, lane: PartitionStream) -> None:
-        """Have a lane's position committed."""
+        """Commit a stream's position with the next commit."""
         self._changed.add(lane)
 
     async def run(self) -> None:
@@ -52,7 +52,7 @@ class OffsetCommitter:
                 backoff.reset()
                 self._tell("commit", "")
             except NotOurTurnError:
-                continue  # it is told who has the word, and then committed
+                continue  # the group says first which mirror is active, then the commit follows
             except SourceError as error:
                 self._tell("commit", str(error))
                 await asyncio.sleep(backoff.next_s())
@@ -62,12 +62,12 @@ class OffsetCommitter:
         await self._store(lambda lane: lane.offsets.next_commit(lane.writers.passed_over), self._lanes())
 
     def _next(self, lane: PartitionStream) -> Commit | None:
-        """Return what to commit: what is new, and what is so old that Kafka would drop it one day."""
+        """Return the commit of a stream: a new position, or one so old that Kafka would delete it one day."""
         again = time.monotonic() - lane.stored_at >= self._config.commit_again_ms / 1000
         return lane.offsets.next_commit(lane.writers.passed_over, again=again)
 
     def _to_commit(self) -> set[PartitionStream]:
-        """Return the lanes that have changed; now and then all, as a position that is never told is forgotten."""
+        """Return the streams that have changed; now and then all, as Kafka deletes positions that are not renewed."""
         changed, self._changed = self._changed, set()
         if time.monotonic() - self._looked_at_all >= min(LOOK_AT_ALL_S, self._config.commit_again_ms / 1000):
             self._looked_at_all = time.monotonic()

@@ -67,7 +67,7 @@ class PartitionRegistry:
         self._nothing_selected = False
         self._waiting: set[TopicPartition] = set()  # that cannot start, as the source does not describe them
 
-    # -- the streams there are
+    # -- existing streams
 
     async def discover(self) -> bool:
         """Bring the streams in line with the source's topics; return whether all of them may be read.
@@ -103,12 +103,12 @@ class PartitionRegistry:
         await self._positions.settle(list(self.streams.values()))
 
     async def check_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """Check these positions by the leader epochs of now; raises SourceError, OriginsChangedError."""
+        """Check these positions by the present leader epochs; raises SourceError, OriginsChangedError."""
         self.require_check(partitions)
         await self.discover()
 
     def require_check(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have none of these read before its position is checked again."""
+        """Let none of these be read before its position is checked again."""
         for partition in partitions:
             if partition in self.streams:
                 self.streams[partition].leader_epoch = None

@@ -1,18 +1,18 @@
-"""Judges the positions of lanes before they are read on, and takes back those whose records the source lost.
+"""Checks the positions of streams before they are read on, and moves back those whose records the source lost.
 
-Lives here: whom to ask, and what follows. Must never come in: the rules, which are tables in leader_epochs.py.
+Contains: which broker is queried, and the reaction. Does not contain: the rules (the tables in leader_epochs.py).
 
-| what became of a lane's position              | then                                         | log line          |
+| result for a stream's position                | then                                         | log line          |
 |-----------------------------------------------|----------------------------------------------|-------------------|
 | it stands                                     | it is read on                                |                   |
-| its leader cannot say now                     | it is not read, and asked about again        | trouble           |
+| its leader cannot say now                     | it is not read, and queried again            | problem           |
 | the source lost records below it              | ledger record, back to where they began      | source_went_back  |
-| the topic was made anew                       | a life begins with the source's log          | topic_made_anew   |
+| the topic was created again                   | a session starts at the source's log start   | topic_made_anew   |
 | an older version's, the same at both ends     | it is read on                                | position_proved   |
 | an older version's, not the same              | ledger record, back to where the two part    | source_went_back  |
-| an older version's, and nobody can tell       | it is believed, this once                    | position_believed |
+| an older version's, and it cannot be proved   | it is accepted, this once                    | position_believed |
 
-Going back waits until all that was read is safe at the target; meanwhile the lane is not read, the others are.
+Going back waits until all that was read is safe at the target; meanwhile the stream is not read, the others are.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from mirror.partition.stream import PartitionStream
 
 _log = Log("mirror")
 
-PROOFS_MAX = 16  # at a time, each of a few requests over the link, before those that stand are read
+PROOFS_MAX = 16  # at a time, each of a few requests over the link, before streams whose position stands are read
 
 
 class Lose(Protocol):
-    """Writes a range down in the loss ledger, and comes back when that is safe."""
+    """Records a range in the loss ledger, and returns when that is safe."""
 
     def __call__(
         self, lane: PartitionStream, cause: losses.Cause, first: int, end: int, *, occasion: str
     ) -> Awaitable[None]:
-        """Write [first, end) down; neither raises nor gives up."""
+        """Record [first, end); neither raises nor gives up."""
 
 
 class Positions:
-    """`settle` judges; `tell` takes the name and the text of what is wrong, no text when it is over.
+    """Checks positions by `settle`; `tell` reports what is wrong with a name, no text when it is over.
 
-    `begin_anew` has a lane begin a life with the source's log.
+    `begin_anew` starts a stream's session at the start of the source's log.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Positions:
         self._proofs = 0
 
     async def settle(self, lanes: Iterable[PartitionStream]) -> None:
-        """Judge every lane that may not be read, as far as that can be done now; raises SourceError."""
+        """Check every stream that may not be read, as far as possible now; raises SourceError."""
         unsettled = [lane for lane in lanes if lane.has_session and not lane.is_read and not _waits(lane)]
         self._proofs = PROOFS_MAX
         while unsettled:
@@ -71,7 +71,7 @@ class Positions:
                     await self._go_back(lane)
             judged = [lane for lane in unsettled if lane.go_back_to is None and not _waits(lane)]
             await self._ask([lane for lane in judged if await self._must_be_asked(lane)])
-            unsettled = [lane for lane in judged if lane.may_go_back]  # and is judged again where it goes on
+            unsettled = [lane for lane in judged if lane.may_go_back]  # and is checked again at its new position
 
     async def _must_be_asked(self, lane: PartitionStream) -> bool:
         try:
@@ -81,7 +81,7 @@ class Positions:
             return False
 
     async def _must_ask(self, lane: PartitionStream) -> bool:
-        """Do what can be done without the leader, and return whether it must be asked."""
+        """Decide without the leader as far as possible, and return whether it must be queried."""
         offsets = lane.offsets
         match leader_epochs.judge_standing(
             lane.read_offset,
@@ -117,7 +117,7 @@ class Positions:
             questions[partition] = EpochQuestion(known.leader_epoch, lane.leader)
         for partition, answer in (await self._source.epoch_ends(questions)).items():
             if places[partition] != (asked[partition].offsets, asked[partition].read_offset):
-                continue  # a life has begun elsewhere meanwhile
+                continue  # a session has started elsewhere meanwhile
             if isinstance(answer, str):
                 self._tell(f"{asked[partition].name} position", f"its leader cannot judge it: {answer}")
                 continue
@@ -165,21 +165,21 @@ class Positions:
             offsets = lane.offsets
             await self._lose(lane, "source_truncated", offset, lane.read_offset, occasion=epoch)
             if lane.offsets is not offsets:
-                return  # a life has begun elsewhere meanwhile
+                return  # a session has started elsewhere meanwhile
         lane.go_back_to = None
         lane.start(lane.offsets.gone_back(offset, lane.go_back_epoch))
         lane.offsets.topic_id = lane.topic_id
         lane.state.go_back(offset, lane.offsets.epochs.below(offset))
 
     async def _prove(self, lane: PartitionStream) -> None:
-        """Compare with the target, once its topic is known to be there; until then nothing could be sent anyway."""
+        """Compare with the target, once its topic is known to exist; until then nothing could be sent anyway."""
         if not self._proofs:
             return
         self._proofs -= 1
         starts, ends = await self._source.bounds([lane.partition])
         start, end = starts[lane.partition], ends[lane.partition]
         if lane.read_offset > end:
-            lane.leader_epoch = lane.leader.epoch  # out of range will tell, and whatever there is be read again
+            lane.leader_epoch = lane.leader.epoch  # the fetch is out of range, and all is read again
             return
         try:
             offset = await self._first_difference(lane, start)
@@ -197,11 +197,11 @@ class Positions:
         self._stands(lane)
 
     async def _first_difference(self, lane: PartitionStream, log_start: int) -> int | None:
-        """Return from where on source and target differ below the position; None when that cannot be told."""
+        """Return the offset from which source and target differ below the position; None if that cannot be told."""
         target_end, position = lane.offsets.target_end, lane.read_offset
         if target_end is None:
             return None
-        ahead = target_end - position  # of the target, wherever the mirror alone wrote, and left nothing out
+        ahead = target_end - position  # of the target, if the mirror was the only writer, and left nothing out
 
         async def same(offset: int) -> bool | None:
             here = await self._source.record_at(lane.partition, offset)
@@ -223,5 +223,5 @@ class Positions:
 
 
 def _waits(lane: PartitionStream) -> bool:
-    """Whether a life is about to begin that starts with the source's log."""
+    """Return whether a session at the start of the source's log is about to start."""
     return lane.starts_anew and lane.go_back_to is None

@@ -21,7 +21,7 @@ _log = Log("mirror")
 
 
 class RefusedRecords:
-    """Of one mirror; the dead letter and the loss are on disk before the stream goes on."""
+    """Resolves for one mirror; the dead letter and the loss are on disk before the stream goes on."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Mirrors the source to the target: starts, active periods, stop. Each part of the work has an owner of its own.
+"""Mirrors the source to the target: starts, active periods, stop. Each task has an owner of its own.
 
 | task   | does                                                          | owner                                     |
 |--------|---------------------------------------------------------------|-------------------------------------------|
@@ -9,7 +9,7 @@
 | watch  | lags, stalls, problems, log lines when a side falls silent    | health_watch.py                           |
 
 Every task works for ever and backs off by itself; an exception that leaves one is a bug and ends the process.
-Does not contain: clients (clients.py), the sender and its sessions (active_period.py), what they report
+Does not contain: clients (clients.py), the sender and its sessions (active_period.py), their events
 (target_events.py).
 """
 
@@ -62,7 +62,7 @@ class Replicator:
         self.clients = connect(self.memory.room.set)
         self.problems = Troubles()
         self.refusal = ""
-        """Why `run` has ended by itself: nothing may be mirrored between these two ends."""
+        """Why `run` has ended by itself: these two ends may not be mirrored."""
         self._refused = asyncio.Event()
         self._network_changed = asyncio.Event()
         source, target, ledger, standby, node = self.clients
@@ -160,7 +160,7 @@ class Replicator:
         _log.info("stopped")
 
     def refuse(self, text: str) -> None:
-        """Have `run` end: the two ends are one cluster."""
+        """End `run`: the two ends are one cluster."""
         if not self.refusal:
             _log.error("same_cluster", error=text)
         self.refusal = text
@@ -168,7 +168,7 @@ class Replicator:
         self._refused.set()
 
     def hurry(self) -> None:
-        """Try at once what waits for its next attempt: the network has changed."""
+        """Start all waiting attempts at once: the network has changed."""
         self._network_changed.set()
         source, target, ledger, *_ = self.clients
         for end in (source, target, ledger):
@@ -203,7 +203,7 @@ class Replicator:
             self._report_problem(name, "")
 
     async def _read_with_retries(self) -> None:
-        """Read until the active period is over; after an error of the source connect again, with backoff."""
+        """Read until the active period is over; after an error of the source, reconnect with backoff."""
         backoff = new_backoff(self.config)
         while True:
             opened_at = time.monotonic()
@@ -254,11 +254,11 @@ class Replicator:
         with contextlib.suppress(KeyError):
             self.metrics.lag.remove(partition.topic, str(partition.partition))
 
-    # -- what the mirror says of itself ----------------------------------------------------------------------------
+    # -- state for reports -----------------------------------------------------------------------------------------
 
     @property
     def is_unfenced(self) -> bool:
-        """Whether the target does not refuse what an older mirror still sends."""
+        """Whether the target accepts batches that an older mirror still sends."""
         return self.period.is_unfenced
 
     def trouble(self) -> str:
@@ -266,7 +266,7 @@ class Replicator:
         return "; ".join(self.problems.sentences())
 
     def notes(self) -> list[str]:
-        """Return a sentence on each kind of topics that are left out in part, and on lost state topics."""
+        """Return a sentence for each kind of topics that are left out in part, and for lost state topics."""
         return [*self.registry.admission.screen.notes(), *self._events.notes]
 
     def report(self) -> Report:

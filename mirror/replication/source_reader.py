@@ -7,7 +7,7 @@
 | out of range | gap_resolver.py |
 | any other error, or a batch that is corrupt | it backs off, the others are read on |
 
-Does not contain: requests (client/fetcher.py), which partitions there are (partition_registry.py).
+Does not contain: requests (client/fetcher.py), which partitions exist (partition_registry.py).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ FENCED = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INCONSISTENT_TOPIC_ID,
 )
-"""The partition has another leader or leader epoch than its position was checked under; or is of a new topic."""
+"""The partition has another leader or leader epoch than at the check of its position; or is of a new topic."""
 SOURCE_SILENT_REOPEN_S = 60.0
 
 
 class SourceReader:
-    """Of one mirror and the streams of its registry."""
+    """Reads for one mirror and the streams of its registry."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SourceReader:
         self._turn = 0
 
     async def read_batches(self) -> bool:
-        """Read once from the streams with room; return whether a partition is led otherwise than its stream has it.
+        """Read once from the streams with room; return whether a partition's leader is another than its stream's.
 
         Raises SourceError, OriginsChangedError.
         """
@@ -107,9 +107,9 @@ class SourceReader:
     # -- which streams are read
 
     def choose_places(self) -> dict[TopicPartition, Place]:
-        """Return where to read on. Each stream is the first in its turn, as a response has room for some only.
+        """Return the places to read. The streams rotate, as a response has room for some of them only.
 
-        If little happens, most partitions have a fetch in flight: they are left out first.
+        With little traffic, most partitions have a fetch in flight: they are left out first.
         """
         now, busy = time.monotonic(), self._source.reader.busy
         streams = self._registry.streams.values()
@@ -127,8 +127,8 @@ class SourceReader:
     def _has_room(self, stream: PartitionStream, urgent_bytes: int, holding: int) -> bool:
         """Return whether a stream may hold more. Urgent streams have a share of the memory that no backlog fills.
 
-        `holding` is how many streams hold something. Once they hold much, only streams with less than their share are
-        read: a backlog on one slow connection would else leave no memory for another connection.
+        `holding` is the number of streams that hold something. Once they hold much, only streams with less than their
+        share are read. Otherwise a backlog on one slow connection would leave no memory for another one.
         """
         if not stream.is_read or stream.leader.node < 0:
             return False
@@ -145,12 +145,12 @@ class SourceReader:
             return stream.held_bytes * holding < bytes_max * BULK_SHARE and held_bytes < bytes_max
         return stream.held_bytes < bytes_max // STREAM_SHARE
 
-    # -- what was read
+    # -- responses
 
     async def _accept(self, stream: PartitionStream, answer: Answer) -> None:
         """Put batches into the stream, after every gap in their offsets was explained or recorded as a loss.
 
-        Meanwhile a session of the stream may start elsewhere: then the rest of them is not what is read next.
+        A session of the stream may start elsewhere meanwhile: then the other batches are dropped.
         """
         reading = stream.reading
         stream.source_end = answer.log_end

@@ -1,7 +1,7 @@
-"""Receives what the sender and the producer sessions report: counts it, logs it, and passes it to its owner.
+"""Receives the events of the sender and the producer sessions: counts, logs, and passes them to their owners.
 
-Each callback is called on the event loop and returns at once, but for `place` and `refused_record`, which have owners
-of their own. Does not contain: what follows from an event, beyond a call of its owner.
+Each callback is called on the event loop and returns at once, except `place` and `refused_record`, which have owners
+of their own. Does not contain: any reaction beyond a call of the owner.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = Log("mirror")
 
 
 class TargetEvents:
-    """Of one mirror, through all of its active periods; the names are those of the two protocols that it implements."""
+    """The events of one mirror in all its active periods; the names are those of the two protocols it implements."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class TargetEvents:
         self.fenced_by = ""
         """Why this mirror has lost its active period to another one; empty text: it has not."""
         self.notes: list[str] = []
-        """What `/health` says of a state topic that was lost."""
+        """The sentences of `/health` on a state topic that was lost."""
 
     @property
     def others_s(self) -> float:
@@ -71,7 +71,7 @@ class TargetEvents:
         metrics.sent.inc(len(batch.packed.batch))
 
     def begun(self, stream: PartitionStream, lost: int) -> None:
-        """Have positions checked: a session of the stream has started, and the target had lost so many records."""
+        """Check positions again: a session of the stream has started, and the target had lost so many records."""
         self._metrics.target_lost.inc(lost)
         if lost:
             _log.error("target_lost", **stream.fields(), to=stream.target_topic, records=lost)
@@ -84,7 +84,7 @@ class TargetEvents:
         _log.warning("duplicates", **stream.fields(), records=records)
 
     def stored(self, stream: PartitionStream) -> None:
-        """Have a stream send the batches that waited for the state topic."""
+        """Send a stream's batches that waited for the state topic."""
         if not stream.is_gone:
             self._period.sender.consider(stream)
 
@@ -99,12 +99,12 @@ class TargetEvents:
         self._metrics.transactions.labels(outcome).inc()
 
     def overtaken(self, text: str) -> None:
-        """Have this mirror end its active period: another one is fencing it."""
+        """End the active period: another mirror has fenced this one."""
         self.fenced_by = self.fenced_by or text
         self._memory.room.set()
 
     def made(self, stream: PartitionStream, settings: Mapping[str, str]) -> None:
-        """Note that the stream's topic was created; with another name than at the source it is the mirror's alone."""
+        """Note that the stream's topic was created; under another name than the source's it is the mirror's alone."""
         self._period.sessions.topic_made(stream.target_topic)
         for each in self._registry.streams.values():
             is_alone = each.target_topic == stream.target_topic != each.partition.topic

@@ -1,8 +1,8 @@
-"""Keeps the settings of topics at the target in step with the source's, and says what it left alone.
+"""Syncs the configs of topics at the target with the source's, and logs the keys that it leaves alone.
 
-The target is asked where the source's settings are not those that were seen last, or that the mirror made the topic
-with, so that nothing crosses the link while nothing changes. Must never come in: which key follows
-(config_rules.py), which topics exist (replicator.py).
+It queries the target only if the source's configs differ from the last ones, or from those that the mirror created the
+topic with, so that nothing crosses the link while nothing changes.
+Does not contain: which key is synced (config_rules.py), which topics exist (partition_registry.py).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mirror.partition.stream import PartitionStream
 from mirror.topics.config_rules import InStep, Setting, Step
 
 AT_ONCE = 100  # topics in a request
-TIMES = 12  # the time between looks for new topics: settings change rarely
+TIMES = 12  # refresh intervals between two comparisons: configs change rarely
 _log = Log("mirror")
 
 
 class Following:
-    """The settings of all topics, by their names at the source."""
+    """The configs of all topics, by their names at the source."""
 
     def __init__(self, source: Source, target: Target) -> None:
         self.source, self.target = source, target
@@ -33,7 +33,7 @@ class Following:
         self._said: set[tuple[str, str]] = set()
 
     def made(self, lane: PartitionStream, settings: Mapping[str, str]) -> None:
-        """Note with which settings the mirror has made a lane's topic: where it has all, nothing is compared."""
+        """Note the configs that the mirror created a stream's topic with: if it has all, nothing is compared."""
         topic = lane.partition.topic
         self._in_step.made(topic, settings, lane.settings)
         if settings.items() >= lane.settings.items():
@@ -45,7 +45,7 @@ class Following:
         self._seen.pop(topic, None)
 
     async def run(self, lanes: Callable[[], Iterable[PartitionStream]], refresh_s: float) -> None:
-        """Look until this is cancelled; where an end cannot be asked, one line says so."""
+        """Compare until this is cancelled; log one line if an end cannot be queried."""
         logged = ""
         while True:
             await asyncio.sleep(refresh_s * TIMES)
@@ -58,7 +58,7 @@ class Following:
                     _log.warning("settings_not_compared", error=logged)
 
     async def look(self, lanes: Iterable[PartitionStream]) -> None:
-        """Bring the topics of these lanes in step; SourceError, TargetError where an end cannot be asked now."""
+        """Sync the topics of these streams; raises SourceError, TargetError if an end cannot be queried now."""
         by_topic: dict[str, list[PartitionStream]] = {}
         for lane in lanes:
             if lane.has_session and not lane.is_gone:
@@ -84,7 +84,7 @@ class Following:
             self._seen[topic] = settings[topic]
 
     async def has_raised(self, lane: PartitionStream) -> bool:
-        """Return whether the target's limit was below the source's, and is no more; an end that is away: a line."""
+        """Return whether the target's limit was below the source's, and is not any more; log an end that is away."""
         try:
             return await self.raises(lane)
         except (SourceError, TargetError) as error:
@@ -92,7 +92,7 @@ class Following:
             return False
 
     async def raises(self, lane: PartitionStream) -> bool:
-        """Whether something of a lane's topic has just been brought in step, as one of its records was refused."""
+        """Return whether a config of a stream's topic has just been synced, after one of its records was refused."""
         topic = lane.partition.topic
         settings = (await self.source.settings([topic]))[topic]
         there = await self.target.topic_settings([lane.target_topic])
@@ -121,7 +121,7 @@ class Following:
         return True
 
     def _say(self, topic: str, what: str, event: str, **fields: object) -> None:
-        """Once for each change at the source."""
+        """Log a line once for each change at the source."""
         if (topic, what) not in self._said:
             self._said.add((topic, what))
             _log.warning(event, topic=topic, **fields)
