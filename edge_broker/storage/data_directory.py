@@ -208,7 +208,7 @@ class DataDirectory:
         except FileNotFoundError:
             pass  # of a new directory
         except (StorageFault, ValueError) as fault:
-            self.notes.append(f"{fault}; age begins anew, so what is stored is kept for longer")
+            self.notes.append(f"{fault}; age starts again at 0, so stored data is kept for longer")
         self.age = (self._age_kept or Age()).advanced(reading)
 
     def is_same_boot(self, boot_id: str) -> bool:

@@ -101,7 +101,7 @@ def encode_state(kind: str, version: int, lines: Iterable[str]) -> bytes:
 
 
 def with_head(kind: str, version: int, body: bytes) -> bytes:
-    """A body behind the line that says what it is."""
+    """Return a body after the line that says what it is."""
     return f"drupelet {kind} {version} {crc32c(body):08x}\n".encode() + body
 
 

@@ -37,7 +37,7 @@ class BatchedFiles:
         self._last: Names = defaultdict(list)
 
     def replace(self, directory: str, name: str, data: bytes, *, last: bool = False) -> None:
-        """Write what `finish` will put under a name; `last`: behind the directory's others. OSError: call `drop`."""
+        """Write what `finish` will put under a name; `last`: after the directory's others. OSError: call `drop`."""
         write_all(self._fs.create(temporary_name(directory, name)), data, 0)
         (self._last if last else self._first)[directory].append(name)
 

@@ -214,7 +214,7 @@ class Age(NamedTuple):
         return self.doubted and abs(self.stepped_ms - before.stepped_ms) > DRIFT_MS
 
     def worth_keeping(self, kept: Age | None) -> bool:
-        """True when the file should say this in place of what it says."""
+        """Return whether the file should contain this age instead of its own."""
         if kept is None or kept.boot_id != self.boot_id or kept.known_boot_id != self.known_boot_id:
             return True
         if self.differs_in_doubt(kept) or kept.steps_back != self.steps_back:

@@ -8,8 +8,8 @@
 | last | empty lines, so that the size stays what it was: a whole number of pages |
 
 Bytes that lie where they lay need no entry in the file system's journal: on ext4 that writes 5 KB to the card where a
-new file and its name write 70 KB. What a cut tears is one of two; the other still says what was true before. A file is
-made whole, under another name first, so that nobody ever finds an empty one; one that was much larger is made anew.
+new file and its name write 70 KB. A power loss tears one of the two; the other still has the previous content. A file
+is made whole, under another name first, so that no reader finds an empty one. A file that was much larger is replaced.
 
 Contains: the two files. Does not contain: what the entries mean (recovery_checkpoint.py, dirty_markers.py).
 """

@@ -1,6 +1,6 @@
 """The one seam between the log and the operating system.
 
-Contains: the small interface that storage needs of files, and the real disk behind it. Does not contain:
+Contains: the small interface that storage needs of files, and the real disk for it. Does not contain:
 knowledge of what the bytes mean. A simulated disk of the tests stands in for it. Source: open(2), preadv2(2),
 fdatasync(2), sync_file_range(2), syncfs(2), fallocate(2), rename(2).
 
@@ -78,12 +78,12 @@ class FileSystem(Protocol):
         """Make a file, or empty the one that is there."""
 
     def create_private(self, path: str) -> File:
-        """Make a file, in place of one that is there, that nobody but its directory's owner may read."""
+        """Make a file that only its directory's owner may read; it replaces an existing one."""
 
     def append(self, path: str) -> File:
         """Open a file whose writes all go to its end; where it is missing it is made, with mode 0640.
 
-        It belongs to its directory's owner, whoever makes it, and is never opened through a link.
+        It belongs to its directory's owner, not to its maker, and is never opened through a link.
         """
 
     def identity(self, path: str) -> str:
@@ -135,7 +135,7 @@ class FileSystem(Protocol):
     def lock(self, path: str, *, private: bool = False) -> File | None:
         """Hold a file for this process alone while the result lives; None when another process holds it.
 
-        A `private` one belongs to its directory's owner, whoever makes it, and only that owner may read it.
+        A `private` one belongs to its directory's owner, not to its maker, and only that owner may read it.
         """
 
 

@@ -94,7 +94,7 @@ class LogReader:
             if not blocking:
                 raise WouldBlockError
             if not self.state.may_have_gaps(segment):
-                raise DamageFound(segment, segment.size, f"offset {offset} and all behind it are missing")
+                raise DamageFound(segment, segment.size, f"offset {offset} and all after it are missing")
 
     def _out_of_range(self, offset: int) -> Refusal:
         return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is out of range of {self.state!r}")
@@ -138,8 +138,8 @@ class LogReader:
         return segment.read(first, position, blocking=blocking)
 
     def _checked(self, segment: Segment, offset: int, position: int, data: Bytes, *, blocking: bool) -> tuple[int, int]:
-        """Bytes of the whole batches of what was read, up to the first one that is not as it was written, and the
-        offset behind them.
+        """Return the bytes of the whole batches that were read, up to the first corrupt one, and the
+        offset after them.
         """
         base_offset = _BASE_OFFSET.unpack_from(data)[0]
         due = segment.next_held(offset)
@@ -228,7 +228,7 @@ class LogReader:
                     raise
 
     def _rest(self, segment: Segment) -> tuple[int, int]:
-        """The greatest timestamp behind the log's start, which lies in this segment, and its batch's last offset."""
+        """The greatest timestamp after the log's start, which is in this segment, and its batch's last offset."""
         limit, start_offset = self.state.limit(segment), self.state.log_start_offset
         greatest = (-1, -1)
         try:

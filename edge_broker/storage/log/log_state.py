@@ -197,7 +197,7 @@ class LogState:
 
     @runs_in()
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Show a compacted segment in place of those it was made from.
+        """Replace segments by the compacted one that was made from them.
 
         A read under way keeps to the segments that it found.
         """

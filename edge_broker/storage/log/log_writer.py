@@ -6,8 +6,8 @@
 | write | loop: into the page cache, which takes microseconds | `writer`, from a copy of the batches |
 | take in: ends, index, producers | loop | loop, with `end_write` |
 
-While a write is under way the log takes no other append, so their order holds; what is under way is neither shown nor
-synced. A write that fails leaves nothing behind: without space it is refused, else the partition goes offline.
+While a write is in progress the log accepts no other append, so their order holds; that write is neither visible nor
+synced. A write that fails leaves no bytes: without space it is rejected, else the partition goes offline.
 
 While a log is held it is being truncated (replica_truncation.py): it takes no append, and no flush begins, as what a
 flush covers may be taken away, file and all.
@@ -187,7 +187,7 @@ class LogWriter:
         return True
 
     def end_roll(self) -> None:
-        """Let appends go on behind a roll, once those that wait for it come first."""
+        """Let appends continue after a roll, once those that wait for it come first."""
         self.rolling = False
 
     def append(self, records: memoryview, header: BatchHeader, now: Now, *, opens: bool = True) -> Appended:

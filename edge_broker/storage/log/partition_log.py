@@ -15,7 +15,7 @@
 | rolling | roller.roll() is over and the loop knows: end_roll() | open, in the next segment |
 | open, rolling, writing | a write, sync or roll fails | offline: `fault` is set, every method raises it |
 | offline | go_on_as() what replica/resume_failed_log.py made of it | open, in the next segment and leader epoch |
-| open | the system has no space | open: the append is refused and leaves nothing behind |
+| open | the system has no space | open: the append is rejected and leaves no bytes |
 
 | thread | calls |
 |---|---|
@@ -183,7 +183,7 @@ class PartitionLog:
     # what went, and what is damaged
 
     def take_account(self, removed: tuple[Removed, ...]) -> None:
-        """Learn at a start what ever went from the front: the log begins behind it."""
+        """Learn at a start what was ever removed from the front: the log begins after it."""
         state = self.state
         self.removed = removed
         state.log_start_offset = max(state.log_start_offset, min(removed_end(removed), state.log_end_offset))
@@ -212,7 +212,7 @@ class PartitionLog:
 
     @property
     def lacked(self) -> list[tuple[int, CorruptRange]]:
-        """What it lacks and others may have, behind its start, as `owed`."""
+        """The missing ranges after its start, as `owed`."""
         return [place for place in self.owed if place[1].end_offset > self.log_start_offset]
 
     @property
@@ -231,7 +231,7 @@ class PartitionLog:
         """Count and say what was quarantined."""
         self.damages += 1
         lost = f"offsets {corrupt_range.first_offset} to {corrupt_range.end_offset - 1} are lost and in the ledger"
-        self.damage_notes.append(f"{found}; {lost}, readers go on behind byte {corrupt_range.end_position}")
+        self.damage_notes.append(f"{found}; {lost}, readers go on after byte {corrupt_range.end_position}")
 
     def take_damage_notes(self) -> list[str]:
         """What was quarantined and not said yet, a sentence each; the caller says it."""

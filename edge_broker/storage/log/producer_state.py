@@ -14,9 +14,9 @@
 
 Kafka accepts a gap at the beginning. But where a leader has refused a producer's first batch and takes the second one,
 or another leader has lost the first, librdkafka tells its user that both are stored: an answer for a sequence speaks
-for all before it. With 45 clients send all again under their next epoch. In the first leader epoch the topic may be a
-new one in place of a deleted one: with 59 they begin anew in it. Who may have been forgotten is known by the greatest
-id that was, as ids rise.
+for all before it. With 45 clients send all again under their next epoch. In the first leader epoch the topic may
+replace a deleted one: with 59 they start again in it. The greatest forgotten id tells which producers may have been
+forgotten, as ids rise.
 
 Any client may write with any producer id, so all partitions together keep BYTES_MAX of them
 (producer_state_limit.py), and
@@ -91,8 +91,8 @@ class SnapshotPosition(NamedTuple):
 class Producers:
     """The producers of one partition. Entries are replaced and never changed, so that a worker may copy them.
 
-    The one that wrote last is the last one; `held` is what all take of memory, in bytes. Whoever has a greater id than
-    `forgotten_max`, and is not known, never wrote.
+    The one that wrote last is the last one; `held` is the memory of all, in bytes. An unknown producer with a greater
+    id than `forgotten_max` never wrote.
     """
 
     __slots__ = ("__weakref__", "_known", "forgotten_max", "held")

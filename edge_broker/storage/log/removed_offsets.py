@@ -7,7 +7,7 @@
 | deleted | by DeleteRecords, and every group that the topic names had it |
 | forwarded | entries of a ledger's journal that the cluster's `__edge_ledger` has (loss/ledger_journal.py) |
 | leader | it went from the leader's log while this replica was away (replica/reset_to_leader_start.py) |
-| followed | the leader had removed it, and this replica went behind it (removal.follow_start) |
+| followed | the leader had removed it, and this replica followed its log start (removal.follow_start) |
 | a cause of the ledger | a loss |
 
 Contains: its lines, and where a log starts by it. Does not contain: what is removed, and when (segment_removal.py).

@@ -1,6 +1,6 @@
 """What is damaged is fenced in: written down in the ledger, jumped over by readers, and all around it stays in use.
 
-| step | on the disk | a crash behind it leaves |
+| step | on the disk | a crash after it leaves |
 |---|---|---|
 | 1 | the damaged range is found: from the last batch that is right to the next one | nothing |
 | 2 | the ledger has it (`damaged`), synced | a record that the next reader makes again, with the same id |
@@ -12,8 +12,8 @@ is settled.
 
 The bytes stay in place. Where a range begins is decided by the log alone: from a batch before it whose CRC is right
 and whose offset is the one that an index entry says, or from the segment's start, the batches are walked up to the
-first one that is not as it was written. Where it ends: behind the length that a damaged batch claims, if a batch that
-is right lies there, else at the next bytes that are a batch by offset, lengths and CRC.
+first corrupt one. The range ends after the length that a corrupt batch claims, if a valid batch
+is there, else at the next bytes that are a batch by offset, lengths and CRC.
 
 CRCs do not cover the offset, length, magic and leader epoch of a batch. A wrong offset shows as a gap or a step back, a
 wrong length or magic as a broken batch. A wrong leader epoch is not noticed: nothing else says what it was for certain.
@@ -242,7 +242,7 @@ def _whole(segment: Segment, bounds: Bounds) -> CorruptRange:
 
 
 def due_behind(segment: Segment, position: int, offset: int) -> int:
-    """The offset due at a position, where `offset` was due behind the last batch; corrupt ranges may lie between."""
+    """Return the offset due at a position, if `offset` was due after the last batch; corrupt ranges may be between."""
     for corrupt_range in segment.corrupt_ranges:
         if corrupt_range.end_position <= position:
             offset = max(offset, corrupt_range.end_offset)
@@ -334,7 +334,7 @@ def _candidates(file: File, position: int, offset: int, bounds: Bounds) -> Itera
 
 
 def _fitting(file: File, position: int, offset: int, bounds: Bounds, claimed: int = -1) -> BatchHeader | None:
-    """The header of a batch that is right and belongs behind `offset`, which was lost.
+    """Return the header of a valid batch that belongs after `offset`, which was lost.
 
     No CRC covers its own offset, within which a lost page may end: the damaged batch before it, by what it `claimed`,
     or those that follow have to agree.

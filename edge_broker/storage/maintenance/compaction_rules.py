@@ -9,7 +9,7 @@
 | without a key | kept: nothing can supersede it (Produce refuses such records in compact topics) |
 | a batch whose records all stay | kept verbatim, unless a horizon is to be set |
 | a batch none of whose records stays | dropped; its bare header stays for the last batch of a producer |
-| a batch that cannot be unpacked here | kept; tombstones behind it are kept too, as it may hold what they delete |
+| a batch that cannot be unpacked here | kept; tombstones after it are kept too, as it may hold what they delete |
 | data of an aborted transaction | dropped |
 | a transaction's marker | kept while data of the transaction is there, then until its delete horizon |
 
@@ -313,7 +313,7 @@ def entries(
 
 
 def _varint_at(payload: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position behind it; IndexError at the end of the payload."""
+    """Return a zigzag varint and the position after it; IndexError at the end of the payload."""
     byte = payload[position]
     if byte < 128:
         return (byte >> 1) ^ -(byte & 1), position + 1

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 Passed: TypeAlias = Mapping[tuple[str, int], int]
 NOTHING_PASSED: Passed = {}
 FOR_OTHERS_MS = 2_000  # between two evictions for other boards: what the former one brought them shows by then
-ATTEMPTS = 4  # others are tried so often where something fails; the next look begins anew
+ATTEMPTS = 4  # others are tried so often if one fails; the next check starts again
 LOGS_RESERVED_MAX = 8  # 256 KiB each, whatever offsets.topic.num.partitions is
 
 
@@ -298,7 +298,7 @@ def view_of(log: PartitionLog, passed_offset: int, now: Now) -> PartitionView:
 
 
 def as_far_as_shown(log: PartitionLog, view: PartitionView) -> PartitionView:
-    """A partition without what not all replicas have: a leader's log never starts behind its high watermark."""
+    """Return a partition up to what all replicas have: a leader's log never starts after its high watermark."""
     shown = log.high_watermark
     closed = [segment for segment in view.segments if segment.end_offset <= shown]
     active = view.active if len(closed) == len(view.segments) else None

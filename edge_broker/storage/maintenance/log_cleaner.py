@@ -129,7 +129,7 @@ def _overdue(log: PartitionLog, dirty_offset: int, now: Now) -> bool:
         batches = whole_batches(log.reader.read(dirty_offset, HEADER_SIZE, blocking=True) or b"")
     except DamageFound as found:
         quarantine(log, found)
-        return True  # the next pass begins behind it
+        return True  # the next pass begins after it
     return bool(batches) and now.age_ms - age_written(now, read_header(batches[0]).first_timestamp) > lag_ms
 
 
@@ -419,7 +419,7 @@ class _Output:
     """
 
     def __init__(self, log: PartitionLog, base_offset: int, size_max: int, synced: Callable[[], None]) -> None:
-        self._synced = synced  # called behind each sync
+        self._synced = synced  # called after each sync
         self._fs = log.files.fs
         self._segment = Segment(log.files, log.directory, base_offset, 0, log.settings.index_interval_bytes)
         self._segment.open_tail()

@@ -1,4 +1,4 @@
-"""Blocks set aside behind the end of the ledger and of committed offsets, so that losses and commits go on.
+"""Preallocate blocks after the end of the ledger and of committed offsets, so that losses and commits go on.
 
 Contains: keeping them. Does not contain: what is removed to make space (eviction_plan.py). Source: fallocate(2)
 with FALLOC_FL_KEEP_SIZE.

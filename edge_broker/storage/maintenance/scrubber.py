@@ -4,7 +4,7 @@
 |---|---|
 | not in memory | read from the disk, checked, and let go of again: what consumers use stays in memory |
 | in memory | checked there and left there; that proves nothing of the disk, a later round may |
-| damaged | quarantined (loss/quarantine.py); the round goes on behind |
+| damaged | quarantined (loss/quarantine.py); the round goes on after it |
 
 A round takes every closed segment in turn. It begins at another one after each start, so that a board that is switched
 off each night gets round in the end. Where it is stands in memory alone: nothing is written for it.
@@ -101,7 +101,7 @@ def _closed_segment(log: PartitionLog, base_offset: int) -> Segment | None:
 
 
 def _pieces(log: PartitionLog, segment: Segment, position: int, offset: int) -> Iterator[tuple[int, int, int, int]]:
-    """Size, bytes that came from the disk, position and offset behind of each piece; DamageFound, StorageFault."""
+    """Yield size, bytes from the disk, end position and end offset of each slice; DamageFound, StorageFault."""
     bounds = log.state.bounds(segment)
     if bounds is None:
         return
@@ -120,7 +120,7 @@ def _pieces(log: PartitionLog, segment: Segment, position: int, offset: int) -> 
         if segment.retired:
             return
     if bounds.dense and offset < bounds.end_offset:
-        raise DamageFound(segment, bounds.position, f"offset {offset} and all behind it are missing")
+        raise DamageFound(segment, bounds.position, f"offset {offset} and all after it are missing")
 
 
 def _open(segment: Segment) -> File:

@@ -9,7 +9,7 @@ ZooKeeper's data can be replaced by an older copy. No version, epoch or zxid sho
 random id of the state by which it acts, and compares it with the states that it reads (cluster/state/lines.py).
 
 `named` says that the in-sync set of that state names this broker: acknowledged records may depend on this disk.
-The epoch base is that of the ensemble (`/format`): a rebuilt one has a greater base, and begins all states anew.
+The epoch base is that of the ensemble (`/format`): a rebuilt one has a greater base, and no kept state counts in it.
 The file is written before each registration is recorded (broker_registrations.py). If a later one is recorded, a
 release that does not know the file acted in between, and its states say nothing.
 A data directory without the file acts by any state, as one of an older release does. A damaged file stops the start:

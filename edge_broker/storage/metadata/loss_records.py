@@ -1,12 +1,12 @@
 """What is lost, written down: the records of `__edge_ledger` that the broker itself makes.
 
-Each record has the fields of drupelet/ledger.py; node is the broker's id, as text, and last_offset null means whatever
-was unsynced behind first_offset. These follow:
+Each record has the fields of drupelet/ledger.py; node is the broker's id, as text, and last_offset null means all
+unsynced records after first_offset. These follow:
 
 | field | content |
 |---|---|
 | first_timestamp, last_timestamp | what the lost records' batches said of their time, ms; null: unknown |
-| clock | `trusted` or `untrusted`: the wall clock behind time_ms |
+| clock | `trusted` or `untrusted`: the wall clock of time_ms |
 | boot_id | the boot in which it was noticed |
 | leader_epoch | only of `truncated` and `unclean_election`: the epoch of what is lost, as others use its offsets |
 
@@ -39,7 +39,7 @@ class Loss(NamedTuple):
 
     cause: Cause
     topic: str
-    topic_id: str  # as `id_text` writes it: a topic made anew under the name has other losses
+    topic_id: str  # as `id_text` writes it: a new topic of the name has other losses
     partition: int
     first_offset: int
     end_offset: int | None

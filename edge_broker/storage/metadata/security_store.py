@@ -5,8 +5,9 @@
 | `security` | a file of state of kind `security`: the first line with version and CRC, then JSON (security/state.py) |
 | `security.lock` | held while a process changes the other; with a line in it once there was one, which must stay |
 
-Both belong to the owner of the directory and are read by nobody else, whoever made them. A change is on the disk before
-it is shown. Several processes may change it (a running broker, `edge-broker user`): each reads it anew under the lock.
+Both belong to the owner of the directory, not to their maker, and only the owner reads them. A change is on the disk
+before it is visible. Several processes may change it (a running broker, `edge-broker user`): each reads it under the
+lock.
 The security log (security_log.py) names each right and user of a change, synced, before the change is on the disk.
 
 | found | state |

@@ -20,7 +20,7 @@ still have all that was written. A partition that is left to the kernel has no m
 |---|---|
 | 3 | `session`, boot id, mount (`-`: not known, so that every start counts as one after a cut) |
 | 4… | topic id, partitions as `0-3,7` |
-| behind `failed` | the same, of partitions whose disk refused a sync: they lost something, whatever the session |
+| after `failed` | the same, of partitions whose disk refused a sync: they lost something, whatever the session |
 
 Contains: the marks and their file (double_buffered_file.py). Does not contain: clocks, threads, what a start
 makes of them (open_partition.py).

@@ -191,7 +191,7 @@ def open_partition(opening: RecoveryContext, wanted: Wanted) -> PartitionLog:
 def note_cut(
     opening: RecoveryContext, topic: str, topic_id: str, partition: int, settings: LogSettings, stored: Position | None
 ) -> None:
-    """What a cut may have cost a partition that cannot be looked at: all behind its stored end."""
+    """Record what a power loss may have cost an unreadable partition: all after its stored end."""
     if opening.cut is not None:
         end_offset = stored.offset if stored is not None else 0
         opening.cut.note(unsynced_cut(topic, topic_id, partition, end_offset, opening.leader_epoch), settings)
@@ -547,7 +547,7 @@ class _Recovery:
             )
 
     def _drop_empty_strays(self) -> None:
-        """Drop empty segments that a roll without space, or a crash in it, left behind the one that went on.
+        """Drop empty segments that a roll without space, or a crash in it, left after the active one.
 
         The first one is no such thing: it was cut short, and the next reader quarantines that.
         """
@@ -618,7 +618,7 @@ class _Recovery:
         return any(one.base_offset == at.segment_base and one.size >= at.position for one in self._segments)
 
     def _walk_segment(self, segment: Segment, offset: int, position: int) -> tuple[int, int]:
-        """Replay a segment over whatever is damaged in its synced part; offset and position behind what is right."""
+        """Replay a segment past corruption in its synced part; return offset and position after the valid part."""
         begin, bounds = position, self._synced_part(segment)
         while True:
             offset, position, reason = self._replay_sound(segment, offset, position, bounds)
@@ -647,12 +647,12 @@ class _Recovery:
         return self._synced[0] > last.base_offset
 
     def _contain_follower(self, last: Segment, offset: int, position: int, bounds: Bounds) -> tuple[int, int]:
-        """Take out what the segments behind the last one held; compaction may have taken the end of that one before."""
+        """Quarantine the offsets of segments after the last one; compaction may have taken the end of that one."""
         summary = last.read_summary()
         first = max(offset, summary.end_offset) if summary else offset
         if first >= bounds.end_offset:
             return max(offset, bounds.end_offset), position
-        return self._quarantine(last, first, position, bounds, "the segment behind it is missing")
+        return self._quarantine(last, first, position, bounds, "the segment after it is missing")
 
     def _bytes_of(self, segment: Segment, corrupt_range: CorruptRange) -> int:
         """How many bytes were lost, those of a file that is cut short included."""
@@ -691,7 +691,7 @@ class _Recovery:
         return segment.next_held(offset), segment.size, ""
 
     def _quarantine(self, segment: Segment, offset: int, position: int, bounds: Bounds, reason: str) -> tuple[int, int]:
-        """Take a damaged range out of what was synced; offset and position behind it."""
+        """Quarantine a corrupt range of the synced part; return offset and position after it."""
         damage = damage_from(
             segment.file, position, offset, up_to_next_corrupt_range(segment, position, offset, bounds)
         )
@@ -733,7 +733,7 @@ class _Recovery:
     def _leave_unread(self, segment: Segment, offset: int, position: int) -> int:
         """Leave what the disk cannot read where it is, as it may be read elsewhere; the size of the segment then.
 
-        It lies behind a corrupt range without offsets, and the next segment begins. Where that one would have the same
+        It follows a corrupt range without offsets, and the next segment begins. If that one would have the same
         name, as nothing else is here, the file gets the name of a copy.
         """
         sentence = f"{segment.path} at byte {position}: {segment.size - position} unsynced bytes cannot be read"

@@ -39,7 +39,7 @@ _OF_BYTES = ("index", "timeindex", "summary")  # of the segment that is cut: the
 
 
 class Truncation(NamedTuple):
-    """A log ends at an offset: in the segment of that base, at that byte; all that lies behind goes."""
+    """A log ends at an offset: in the segment of that base, at that byte; everything after it goes."""
 
     end_offset: int
     segment_base: int
@@ -62,7 +62,7 @@ def read_truncation(fs: FileSystem, directory: str) -> Truncation:
 
 
 def carry_out(files: OpenFiles, directory: str, truncation: Truncation) -> list[str]:
-    """Take away what lies behind the end, whatever of it is gone already; the names that are left, durably.
+    """Remove everything after the end that still exists, durably; return the remaining names.
 
     OSError, StorageFault.
     """
@@ -75,7 +75,7 @@ def carry_out(files: OpenFiles, directory: str, truncation: Truncation) -> list[
     if fs.exists(segment.path):
         _cut_ranges(fs, segment, names, truncation.end_offset)
         file = fs.open(segment.path)
-        if file.size() > truncation.position:  # a shorter one is damaged, and seen to by whoever opens the log
+        if file.size() > truncation.position:  # a shorter one is damaged: the open that follows handles it
             file.truncate(truncation.position)
             file.datasync()
     elif truncation.position == 0:
@@ -104,7 +104,7 @@ def _cut_ranges(fs: FileSystem, segment: Segment, names: Sequence[str], end_offs
         return
     try:
         ranges = read_corrupt_ranges(fs, f"{segment.directory}/{name}", fs.size(segment.path))
-    except StorageFault:  # what it named is looked for again by whoever opens the log
+    except StorageFault:  # the open that follows looks for its ranges again
         fs.remove(f"{segment.directory}/{name}")
         return
     left = ranges_before(ranges, end_offset)

@@ -57,7 +57,7 @@ class Cut:
 def unsynced_cut(
     topic: str, topic_id: str, partition: int, end_offset: int, leader_epoch: int, size: int | None = None
 ) -> Loss:
-    """The loss of whatever lay behind an offset and was not synced; `size` bytes of it were seen.
+    """Return the loss of all unsynced records after an offset; `size` bytes of them were seen.
 
     `leader_epoch` is the one that began after it, which makes it another loss than the one of the next cut.
     """

@@ -1,14 +1,14 @@
 """What a replica lacks and another one may have: damage of which it is not known yet whether it is a loss.
 
-| step | on the disk | a crash behind it leaves |
+| step | on the disk | a crash after it leaves |
 |---|---|---|
 | `damage.owe`: damage was found | `<base>.holes` has the range, owed, synced | a replica that knows at its start what it lacks |
 | then `own_up`, where nobody else has it | the ledger has it (`damaged`), synced | a record that is made again, with the same id |
-| | `<base>.holes` has it, not owed any more, synced: readers jump over it | a corrupt range, as of a board that stands alone |
-| or `truncating.cut_damage`, once it is in no in-sync set | the log ends where the first such range begins | what lay behind comes from the leader |
+| | `<base>.holes` has it, no longer missing, synced: readers skip it | a corrupt range, as on a single-node broker |
+| or `truncating.cut_damage`, once it is in no in-sync set | the log ends where the first such range begins | the records after it come from the leader |
 
-Nobody reads over what is owed: a read that meets it is refused. A start finds it in the way of its own walk, so there
-the log is opened around it; whoever has such a log neither leads nor serves before it is settled (cluster/partition/damaged_replica_rules.py).
+No read crosses a missing range: it is rejected. A start finds the range in its own walk, and opens the log around it.
+A replica with such a log neither leads nor serves before it is resolved (cluster/partition/damaged_replica_rules.py).
 
 Does not contain: who else has what.
 """  # noqa: E501
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @runs_in("files")
 def own_up(log: PartitionLog) -> None:
-    """Write down as lost what nobody else has, synced; then readers go on behind it.
+    """Record missing ranges as lost that no other replica has, synced; then readers skip them.
 
     StorageFault, Refusal: the ledger or the disk takes nothing now, and all stays owed.
     """

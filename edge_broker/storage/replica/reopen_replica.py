@@ -56,9 +56,7 @@ def reopen(
     topic = store.kept_topic_of(log)
     try:
         if anew and log.missing:
-            return Reopened(
-                store.make_anew(topic, log), [f"{log.directory}: an empty log, in place of the missing one"]
-            )
+            return Reopened(store.make_anew(topic, log), [f"{log.directory}: an empty log instead of the missing one"])
         return _opened(store, topic, log, now, None if led_from is None else max(led_from, kept_until))
     except OSError as error:
         raise fault_of(error, log.directory, 0) from error
@@ -82,7 +80,7 @@ def _opened(store: LogStore, topic: Topic, log: PartitionLog, now: Now, lost_fro
 
 
 def _enter(log: PartitionLog, lost_from: int | None) -> None:
-    """What was answered at acks=1, and no disk may have. What a ledger loses is told again by who lost it."""
+    """Record what was acknowledged at acks=1, and no disk may have. Losses of a ledger are forwarded again."""
     end_offset = log.log_end_offset
     first_offset = end_offset if lost_from is None else max(log.synced.offset, lost_from)
     if first_offset < end_offset and log.topic not in LEDGERS:

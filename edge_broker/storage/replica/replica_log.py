@@ -1,4 +1,4 @@
-"""A partition's log as one replica of several: who leads, and whether others have it, is told from outside.
+"""A partition's log as one replica of several; the member reports who leads, and what others have.
 
 | who | does | then |
 |---|---|---|
@@ -8,7 +8,7 @@
 | a leader | appends as a single board does, then `wrote` | a sync follows |
 | a leader, asked by a follower | `read` up to the log's end, whatever may be shown | |
 | both | `show` what replicas have | |
-| whoever may wait for the disk | `show_exactly` | |
+| a worker, which may wait for the disk | `show_exactly` | |
 
 What a follower appends is what its leader has: offsets, leader epochs, timestamps, each byte. It is checked before it
 is written:
@@ -22,9 +22,9 @@ is written:
 
 Nothing of a fetch is written where one of its batches is refused.
 
-The high watermark lies where some batch ended. The ends of what was appended and is not shown yet are kept, so that
-nobody who is told of it reads the log; where they are many, every second one goes. What is shown then lies before the
-high watermark until the next end is reached: an end that is kept is below it by then.
+The high watermark is the end of some batch. The log keeps the ends of appended batches that are not visible yet, so
+a new high watermark needs no read of the log. If they are many, every second one goes. Then the visible end is before
+the high watermark until the next kept end is reached.
 
 Does not contain: who leads, what is shown when, truncation (replica_truncation.py). Source: Kafka's
 ReplicaFetcherThread, UnifiedLog.appendAsFollower; KIP-101.
@@ -125,7 +125,7 @@ class Replica:
 
     @property
     def missing(self) -> bool:
-        """Whether nothing was left of it at the start: it is offline until it is made anew."""
+        """Whether nothing was left of it at the start: it is offline until a new one is made."""
         return self.log.missing
 
     def lost_until(self, offset: int) -> int:
@@ -318,7 +318,7 @@ def due_batches(records: memoryview, state: LogState) -> list[BatchHeader]:
         if header.base_offset < due or (header.base_offset > due and not gaps):
             raise _refused(f"a batch has offset {header.base_offset} where {due} was due")
         if header.leader_epoch < epoch:
-            raise _refused(f"the batch of offset {due} has leader epoch {header.leader_epoch}, behind one of {epoch}")
+            raise _refused(f"the batch of offset {due} has leader epoch {header.leader_epoch}, after one of {epoch}")
         found.append(header)
         position, due, epoch = position + header.size, header.next_offset, header.leader_epoch
     return found

@@ -86,7 +86,7 @@ class Going:
 def hold(log: PartitionLog) -> bool:
     """Let nothing be appended or flushed until `go_on` or `let_go`; False: a roll, a write or a flush is under way.
 
-    Whoever was told so asks again once the log has moved. Loop.
+    The caller that gets this asks again once the log has moved. Loop.
     """
     writer = log.writer
     if writer.busy or (writer.flush is not None and log.fault is None):
@@ -130,7 +130,7 @@ def is_repeated(log: PartitionLog, cause: Cause) -> bool:
 
 @runs_in("files")
 def enter_unknown(log: PartitionLog, leader_epoch: int, cause: Cause = "unclean_election") -> None:
-    """Write down that others have, or had, what lies behind this log's end; synced when this returns.
+    """Record that others have, or had, records after this log's end; synced when this returns.
 
     `leader_epoch` is the one of the state in which nobody led. StorageFault, Refusal of the ledger.
     """
@@ -163,7 +163,7 @@ def cut_point(state: LogState, end_offset: int) -> Truncation:
 
 
 def _going(state: LogState, end: Truncation) -> Iterator[Going]:
-    """What lies behind the end, epoch by epoch; what is damaged is in the ledger as that. OSError."""
+    """Yield the records after the end, epoch by epoch; corruption is in the ledger as that. OSError."""
     going: Going | None = None
     for header in _batches_behind(state, end):
         if going is None or going.epoch != header.leader_epoch:
@@ -266,7 +266,7 @@ def _fault(error: OSError | DamageFound, directory: str) -> StorageFault:
 
 
 def _decide(store: LogStore, log: PartitionLog, end: Truncation) -> None:
-    """Sync what stays, decide the truncation, and let memory know of it, for whoever goes on if this fails."""
+    """Sync what stays, decide the truncation, and set it in memory, for a retry if this fails."""
     state = log.state
     if state.synced.offset < end.end_offset:
         state.active.datasync()

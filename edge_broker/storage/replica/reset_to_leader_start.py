@@ -1,6 +1,6 @@
-"""A replica that begins anew where its leader's log starts, as all that it has went there while it was away.
+"""Reset a replica to its leader's log start, as the leader removed all of its records while it was away.
 
-One that has no record, and starts behind what its leader has had since, begins anew at 0, as one whose card is empty.
+A replica without a record that starts after its leader's records is reset to 0, as one with an empty card.
 
 | call | where | |
 |---|---|---|
@@ -18,7 +18,7 @@ One that has no record, and starts behind what its leader has had since, begins 
 | step of `start_anew` at 0 | a crash after it |
 |---|---|
 | the segments go, durably, which hold nothing | the next start makes the log that was there, without a record |
-| LogStore.make_anew: its position, its directory go, another is made | it is missing: the cluster makes it anew |
+| LogStore.make_anew: its position and directory go, a new one is made | it is missing: the cluster makes a new one |
 
 What went is no loss: the leader has removed it, by its retention or on request, and has it in its own account.
 
@@ -31,7 +31,7 @@ A log that a truncation has emptied may still have what was removed from its fro
 | step of `begin_amid` | a crash after it |
 |---|---|
 | such a segment goes as by `start_anew`, an empty one takes its place | the log is empty |
-| the segment is made, durably, with the batch, synced | the next start removes it: the empty one is behind it |
+| the segment is made, durably, with the batch, synced | the next start removes it: the empty one is after it |
 | the empty segment goes, durably | the log has the batch |
 
 Does not contain: when it is due (partition.py, replica.begins_before). Source: Kafka's
@@ -82,7 +82,7 @@ def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) 
         if start_offset == 0 < log.log_end_offset:
             _make_anew(store, log)
             return
-        assert start_offset >= log.log_end_offset, f"{log!r} cannot begin anew at {start_offset}"
+        assert start_offset >= log.log_end_offset, f"{log!r} cannot be reset to {start_offset}"
         _decide(log, start_offset)
         _carry_out(log, start_offset)
 

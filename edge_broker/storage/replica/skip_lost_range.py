@@ -1,9 +1,9 @@
 """A follower passes over what its leader has written down as lost: no replica that counts has it.
 
-| step of `pass_over` | a crash behind it leaves |
+| step of `pass_over` | a crash after it leaves |
 |---|---|
 | what is before it is synced | the log as it was |
-| `<base>.holes` has the range, without bytes, synced | a log that ends behind the range |
+| `<base>.holes` has the range, without bytes, synced | a log that ends after the range |
 | the checkpoint says of which epoch it is, synced | the same |
 
 A crash before the last step, and a start that reads all of the log, forget that epoch. It shows as logs that diverge
@@ -11,7 +11,7 @@ within the range: the follower is cut there, and passes over the rest again.
 
 The ledger has it from the leader, once; so nothing is entered here. Readers jump over it as over any corrupt range.
 
-Does not contain: what is lost (missing_ranges.py), who is told (cluster/partition/partition.py).
+Does not contain: what is lost (missing_ranges.py), which replicas skip it (cluster/partition/partition.py).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @runs_in("files")
 def pass_over(store: LogStore, log: PartitionLog, end_offset: int, epoch: int, now: Now) -> PartitionLog:
-    """Have a log that is held go on at an offset behind its end, durably; what it is to `go_on` as.
+    """Have a paused log continue at an offset after its end, durably; return what it is to `go_on` as.
 
     `epoch` is that of the leader's log before that offset. StorageFault takes it offline; a start finds it as it was,
-    or behind the range.
+    or after the range.
     """
     first_offset, show = log.log_end_offset, showing(log)
 

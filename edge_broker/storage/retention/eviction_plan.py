@@ -151,7 +151,7 @@ def _next(
 
 
 def _add(steps: list[Step], step: Step) -> None:
-    """Put a step behind the others; neighbours of one partition are one removal."""
+    """Append a step; neighbours of one partition are one removal."""
     if steps and steps[-1].view == step.view:
         steps[-1] = Step(step.view, steps[-1].segments + 1, step.stage)
     else:

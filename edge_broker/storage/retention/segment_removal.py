@@ -59,7 +59,7 @@ class SegmentRemoval(NamedTuple):
 
 
 class RemovalCount:
-    """What was counted of one part; `broken`: the walk ended early, the offsets behind count as records."""
+    """The counts of one part; `broken`: the walk ended early, the offsets after it count as records."""
 
     __slots__ = ("broken", "bytes", "control", "first_timestamp", "last_timestamp", "part", "records")
 
@@ -175,7 +175,7 @@ def remove_front(
 ) -> list[RemovalCount]:
     """Take the oldest segments away, in the order of the table above; what went.
 
-    Of the one behind them parts may go `partly`: its file stays, and the log starts inside it.
+    Of the one after them parts may go `partly`: its file stays, and the log starts inside it.
     StorageFault or Refusal of the ledger: nothing is removed. StorageFault of the account: nothing is removed.
     StorageFault afterwards: the log starts later, the next start removes what is left of the files. None takes the
     partition offline.

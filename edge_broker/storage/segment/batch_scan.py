@@ -143,8 +143,8 @@ def half_written(file: File, position: int, end: int, offset: int) -> bool:
 
 
 def sound_bytes(data: Bytes, offset: int, *, dense: bool) -> tuple[int, int, str]:
-    """Bytes of the whole batches at the front that are as they were written, the offset behind them, and what is wrong
-    there, if it is.
+    """Return the bytes of the valid whole batches at the front, the offset after them, and the problem
+    there, if one exists.
 
     `offset` is the first one due; `dense`: none may be missing. A last batch that the data cuts off is not judged.
     """

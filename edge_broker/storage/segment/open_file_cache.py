@@ -23,7 +23,7 @@ def files_share(limit: int) -> int:
 
 
 class Segment(Protocol):
-    """What is asked of a segment here; they are told apart by identity."""
+    """A segment as the cache sees it; identity distinguishes two of them."""
 
     path: str
     retired: bool

@@ -197,7 +197,7 @@ class Segment:
     def locate(self, offset: int, limit: int, *, blocking: bool) -> int:
         """Position of the batch that holds an offset, or of the next one; `limit` when there is none before it.
 
-        Lands behind corrupt ranges, never in them. WouldBlockError, DamageFound, StorageFault.
+        Lands after corrupt ranges, never in them. WouldBlockError, DamageFound, StorageFault.
         """
         position = self._position_before(offset, blocking=blocking)
         try:
@@ -223,7 +223,7 @@ class Segment:
             self._index(blocking=True)
 
     def stretch(self, position: int, limit: int) -> tuple[int, int]:
-        """The bytes from `position` on up to `limit` or the next corrupt range; behind it when it lies in one."""
+        """Return the bytes from `position` up to `limit` or the next corrupt range; after it if it is in one."""
         for corrupt_range in self.corrupt_ranges:
             if corrupt_range.position > position:
                 limit = min(limit, corrupt_range.position)
@@ -389,7 +389,7 @@ class Segment:
 
     @runs_in()
     def summary_from_log(self, now: Now, end_offset: int, *, dense: bool) -> Summary:
-        """Count this sealed segment, which ends before `end_offset`, anew; `dense`: compaction took nothing.
+        """Count this sealed segment again, which ends before `end_offset`; `dense`: compaction took nothing.
 
         Kept for the next time unless there is no space; what is damaged is counted up to the damage. StorageFault.
         """

@@ -21,7 +21,7 @@ CUT_FILES_KEPT = 4
 
 
 def copy_tail(segment: Segment, position: int, leader_epoch: int, names: Sequence[str], notes: list[str]) -> str:
-    """Copy what lies behind a position, at most 16 MiB, unless it is all zero or there is no space; what was kept.
+    """Copy the bytes after a position, at most 16 MiB, unless all are zero or no space is left; return what was kept.
 
     `names` are those in the directory, where the oldest copies go. OSError.
     """
