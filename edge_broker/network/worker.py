@@ -2,8 +2,8 @@
 
 | job | its turn |
 |---|---|
-| somebody waits for it | before all work in the background, in the order of their coming |
-| in the background | when nobody waits, or behind AHEAD_MAX jobs in a row that somebody waited for |
+| has a waiter | before all background work, first come first served |
+| in the background | when no job has a waiter, or after AHEAD_MAX jobs in a row that had one |
 
 Contains: the one place of the broker that makes threads. Does not contain: knowledge of what the work is.
 """

@@ -2,7 +2,7 @@
 
 | the broker | what systemd hears |
 |---|---|
-| recovers, however long | STATUS; the unit bounds no start: a recovery that is killed only begins anew |
+| recovers, however long | STATUS; the unit bounds no start: a killed recovery would only start again |
 | serves | READY=1, then WATCHDOG=1 at half of WatchdogSec, sent by the event loop: one that stands still sends none |
 | waits for a sync or a write for up to STUCK_S | WATCHDOG=1 and a STATUS that says so |
 | waits longer | STATUS alone: systemd kills it with SIGABRT and starts it again |

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 CONNECT_S = 5.0
 SILENT_S_MAX = 5.0
 RETRY_S, RETRY_S_MAX = 0.1, 2.0
-OF_USE_S = 2.0  # behind which what a connection's end says is not that it was good for nothing
+OF_USE_S = 2.0  # a connection that lasted longer was of use, whatever ended it
 
 
 class Owner(NamedTuple):
-    """Who has a link: where the other broker is, which topics there are, and who is told."""
+    """The owner of a link: the other broker's address, the known topics, and the receiver of messages."""
 
     broker: int
     directory: Callable[[], str]
@@ -73,7 +73,7 @@ class BrokerLink(ABC):
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Say something, if the other can be reached; what it answers is told to the owner."""
+        """Send a message, if the other broker can be reached; the owner receives the response."""
 
     def _lost(self) -> None:  # noqa: B027 - there may be nothing to forget
         """What was said on a connection that is gone is forgotten."""

@@ -6,7 +6,7 @@
 | AskEnd | OffsetForLeaderEpoch | TellEnd |
 | ForwardEntries | Produce, acks=all, with a tag of ours | EntriesTaken |
 
-What is said while there is no connection is lost, and entries are told so: the member asks again.
+A message without a connection is lost; for entries the member learns it, and forwards them again.
 
 Contains: the messages on the wire. Does not contain: fetches (replica_fetch_link.py), what answers mean.
 """
@@ -64,7 +64,7 @@ class AskingLink(BrokerLink):
             super()._say(level, what, error)
 
     def send(self, message: Message) -> None:
-        """Say something, if the other can be reached; what it answers is told to the owner."""
+        """Send a message, if the other broker can be reached; the owner receives the response."""
         if self._connection is None:
             if isinstance(message, ForwardEntries):
                 self._loop.call_soon(self._owner.told, message.answer(ErrorCode.LEADER_NOT_AVAILABLE))
@@ -87,7 +87,7 @@ class AskingLink(BrokerLink):
         answer.add_done_callback(answered)
 
     def _hand_over(self, wish: HandOver) -> None:
-        """Wish that the preferred replica leads; whoever leads finds out whether it can."""
+        """Request that the preferred replica leads; the leader checks whether it can."""
         topic = TopicPartitions(topic=wish.partition.topic, partitions=[wish.partition.partition])
         request = ElectLeadersRequest(
             election_type=PREFERRED, topic_partitions=[topic], timeout_ms=int(ANSWER_S * 1000)
@@ -111,7 +111,7 @@ class AskingLink(BrokerLink):
         self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), answered)
 
     def _forward(self, entries: ForwardEntries) -> None:
-        """Forward entries of the journal; of a lost answer is told that nobody knows."""
+        """Forward entries of the journal; a lost response is reported as an unknown outcome."""
         data = PartitionProduceData(index=entries.partition.partition, records=memoryview(entries.records))
         request = ProduceRequest(
             acks=-1,

@@ -1,7 +1,7 @@
 """A broker as a member of a cluster: its session with ZooKeeper, its links to other brokers, and the clock.
 
-Whatever the member is told, it is told in a turn on the loop: then its effects are carried out, then followers that
-wait are looked at, then what handlers left. Nothing here decides anything.
+The member receives each event in a turn on the loop. Then its effects are executed, then waiting followers are
+checked, then what handlers left. Nothing in this module decides anything.
 
 | effect | who carries it out |
 |---|---|
@@ -95,7 +95,7 @@ OF_LOGS = (
     effects.RemoveFront,
     effects.Advance,
 )
-"""Behind one of these that failed nobody knows what the log is."""
+"""After one of these failed the contents of the log are unknown."""
 
 
 class KeptFile(NamedTuple):
@@ -234,7 +234,7 @@ class ClusterShell:
             call(self._now_ms())
         except Exception as error:  # noqa: BLE001 - a bug; what it has left before is carried out all the same
             self._went_wrong("a decision", error)
-        if not self._carrying:  # else whoever carries out goes on with what this has left
+        if not self._carrying:  # else the running execution continues with these effects
             self._carry_out()
             self.cluster.changed()
             self._carry_out()  # who waits for a change may ask for the next
@@ -251,7 +251,7 @@ class ClusterShell:
                 effect: Effect = left.pop(0)
                 try:
                     self._carriers[type(effect)](effect)
-                except Exception as error:  # noqa: BLE001 - a bug; those behind it are carried out
+                except Exception as error:  # noqa: BLE001 - a bug; those after it are executed
                     self._went_wrong(type(effect).__name__, error)
                     if isinstance(effect, OF_LOGS):
                         self.replicas.logs.fail(effect.partition, error)
@@ -271,7 +271,7 @@ class ClusterShell:
     def _look_at(self, at_ms: float, session: FetchSession) -> None:
         try:
             session.look(at_ms)
-        except Exception as error:  # noqa: BLE001 - a bug; whoever writes meanwhile is answered
+        except Exception as error:  # noqa: BLE001 - a bug; concurrent writes are answered
             self._went_wrong(f"an answer to follower {session.replica}", error)
             session.give_up()
 
@@ -511,7 +511,7 @@ class ClusterShell:
                 log_line("warning", "left-without-heirs", partitions=leads)
 
     async def close(self) -> None:
-        """End the session, so that others need not wait for its end; who still waits is told that others lead."""
+        """End the session, so that others need not wait for its end; waiters learn that others lead."""
         self.turn(lambda at_ms: self.member.happened(Expired(), at_ms))
         self._ticking.cancel()
         self.links.close()

@@ -1,14 +1,14 @@
-"""The ZooKeeper session of a broker's former life: a start ends it, in place of waiting until it expires.
+"""End the ZooKeeper session of a broker's previous process at a start, instead of waiting until it expires.
 
-A broker that was killed is registered until its session ends: what it led has no leader, and it cannot register anew.
+A killed broker is registered until its session ends: its partitions have no leader, and it cannot register again.
 Where it is started again before that, the lock of its data directory says that the former process is dead, and the
 file `zookeeper-session` (0600) has the session's id and password, by which ZooKeeper lets anybody go on with it.
 
 | the file | then |
 |---|---|
 | is of this boot and this directory | the session is gone on with, and closed; one that has expired is none |
-| is of another boot or directory, as behind a power cut, or on a copy | nothing: another broker may have that session |
-| is missing, as behind a clean stop, or damaged | nothing: the session expires |
+| is of another boot or directory, as after a power loss, or on a copy | nothing: another broker may have that session |
+| is missing, as after a clean stop, or damaged | nothing: the session expires |
 
 Contains: the file, and the closing. Does not contain: what a session is for, the session of this start.
 Source: ZooKeeper Programmer's Guide, sessions.

@@ -7,7 +7,7 @@
 
 A request is under way while anything is ordered, so that the leader has something to answer; another one goes as soon
 as there is something to say, UNDER_WAY_MAX at most. What was ordered on a connection that is lost is ordered again on
-the next one. What is wanted of a topic that was made anew meanwhile is not sent: it says nothing of the new one.
+the next one. A wanted fetch of a topic that was replaced meanwhile is not sent: it says nothing of the new one.
 
 Does not contain: what answers mean (edge_broker.cluster), requests whose answers wait for
 anything else (broker_request_link.py). Source: KIP-227.
@@ -75,7 +75,7 @@ class ReplicaLink(BrokerLink):
         self._sending = False
 
     def send(self, message: Message) -> None:
-        """Want this, if the other can be reached; what it answers is told to the owner."""
+        """Want this, if the other broker can be reached; the owner receives the response."""
         assert isinstance(message, ReplicaFetch), "all else may wait, and is asked"
         topic_id = self._owner.topic_id(message.partition.topic)
         if self._connection is not None and topic_id is not None:

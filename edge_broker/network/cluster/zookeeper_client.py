@@ -129,7 +129,7 @@ class KazooSession:
         self._client.handler.spawn(_end_client, former)
 
     def close(self) -> None:
-        """As ZooKeeper.close; may take seconds: for a worker, or behind the loop's end."""
+        """As ZooKeeper.close; may take seconds: for a worker, or after the loop's end."""
         self._closed = True
         self._client.stop()
         self._client.close()
@@ -242,7 +242,7 @@ class KazooSession:
             self._listener.answered(asked.token, failure)
 
     def _new_watch(self) -> Callable[[Any], None]:
-        """What kazoo calls for each watch of this connection; behind the next one it tells nobody."""
+        """Return the callback of each watch of this connection; once a next one is made it does nothing."""
 
         def told(event: Any) -> None:
             self._deliver(partial(self._watched, told, event))

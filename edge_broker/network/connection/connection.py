@@ -8,10 +8,10 @@ frame that has not arrived whole gets memory of its own, which grows as its byte
 | shared buffer | between frames | whole frames are handled in place, the cut one moves to its own memory |
 | own memory | inside a frame | handled when full, then released |
 
-When a frame stops the reading, what came behind it waits in memory of its own too. So does what is left after
+When a frame stops the reading, the bytes after it wait in memory of their own too. So does what is left after
 FRAMES_PER_TURN frames, or one while others wait for their turn. Answers to frames of one turn go out in one send.
 
-Nothing is read while one of these holds; each is asked anew when it ends:
+Nothing is read while one of these holds; each is checked again when it ends:
 
 | what | ends |
 |---|---|
@@ -325,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _take_frame(self, data: memoryview, position: int, end: int, size: int) -> int:
-        """Handle or begin the frame of `size` bytes at `position`; the position behind what was used."""
+        """Handle or begin the frame of `size` bytes at `position`; the position after it."""
         login = self.session.login
         if login is not None and not login.user and size > LOGIN_BYTES_MAX:
             raise ProtocolViolation(f"a request of {size} bytes before the log-in; {LOGIN_BYTES_MAX} are allowed")

@@ -77,7 +77,7 @@ class Pool:
     def wait_behind(self, share: Share, who: object, again: Callable[[], None]) -> None:
         """The same once `share`, which went ahead, has come to its end: until then `who` keeps nobody waiting.
 
-        One waits behind a share; `again` must know by then whether `who` is gone.
+        One waits after a share; `again` must know by then whether `who` is gone.
         """
         self._behind[share] = who, again
 

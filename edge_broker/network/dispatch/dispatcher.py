@@ -197,8 +197,8 @@ class Dispatcher:
             call.connection.hold()
 
     def job_ended(self, call: Call) -> None:
-        """A call that was worked on piece by piece is answered, waits, or has failed; behind a token that waits nothing
-        is taken, however large its request is.
+        """A call that ran in slices is answered, waits, or has failed; after a waiting token nothing
+        is taken, whatever the size of its request.
         """
         if call.api is None or call.api.key != SASL_AUTHENTICATE:
             self._let_go(call)
@@ -297,7 +297,7 @@ class Dispatcher:
             self._hold(call)
 
     def has_room(self, call: Call, reply: Reply) -> bool:
-        """Say whether a large answer may be sent; if not it is dropped, and made anew once there is memory."""
+        """Return whether a large response may be sent; if not it is dropped, and made again once there is memory."""
         connection, again, pool = call.connection, reply.again, self.answers_pool
         if connection is None or again is None:
             return True

@@ -2,7 +2,7 @@
 
 | a partition | next try |
 |---|---|
-| goes offline | at once, behind everything that workers still do to it |
+| goes offline | at once, after everything that workers still do to it |
 | could not be brought back, or failed again before its next sync | after 1 s, 2 s, 4 s, … 60 s |
 | was never opened (recovery set it offline), or its topic is deleted | none |
 | is a replica, whose epoch elections alone raise: others lead | as its member wants it (partition.py) |

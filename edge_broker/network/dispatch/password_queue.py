@@ -1,6 +1,6 @@
 """Passwords that wait to be verified, which takes milliseconds each by intent: the addresses they come from have turns.
 
-| whoever | then |
+| client | then |
 |---|---|
 | sends them by the thousand | lets another address wait for one of them at most |
 | goes before it is its turn | has none verified, and nothing is kept of it |
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Waiting(NamedTuple):
-    """A job, and what is called behind it; `dropped` where the connection is lost before its turn has come."""
+    """A job, and the function called after it; `dropped` if the connection is lost before its turn."""
 
     connection: Connection
     work: Callable[[], Any]
@@ -55,7 +55,7 @@ class Passwords:
         return taken
 
     def _go_on(self, worker: Worker) -> None:
-        """Give the worker the next one: the first of the next address, whose turn comes again behind the others'."""
+        """Give the worker the next one: the first of the next address, whose turn comes again after the others'."""
         if self._under_way or not self._waiting:
             return
         host = next(iter(self._waiting))

@@ -42,7 +42,7 @@ class Checks:
         return self._open > 0
 
     def begin(self, checking: Checking) -> None:
-        """Queue a batch behind the others."""
+        """Queue a batch after the others."""
         self.batches += 1
         self._waiting.append(checking)
         self._open_more()

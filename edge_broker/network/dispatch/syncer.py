@@ -4,7 +4,7 @@
 |---|---|---|
 | clean | append that nobody waits for | dirty, due within log.flush.interval.ms |
 | clean, dirty | somebody waits for it, durability sync | wanted: in the round that begins now, or in the next |
-| wanted | round ends | clean; waiters of the log are told |
+| wanted | round ends | clean; the log's waiters are notified |
 | any | an answer needs the mark of a log (dirty_markers.py) | it is written in this round or the next |
 | any | a sync fails | the partition goes offline, the sync is never retried |
 
@@ -125,7 +125,7 @@ class Syncer:
         if self._interval_min_s and delay_s > 0:
             self._pause = self._loop.call_later(delay_s, self._start_round)
         else:
-            self._loop.call_soon(self._start_round)  # behind the requests that this turn of the loop still brings
+            self._loop.call_soon(self._start_round)  # after the requests that this turn of the loop still brings
 
     def _start_round(self) -> None:
         self._pause = None

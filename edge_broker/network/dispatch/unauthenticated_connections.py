@@ -3,7 +3,7 @@
 | closed | when |
 |---|---|
 | without a log-in | LOGIN_S after it came |
-| what asks for anything else before its log-in, or behind its session's end | at once (security/sasl.py) |
+| one that sends anything else before its log-in, or after its session's end | at once (security/sasl.py) |
 | a user's that was removed | once that holds |
 | whom the deny list denies, by a user or a certificate | once that holds, or when it comes |
 

@@ -40,7 +40,7 @@ class Ahead:
         self._pads = False
 
     def begin(self, tls: ssl.SSLObject) -> None:
-        """The handshake is complete; what has come behind it is given next."""
+        """The handshake is complete; the bytes after it are given next."""
         cipher = tls.cipher()
         name = cipher[0] if cipher is not None else ""
         self._pads = tls.version() == "TLSv1.3"

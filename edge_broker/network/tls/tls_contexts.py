@@ -1,4 +1,4 @@
-"""The TLS contexts of a broker's listeners: made from files, and made anew when those change.
+"""Make the TLS contexts of a broker's listeners from files, and again when those change.
 
 | a file changes, or a CA ends | then |
 |---|---|
@@ -8,13 +8,13 @@
 Key store and trust store count apart: while one is refused, a change of the other holds. A store that is refused is
 read at each look, as its remedy may lie elsewhere: a directory's mode, a descriptor that was lacking.
 
-Tickets are off, so that whoever comes back shows its certificate again. TLS 1.2's sessions cannot be switched off from
+Tickets are off, so that a returning client shows its certificate again. TLS 1.2's sessions cannot be switched off from
 Python: once a context remembers SESSIONS_MAX of them it is replaced, which bounds their memory. OpenSSL's check of
 dates is off, as a board's clock may be wrong by decades: here the end alone is judged, by the later of clock and build
 date: at each handshake that of the client's certificate and of every CA by which OpenSSL believes it, and of the CAs
 that are trusted whenever a context is made.
 
-Contains: what OpenSSL is told. Does not contain: connections. Source: Python's ssl; OpenSSL's SSL_CTX_set_options.
+Contains: the settings of OpenSSL. Does not contain: connections. Source: Python's ssl; OpenSSL's SSL_CTX_set_options.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _End(NamedTuple):
 class _Made(NamedTuple):
     """A context, and what it was made of; when the first (`next_end_s`) and the last of its CAs ends.
 
-    `named`: its certificate names the host that clients are told.
+    `named`: its certificate names the host that is advertised to clients.
     """
 
     context: ssl.SSLContext
@@ -112,7 +112,7 @@ class _Made(NamedTuple):
 
 
 class Tls:
-    """TLS of one listener; `now_s` is the later of clock and build date, `host` what clients are told, empty: unknown.
+    """TLS of one listener; `now_s` is the later of clock and build date, `host` is the advertised one, empty: unknown.
 
     `context` is for the next connection. `problems` says what is wrong, a sentence for each store that is refused.
     """
@@ -192,8 +192,8 @@ class Tls:
         return found
 
     def warnings(self) -> Iterator[str]:
-        """What a person should know beside a broker that is well: a file that cannot be used, CAs that others may
-        change, an end that is near, a certificate that does not name the host that clients are told.
+        """Warnings of a healthy broker: a file that cannot be used, CAs that others may
+        change, an end that is near, a certificate that does not name the advertised host.
         """
         end_s, now_s = self.end_s, self._now_s()
         yield from self.problems
@@ -209,7 +209,7 @@ class Tls:
             )
         if not self._made.named:
             yield (
-                f"clients of listener {self.listener} are told {self._host}, which its certificate does not name, so "
+                f"clients of listener {self.listener} use {self._host}, which its certificate does not name, so "
                 f"that they will refuse it: make one with subjectAltName={alternative_name(self._host)}, or set "
                 "advertised.listeners to a name that it has"
             )
@@ -342,7 +342,7 @@ def _chain_reason(error: Exception, text: str, *, password: bool) -> str:
             if password
             else "its key is encrypted; set ssl.key.password"
         )
-    return code.lower().replace("_", " ") or "its private key cannot be read; write it anew"
+    return code.lower().replace("_", " ") or "its private key cannot be read; write it again"
 
 
 def _read_authorities(settings: TlsSettings, now_s: float, wait_s: float | None) -> Mapping[bytes, int]:
@@ -382,7 +382,9 @@ def _certificates(where: str, text: str) -> list[bytes]:
             read_certificate(der)
             found.append(der)
         except ValueError:
-            raise ConfigurationError(f"certificate {len(found) + 1} in {where} cannot be read; write it anew") from None
+            raise ConfigurationError(
+                f"certificate {len(found) + 1} in {where} cannot be read; write it again"
+            ) from None
     return found
 
 

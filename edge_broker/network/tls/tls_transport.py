@@ -1,4 +1,4 @@
-"""One TLS connection: between the transport of a socket and the connection behind it, which knows nothing of TLS.
+"""One TLS connection: between the transport of a socket and the broker's connection, which knows nothing of TLS.
 
 | state | bytes come | the worker has made a step | nothing is left to send |
 |---|---|---|---|
@@ -6,8 +6,8 @@
 | open | decrypted into the connection's buffer | | |
 | closing | dropped | | close_notify, `closed` |
 
-Nothing here holds the loop for long: handshakes run in a worker, decrypting stops a record's size behind TURN_S, and
-what is written beyond TURN_BYTES is encrypted by turns (`due`), which stop TURN_BYTES behind TURN_S, as fast as the
+Nothing here holds the loop for long: handshakes run in a worker, decrypting stops a record's size after TURN_S, and
+what is written beyond TURN_BYTES is encrypted by turns (`due`), which stop TURN_BYTES after TURN_S, as fast as the
 kernel takes it. What is not encrypted yet stays what it was, views of what was read; what is not decrypted yet is kept
 as it came. What OpenSSL keeps between its ends is fed and emptied a record's size at a time, as it never gives back
 what it has once needed.
@@ -33,7 +33,7 @@ PIECE_BYTES = 16_384  # what one TLS record carries
 TURN_BYTES = 65_536
 READ_BYTES = 262_144  # of ciphertext at once: most requests come whole then, and are answered together
 TURN_S = 0.001  # of one connection
-LARGE_BYTES = 2048  # behind a record of that size it costs less to ask what is left than to be told by an exception
+LARGE_BYTES = 2048  # after a record of that size a query of what is left costs less than the exception
 SHORT_BYTES = 20_480  # of ciphertext at once when memory is short: a whole record and its neighbour's head
 WRITE_BUFFER_BYTES_MAX = 131_072  # of ciphertext that the kernel does not take yet
 
@@ -122,7 +122,7 @@ class Owner(Protocol):
 
 
 class TlsTransport(asyncio.BufferedProtocol):
-    """A protocol to the socket's transport, a transport to the protocol behind it; owned by the loop.
+    """A protocol to the socket's transport, a transport to the broker's protocol; owned by the loop.
 
     `made` makes that protocol once the handshake is complete.
     """
@@ -148,14 +148,14 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._shown = Shown()
         self._stepping = False
         self._closing = False
-        self._reading = True  # by the protocol behind
+        self._reading = True  # by the broker's protocol
         self._raw_reading = True
         self._room_bytes = 0  # of the buffer for what comes
         self._raw_full = False
         self._unread = False
         self._decrypting = False  # and what is answered meanwhile waits
         self._undecrypted = True  # something may have come that was not wanted yet, or with the last of the handshake
-        self._kept = NOTHING  # ciphertext behind what OpenSSL has; nothing is read meanwhile
+        self._kept = NOTHING  # ciphertext after what OpenSSL has; nothing is read meanwhile
         self._unsent: deque[memoryview] = deque()
         self._unsent_from = 0  # of the first of them
         self._unsent_bytes = 0
@@ -273,7 +273,7 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     @property
     def handshaking(self) -> bool:
-        """True until the protocol behind is there, or the socket gone."""
+        """Whether the broker's protocol does not exist yet, and the socket does."""
         return self._behind is None and self._raw is not None
 
     # bytes in
@@ -339,7 +339,7 @@ class TlsTransport(asyncio.BufferedProtocol):
     ) -> tuple[int, int, memoryview, str]:
         """Decrypt into a buffer: its bytes that are filled, by how many records; what is left, and why no more can be.
 
-        Behind a record of `ask_behind` bytes or more it is asked what OpenSSL has left.
+        After a record of `ask_behind` bytes or more it asks OpenSSL what is left.
         """
         read, incoming, seconds = self._read, self._in, self._owner.seconds
         size, filled, records = len(buffer), 0, 0
@@ -514,7 +514,7 @@ class TlsTransport(asyncio.BufferedProtocol):
                 self._read_on()
 
     def _send_unsent(self) -> None:
-        """Encrypt some of what waits, and close behind the last of it if that is wanted."""
+        """Encrypt some of the waiting bytes, and close after the last of them if requested."""
         if self._unsent and not self._raw_full:
             self._encrypt_unsent()
             self._tell_behind()
@@ -524,7 +524,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._finish()
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """How much may wait before the protocol behind is told to pause, in bytes."""
+        """Set how many bytes may wait before the broker's protocol must pause."""
         self._high = high
 
     def get_write_buffer_size(self) -> int:
@@ -559,7 +559,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._raw.close()
 
     def abort(self) -> None:
-        """Close at once, behind what was answered meanwhile."""
+        """Close at once, after the responses made meanwhile."""
         self._closing = True
         if self._decrypting and not (self._due or self._raw_full):
             self._decrypting = False

@@ -20,7 +20,7 @@ def test_log_and_health_say_that_clients_are_told_another_host_than_the_certific
             with urllib.request.urlopen(url, timeout=CALL_S) as answer:
                 return str(answer.read().decode())
 
-        told = "ok, but clients of listener CLIENT are told 127.0.0.1, which its certificate does not name"
+        told = "ok, but clients of listener CLIENT use 127.0.0.1, which its certificate does not name"
         wait_until(lambda: health().startswith(told), 20, health)
         assert health().count("subjectAltName=IP:127.0.0.1") == 1
         assert "warning edge-broker certificate text" in broker.log_path.read_text()

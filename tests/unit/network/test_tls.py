@@ -342,7 +342,7 @@ def test_a_host_that_the_certificate_does_not_name_is_told(files: Files, host: s
     own = Authority(files.directory / "own", days=3000)
     together(files.broker, *reversed(own.sign("broker", NAMES, days=3000)))
     tls = Tls(of(files, f'"listener.name.lan.ssl.client.auth" = "{auth}"'), lambda: NOW_S, host)
-    told = f"clients of listener LAN are told {host}, which its certificate does not name"
+    told = f"clients of listener LAN use {host}, which its certificate does not name"
     said = [warning for warning in tls.warnings() if "CA of clients'" not in warning]
     assert [(warning[: len(told)], f"subjectAltName={wanted}," in warning) for warning in said] == (
         [(told, True)] if wanted else []

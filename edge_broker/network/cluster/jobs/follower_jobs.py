@@ -64,7 +64,7 @@ class FollowerJobs:
         log = replica.log
         stale = replica.log_end_offset != offset or self._logs.leads(partition)  # it was truncated meanwhile, or leads
         if log.fault is not None or replica.full or stale:
-            self._logs.report_moved(partition)  # the member asks anew
+            self._logs.report_moved(partition)  # the member asks again
             return
         if self._broker.space.room_bytes < 0 and log.topic not in ALWAYS_WRITTEN:
             self._pause_fetches(partition, replica, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "there may be no room left"))
@@ -210,9 +210,9 @@ class FollowerJobs:
         self._keep_epoch(partition, replica, begun)
 
     def _keep_epoch(self, partition: PartitionId, replica: Replica, then: Callable[[], None]) -> None:
-        """Have on the disk where epochs begin; behind rolls, which run in the same worker.
+        """Write the starts of epochs to the disk, after rolls, which run in the same worker.
 
-        What is due while others are being written is written together: whoever takes over from a board that stops
+        Starts that come due during a write are written together: a broker that takes over from a stopping one
         begins many epochs at once.
         """
         self._epochs.append((partition, replica, then))

@@ -128,7 +128,7 @@ class ReplicaLogs:
 
 
 def faulted(where: str, work: Callable[[], T]) -> Callable[[], T]:
-    """The same work, of which a bug, too, is a fault: nobody knows what it left behind, and it is not tried again."""
+    """Return the same work with any bug as a fault: the state that it left is unknown, so it is not retried."""
 
     def run() -> T:
         try:

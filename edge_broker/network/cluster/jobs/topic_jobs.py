@@ -98,7 +98,7 @@ class TopicJobs:
         again: Callable[[], None],
         what: str,
     ) -> None:
-        """Do one work of a topic, and let the next one begin; what cannot be done comes again behind the others."""
+        """Do one job of a topic, and let the next one begin; a job that failed queues again after the others."""
 
         def done(result: Any) -> None:
             try:
@@ -132,7 +132,7 @@ class TopicJobs:
             make = partial(self._broker.store.topic_files.make_topic, partition.topic, count, config, id_of(topic_id))
             self._of_topic(make, shown, over, partial(self.open, wish), f"making topic {partition.topic}")
         elif id_text(topic.topic_id) != topic_id or partition.partition >= len(topic.partitions):
-            over()  # another topic of this name is on its way out, or gets partitions: it goes on behind that
+            over()  # another topic of this name is being deleted, or gets partitions: it goes on after that
             if (partition.topic, id_text(topic.topic_id)) in self._strays:
                 self._report_obstructed(wish)
             self._logs.call_later(RETRY_S, self.open, wish)

@@ -135,7 +135,7 @@ class TruncationJobs:
     def _remake(
         self, wish: StartAnew | CutDamage | PassOver, event: str, make: Callable[..., PartitionLog], **facts: object
     ) -> None:
-        """Hold a log, and have another one made of it; not one that is offline, or of a topic that was made anew."""
+        """Pause a log, and have another one made of it; not one that is offline, or of a topic that was replaced."""
         partition = wish.partition
         replica, found = self._logs.replica(partition), self._member.partitions.get(partition)
         if replica is None or replica.log.fault is not None or found is None or found.log is not replica:
