@@ -1,6 +1,6 @@
-"""The commands behind the command line: run the mirror until a signal, show what it would do.
+"""Runs the commands of edge-mirror: mirror until a signal, or print what it would do.
 
-No argument parsing may come in here, and no decision of the mirror.
+Does not contain: the parser of arguments (cli.py), decisions of the mirror.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _log = Log("mirror")
 
 
 YOUNG_OBJECTS_MAX = 25_000
-"""A fetch of thousands of quiet partitions makes as many objects and lets them all go. By Python's own 700 they were
-looked through again and again meanwhile, a quarter of the CPU that many idle topics take."""
+"""A fetch of thousands of idle partitions makes as many objects and releases them all.
+
+With Python's default of 700, the collector scanned them repeatedly: a quarter of the CPU that many idle topics take.
+"""
 NO_FENCES = "the target fences nothing for us: run one mirror of this site at a time"
 NO_TRANSACTIONS = "transactions = true, and the target has none: take it out, or mirror to an Apache Kafka"
 GRANT = "Grant the target's user Write and Describe there"
@@ -57,7 +59,7 @@ async def run(config: Config) -> int:
     stop, notifier = asyncio.Event(), Notifier(os.environ, partial(_log.warning, "notify_failed"))
 
     def end() -> None:
-        notifier.tell("STOPPING=1", "STATUS=waiting for what is under way")
+        notifier.tell("STOPPING=1", "STATUS=waiting for acknowledgements")
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,7 +78,7 @@ async def run(config: Config) -> int:
             _log.warning("ca_file_changeable", text=said)
     _log.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
     announce("edge-mirror ready")
-    # Ready with neither side: the datacenter may be away for days, and the broker may come up later than we do
+    # READY even while both clusters are unreachable: the datacenter may be away for days, the broker may start later
     notifier.tell("READY=1", f"STATUS={_state(replicator)}")
     routes = _watch_routes(replicator)
     notifying = asyncio.ensure_future(notifier.keep_alive(alive(lambda: _state(replicator))))
@@ -118,7 +120,7 @@ def _state(replicator: Replicator) -> str:
 
 
 async def plan(config: Config, *, as_json: bool) -> int:
-    """Print a line per topic that `run` would mirror; return the exit status, 1 when one cannot be or there is none."""
+    """Print a line per topic that `run` would mirror; return the exit status, 1 if one cannot be, or there is none."""
     source, target = Source(config.source_client, config.group_id), Target(config.target_client)
     target.source_cluster_id = lambda: source.cluster_id
     try:
@@ -150,7 +152,7 @@ async def plan(config: Config, *, as_json: bool) -> int:
 
 
 async def makes_no_loop(config: Config) -> bool:
-    """Print what would be passed over or refused, as it came from the target; return whether nothing is refused."""
+    """Print topics that would be passed over or refused, as they came from the target; return if none is refused."""
     source, target = Source(config.source_client, config.group_id), Target(config.target_client)
     target.source_cluster_id = lambda: source.cluster_id
     try:
@@ -159,7 +161,7 @@ async def makes_no_loop(config: Config) -> bool:
         print(f"source and target: {error}")
         return False
     except (SourceError, TargetError) as error:
-        raise CommandFailed(f"what came from the target cannot be told ({error})") from error
+        raise CommandFailed(f"the records from the target cannot be recognised ({error})") from error
     finally:
         await source.close()
         await target.close()
@@ -169,7 +171,7 @@ async def makes_no_loop(config: Config) -> bool:
 
 
 async def has_transactions(config: Config) -> bool:
-    """Print whether the target has the transactions that are wanted, and return it.
+    """Print and return whether the target has the configured transactions.
 
     A denied spare transactional id is a warning: the mirror works without it.
     """

@@ -1,6 +1,6 @@
-"""The command line of edge-mirror: arguments in, exit status out (0 done, 1 failed, 2 bad usage or configuration).
+"""Parses the command line of edge-mirror, and returns the exit status (0 done, 1 failed, 2 bad usage or configuration).
 
-No client may be imported here before the arguments are known to be good: --help and --version answer at once.
+Does not contain: imports of a client before the arguments are checked: --help and --version answer at once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CHECK_EXAMPLE = """example:
   edge-mirror check --connect --config /etc/drupelet/mirror.toml
 """
 _STATUS = """exit status:
-  0 well, 1 in trouble, further behind than --max-lag or --max-age, or nothing can be told, 2 bad usage,
-  3 the mirror does not answer at --metrics: what its group at the source tells is printed
+  0 well, 1 a problem exists, a lag exceeds --max-lag or --max-age, or no state can be read, 2 bad usage,
+  3 the mirror does not answer at --metrics: the state by its group at the source is printed
 
 examples:
   edge-mirror status --config /etc/drupelet/mirror.toml --watch
@@ -38,7 +38,7 @@ examples:
 """
 
 
-_TRANSLATE_EXAMPLE = """A record that was not mirrored has the offset of what follows; `--json` tells which it is.
+_TRANSLATE_EXAMPLE = """A record that was not mirrored has the offset of the next one; `--json` tells which it is.
 
 example:
   edge-mirror translate --config /etc/drupelet/mirror.toml readings 0 104711
@@ -73,7 +73,7 @@ def _loaded(given: argparse.Namespace) -> Config:
 
 
 def _load_for_status(given: argparse.Namespace) -> Config:
-    """The mirror itself may tell all; without its address, the source is asked for the group."""
+    """Return the configuration; it needs a source unless it has the mirror's address, which can return all."""
     config = load(given.config, _overrides(given), (), serves=False)
     return config if config.metrics and not config.source else _load(given, ("source",), serves=False)
 
@@ -93,7 +93,7 @@ def _load(given: argparse.Namespace, required: tuple[str, ...], *, serves: bool 
 
 
 def _check(given: argparse.Namespace, config: Config) -> int:
-    from drupelet.kafka.connection import try_cluster  # noqa: PLC0415 - what opens connections, only where asked for
+    from drupelet.kafka.connection import try_cluster  # noqa: PLC0415 - opens connections, and is needed for --connect only
 
     config.metrics_access.token()
     sides = (("source", config.source_client), ("target", config.target_client))
@@ -155,7 +155,7 @@ def parser() -> Parser:
     """Describe the command line."""
     root = Parser(
         prog="edge-mirror",
-        description="Mirror topics from an edge broker to the central Kafka; losses are written down, never skipped.",
+        description="Mirror topics from an edge broker to the central Kafka; losses are recorded, never skipped.",
         epilog=_RUN_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -164,27 +164,25 @@ def parser() -> Parser:
     run = _command(commands, "run", "mirror until SIGTERM or SIGINT", _RUN_EXAMPLE)
     _add_policy(run)
     run.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics, /health and /status there; off by default")
-    check = _command(commands, "check", "check the configuration, and whether both sides let us in", _CHECK_EXAMPLE)
+    check = _command(commands, "check", "check the configuration, and access to both sides", _CHECK_EXAMPLE)
     check.add_argument("--connect", action="store_true", help="also try both sides, and the brokers that they name")
     plan = _command(commands, "plan", "show what would be mirrored, by what name, and how much", _PLAN_EXAMPLE)
     _add_policy(plan)
     plan.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    status = _command(commands, "status", "show how far behind each topic is, how fast it goes, and the link", _STATUS)
-    asked = "ask the mirror that serves its metrics there; without it the source tells what it knows"
+    status = _command(commands, "status", "show each topic's lag and rate, and the link", _STATUS)
+    asked = "ask the mirror that serves its metrics there; without it, its group at the source"
     status.add_argument("--metrics", metavar="HOST:PORT", help=asked)
     status.add_argument("--json", action="store_true", help="print JSON instead of a table, partitions included")
-    status.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+    status.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
     a_number = whole_number(0, 2**63 - 1)
-    status.add_argument(
-        "--max-lag", metavar="RECORDS", type=a_number, help="exit status 1 where a topic is further behind"
-    )
+    status.add_argument("--max-lag", metavar="RECORDS", type=a_number, help="exit status 1 if a topic's lag is greater")
     status.add_argument("--max-age", metavar="SECONDS", type=a_number, help="the same by the age of its oldest record")
-    translate = _command(commands, "translate", "tell an offset's exact place at the other end", _TRANSLATE_EXAMPLE)
+    translate = _command(commands, "translate", "print an offset's exact place at the other end", _TRANSLATE_EXAMPLE)
     translate.add_argument("topic", metavar="TOPIC", help="its name at the source")
     translate.add_argument("partition", metavar="PARTITION", type=whole_number(0, 2**31 - 1), help="its number")
     translate.add_argument("offset", metavar="OFFSET", type=a_number, help="at the source")
-    translate.add_argument("--back", action="store_true", help="OFFSET is at the target, and the source's is told")
-    translate.add_argument("--json", action="store_true", help="print JSON, which tells whether a record is there")
+    translate.add_argument("--back", action="store_true", help="OFFSET is at the target; print the source's")
+    translate.add_argument("--json", action="store_true", help="print JSON, with whether the offset has a record")
     audit = _command(commands, "audit", "prove from both ends that nothing is lost, doubled or changed", AUDIT_EXAMPLE)
     _add_policy(audit)
     add_audit(audit)
@@ -205,7 +203,7 @@ def _command(commands: argparse._SubParsersAction[Parser], name: str, text: str,
     command.add_argument(
         "--topics", metavar="REGEX", help="whole names of the topics to mirror; __edge_ledger always is"
     )
-    command.add_argument("--exclude", metavar="REGEX", help="whole names of topics that are left out again")
+    command.add_argument("--exclude", metavar="REGEX", help="whole names of topics to leave out")
     command.add_argument("--site", metavar="NAME", help="the site's name: prefix of the topics, part of the group id")
     command.add_argument(
         "--config", metavar="FILE.toml", type=path, help="more settings; the command line overrides it"

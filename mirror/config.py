@@ -1,7 +1,7 @@
-"""The mirror's configuration: one TOML file of flat keys, and tables for some topics alone (overrides.py), overridden
-by the command line, checked whole.
+"""Declares and checks the configuration: a TOML file of flat keys, tables for some topics (overrides.py), the options.
 
-No client may be imported here. An unknown key is an error that suggests the nearest.
+Options override the file. An unknown key is an error that suggests the nearest.
+Does not contain: imports of a client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SERVERS = "HOST:PORT[,HOST:PORT]"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that can be set; the names are the TOML keys. Empty text means not set.
+    """All settings; the names are the TOML keys. Empty text means not set.
 
     Each side's security has a key for each of SECURITY_KEYS, with `source_` or `target_` before it.
     """
@@ -55,27 +55,27 @@ class Config:
     metrics: str = ""
     """HOST:PORT for /metrics and /health; off when empty."""
     metrics_access: MetricsAccess = MetricsAccess()  # noqa: RUF009 - it does not change
-    """Who may read them: the keys are ACCESS_KEYS."""
+    """Access to the metrics: the keys are ACCESS_KEYS."""
     group_instance_id: str = ""
-    """This mirror's name among those of the site, of which one writes; the host's when empty."""
+    """This mirror's name among those of the site, of which one writes; the host's name if empty."""
     ledger: bool = True
     """Whether `__edge_ledger` is mirrored, whatever `topics` says."""
     compression: str = "zstd"
-    """Of the batches that are merged: none, gzip, snappy, lz4, zstd."""
+    """The codec of merged batches: none, gzip, snappy, lz4, zstd."""
     metered: bool = False
     """Whether bytes to the target cost money: zstd packs at level 19, and records wait a second for others."""
     batch_bytes_max: int = 512 * 1024
     """Bytes of one merged batch before compression; must stay below the target's max.message.bytes."""
     buffer_bytes_max: int = 8 * 1024 * 1024
-    """Bytes read and not yet acknowledged, over all partitions; also the most that is under way to the target."""
+    """Bytes read and not yet acknowledged, over all partitions; a quarter of it may be in flight to the target."""
     commit_interval_ms: int = 1_000
     """Longest time between an acknowledgement and its commit."""
     commit_again_ms: int = 86_400_000
     """Time after which an unchanged position is committed again; below the source's offsets.retention.minutes."""
     refresh_interval_ms: int = 5_000
-    """Time between looks for new topics and partitions."""
+    """Time between two searches for new topics and partitions."""
     stall_timeout_ms: int = 60_000
-    """Time after which a partition with records, of which none became safe, is a problem that is named."""
+    """Time after which a partition with records, of which none became safe, is a reported problem."""
     request_timeout_ms: int = 30_000
     """Time for one request to either side, its transfer included."""
     delivery_timeout_ms: int = 120_000
@@ -87,28 +87,28 @@ class Config:
     transactions: bool = False
     """Whether records, position and map are committed together, in transactions of the target."""
     transaction_timeout_ms: int = 120_000
-    """After which the target aborts one, and that it must allow (transaction.max.timeout.ms); most take a twelfth."""
+    """Time after which the target aborts a transaction, and must allow (transaction.max.timeout.ms); most take 1/12."""
     target_replication_factor: int = 0
     """Of the topics created at the target; 0 means one replica per broker, three at most."""
     rules: tuple[Rule, ...] = ()
-    """What is set for some topics alone, by the tables `[topic."PATTERN"]`."""
+    """Settings for some topics alone, by the tables `[topic."PATTERN"]`."""
     source_security: Security = Security()  # noqa: RUF009 - it does not change
-    """How the edge broker is connected to."""
+    """TLS and authentication at the edge broker."""
     target_security: Security = Security()  # noqa: RUF009 - it does not change
-    """How the central Kafka is connected to."""
+    """TLS and authentication at the central Kafka."""
 
     def of_topic(self, name: str) -> TopicSettings:
-        """What is set for a topic of the source."""
+        """Return the settings for a topic of the source."""
         return settings_of(name, self.rules)
 
     @property
     def source_client(self) -> ClientSettings:
-        """What every client of the edge broker is told."""
+        """The settings of every client of the edge broker."""
         return ClientSettings(self.source, CLIENT_ID, self.request_timeout_ms, self.source_security)
 
     @property
     def target_client(self) -> ClientSettings:
-        """What every client of the central Kafka is told."""
+        """The settings of every client of the central Kafka."""
         return ClientSettings(self.target, CLIENT_ID, self.request_timeout_ms, self.target_security)
 
     @property
@@ -123,7 +123,7 @@ class Config:
 
     @property
     def selection(self) -> Selection:
-        """Which topics are mirrored."""
+        """The topics to mirror."""
         excluded = re.compile(self.exclude) if self.exclude else None
         return Selection(re.compile(self.topics), excluded, self.ledger)
 
@@ -133,7 +133,8 @@ def load(
 ) -> Config:
     """Return the checked configuration from a file and the command line's values (None: not given there).
 
-    Raises ConfigurationError; `required` names the keys that must be set. Without `serves`, metrics are another's.
+    Raises ConfigurationError; `required` names the keys that must be set. Without `serves`, `metrics` names another
+    process, which serves them.
     """
     values = parse_toml(read_text(path), path) if path is not None else {}
     values.update({key: value for key, value in overrides.items() if value is not None})
@@ -155,7 +156,7 @@ def load(
 
 
 OBSOLETE = frozenset({"window_records_max"})
-"""What a version before this one knew, and a file may still have."""
+"""Keys of older versions that a file may still have."""
 SECURED = tuple(f"{side}_{key}" for side in SIDES for key in SECURITY_KEYS)
 
 

@@ -1,16 +1,16 @@
-"""What `run` would do, told beforehand and changing nothing: `edge-mirror plan`.
+"""Plans what `run` would do, and changes nothing: `edge-mirror plan`.
 
 | column | of a topic, over its partitions |
 |---|---|
-| TARGET NAME | what it is called there, or why it cannot be |
-| THERE | how many partitions it has there; - when it is to be made |
-| TO SEND | records behind the positions, or behind the log's start without one |
-| AGAIN | of those at most so many may be there already: what a former life may have sent and not committed |
-| SETTINGS | what the file sets for it alone, where it differs from the defaults |
+| TARGET NAME | its name at the target, or why it can have none |
+| THERE | how many partitions it has there; - if it is to be created |
+| TO SEND | records after the positions, or after the log's start without one |
+| AGAIN | of those at most so many may be there already: a previous session may have sent and not committed them |
+| SETTINGS | settings for this topic alone in the file, that differ from the defaults |
 | FROM TARGET | "all": the topic is passed over, as it came from there; "some": of its records those are passed over |
-| GONE | offsets behind the positions that the source has deleted; `run` writes them into the ledger |
+| GONE | offsets after the positions that the source has deleted; `run` writes them into the ledger |
 
-Lives here: the arithmetic, and what both clusters are asked for it. Must never come in: the table (app.py).
+Contains: the arithmetic, and the queries of both clusters. Does not contain: the table (app.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mirror.topics.selection import TopicNameError, target_name
 class Planned:
     """One topic that would be mirrored; `target_name` None: it is not, and `trouble` or `reason` says why.
 
-    `trouble` is what a person has to do something about; `reason` says why some of it, or all, is passed over.
+    `trouble` needs a person's action; `reason` says why some of its records, or all, are passed over.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class Planned:
 
 
 async def planned(source: Source, target: Target, config: Config) -> tuple[list[Planned], str | None]:
-    """Return each topic that would be mirrored, and, where none of its own would, what the pattern may have meant.
+    """Return each topic that would be mirrored, and, if the pattern matches none, the topic that it may have meant.
 
     Raises SourceError, TargetError.
     """
@@ -81,7 +81,7 @@ class _Sides:
 
 
 def _uncounted(one: Planned, untold: Mapping[TopicPartition, str]) -> Planned:
-    """Return what is planned of a topic of which some partitions are not counted: the source does not tell of them."""
+    """Return the plan of a topic without those partitions whose offsets the source does not return."""
     if not untold or one.target_name is None:
         return one
     first, why = min(untold.items())
@@ -91,7 +91,7 @@ def _uncounted(one: Planned, untold: Mapping[TopicPartition, str]) -> Planned:
 
 
 def _unseen(one: Planned, *, is_refused: bool) -> Planned:
-    """Return what is planned of a topic while state topics may not be seen: `run` refuses what it never mirrored."""
+    """Return the plan of a topic while state topics may not be seen: `run` refuses topics that it never mirrored."""
     if one.trouble or not is_refused:
         return replace(one, from_target="?", reason=f"{one.topic}: {UNSEEN}")
     left_out = replace(one, target_name=None, partitions_there=None, to_send=0, again=0, gone=0, from_target="?")
@@ -99,9 +99,9 @@ def _unseen(one: Planned, *, is_refused: bool) -> Planned:
 
 
 async def from_target(source: Source, target: Target, config: Config) -> dict[str, TopicVerdict]:
-    """Return what becomes of each selected topic of which some, or all, came from the target.
+    """Return the verdict on each selected topic with records from the target.
 
-    Positions do not count in it. Raises SourceError, TargetError; SourceError where state topics may not be seen.
+    Positions do not count in it. Raises SourceError, TargetError; SourceError if state topics may not be seen.
     """
     known = await source.topics()
     chosen = {name: known[name] for name in config.selection.of(known)}
@@ -134,7 +134,7 @@ async def _verdicts(
 
 
 def _judged(one: Planned, verdict: TopicVerdict | None) -> Planned:
-    """Return what is planned where some of it, or all, came from the target."""
+    """Return the plan of a topic of which some records, or all, may have come from the target."""
     if verdict is None or not verdict.reason:
         return one
     if verdict.kind == "sent":
@@ -169,7 +169,7 @@ def _each(name: str, numbers: Iterable[int], bounds: Bounds) -> Iterable[tuple[i
 
 
 def counts(start: int, end: int, commit: Commit | None) -> tuple[int, int, int]:
-    """Return how many offsets of a partition in [start, end) are to be sent, again of them, and gone before `start`."""
+    """Return how many offsets of a partition in [start, end) are to be sent, of them again, and lost before `start`."""
     position = start if commit is None else commit.offset
     first = min(max(position, start), end)
     again = 0 if commit is None else max(0, min(commit.sent_up_to, end) - first)

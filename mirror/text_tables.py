@@ -1,6 +1,6 @@
-"""PURE. Tables and figures as a person reads them; `edge-mirror plan` and `status` print them.
+"""PURE. Formats tables and figures for a person; `edge-mirror plan` and `status` print them.
 
-Must never come in: what they mean.
+Does not contain: what the figures mean.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str | int | None]], texts: Sequence[int] = ()) -> str:
-    """Text to the left, numbers to the right, - for nothing; texts in columns but `texts` and the first count as
-    numbers where that is not empty.
+    """Return a table: text left-aligned, numbers right-aligned, - for None.
+
+    If `texts` is not empty, only the first column and the columns in `texts` are text.
     """
     shown = [tuple(head), *(tuple("-" if cell is None else str(cell) for cell in row) for row in rows)]
     left = (
@@ -27,14 +28,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str | int | None]], texts
 
 
 def count_text(count: float | None) -> str:
-    """12,345; below ten with what there is of a tenth."""
+    """Return a count as 12,345; below ten with a tenth if there is one."""
     if count is None:
         return "-"
     return f"{count:.1f}".removesuffix(".0") if count < 10 else f"{count:,.0f}"
 
 
 def bytes_text(count: float | None) -> str:
-    """Bytes in the largest unit that they fill."""
+    """Return bytes in the largest unit that they fill."""
     if count is None:
         return "-"
     for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
@@ -44,7 +45,7 @@ def bytes_text(count: float | None) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """A span of time in the one or two units that matter, as 3 d 4 h."""
+    """Return a span of time in the one or two largest units, as 3 d 4 h."""
     if seconds is None:
         return "-"
     if seconds < 10:

@@ -1,16 +1,15 @@
-"""Where an offset of the source lies at the target, and back: `edge-mirror translate`.
+"""Runs `edge-mirror translate`: the place of a source offset at the target, and back.
 
-| of an offset | is printed |
+| an offset | printed |
 |---|---|
 | of a record that is mirrored | its offset at the other end |
-| not mirrored (a marker, compacted, in the ledger) | the offset of what follows there: where a consumer goes on |
-| of the end of what is mirrored | the end at the other end |
-| beyond it, or below the first step that is left | a sentence, and status 1 |
+| not mirrored (a marker, compacted, in the ledger) | the offset of the next record there: where a consumer continues |
+| of the end of the mirrored records | the end at the other end |
+| beyond it, or below the first remaining step | a sentence, and status 1 |
 
-The state topic tells it; what was mirrored behind the position that was stored last is found by a look at the target's
-log, as at a mirror's start. Nothing is changed at either end, and the source is not asked.
-
-Must never come in: the map's arithmetic (partition/offset_map.py), what a look means (partition/resume_rules.py).
+The state topic has the map. Records mirrored after the last stored position are found by a lookup in the target's log,
+as at a mirror's start. Nothing is changed at either end, and the source is not queried.
+Does not contain: the map's arithmetic (partition/offset_map.py), what a lookup means (partition/resume_rules.py).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from mirror.partition.resume_rules import Seen, floor_of
 from mirror.partition.state_records import Partition, Reading, StateError, topic_name
 from mirror.partition.target_state import PartitionState
 
-STEPS_MAX = 2000  # fetches of a look
+STEPS_MAX = 2000  # fetches of a lookup
 
 
 async def translate(config: Config, partition: Partition, offset: int, *, back: bool, as_json: bool) -> int:
@@ -59,12 +58,12 @@ async def _state(target: Target, name: str, partition: Partition) -> PartitionSt
     await target.state_topic(name).read(reading)
     stored = reading.partitions().get(partition)
     if stored is None:
-        raise CommandFailed(f"{partition[0]}-{partition[1]} is not mirrored by what the target's topic {name} tells.")
+        raise CommandFailed(f"{partition[0]}-{partition[1]} is not mirrored, by the target's topic {name}.")
     return PartitionState(partition, stored.head.topics, stored)
 
 
 async def _known(target: Target, state: PartitionState) -> OffsetMap:
-    """The map up to the last record that is mirrored now."""
+    """Return the map up to the last record that is mirrored now."""
     if not state.map.steps:
         return state.map
     at = TopicPartition(state.topics.target, state.partition[1])
@@ -75,7 +74,7 @@ async def _known(target: Target, state: PartitionState) -> OffsetMap:
     now = state.topics._replace(target_id=target.topic_id(at.topic))
     resumed = state.resume(Seen(seen.start_offset, seen.end_offset, seen.searched_from, seen.last), now)
     if resumed.verdict == "target_anew":
-        raise TargetError(f"topic {at.topic} was deleted and made anew, and the mirror has not begun there yet")
+        raise TargetError(f"topic {at.topic} was deleted and created again, and the mirror has not started there yet")
     if resumed.verdict == "found":
         state.go_on(resumed, seen.end_offset)
     return state.map
@@ -87,9 +86,7 @@ def _nowhere(state: PartitionState, known: OffsetMap, offset: int, *, back: bool
     side = "target" if back else "source"
     if offset > end:
         return f"Offset {offset} of the {side} is beyond what is mirrored of {name}, which ends at {end}."
-    return (
-        f"Offset {offset} of the {side} lies before all that the state tells of {name}: an older version mirrored it."
-    )
+    return f"Offset {offset} of the {side} lies before the stored state of {name}: an older version mirrored it."
 
 
 def _as_json(state: PartitionState, offset: int, found: Found, *, back: bool) -> str:

@@ -179,7 +179,7 @@ class SessionStart:
         if resumed.verdict == "displaced":
             state, resumed = await self._in_its_place(lane, resumed, fence)
         if resumed.verdict in ("unknown", "displaced"):
-            raise TargetError(f"{lane.at_target} has too many batches of others behind those of ours to find the last")
+            raise TargetError(f"{lane.at_target} has too many batches of others after this mirror's to find its last")
         before, found, resumed = state.map.end.records, resumed, _wished(lane, state, resumed)
         if state.life.producer_id < 0 or resumed.verdict in ("source_anew", "target_anew"):
             place = await self.host.place(lane, resumed, look.end_offset)
@@ -269,7 +269,10 @@ def _wished(lane: PartitionStream, state: PartitionState, resumed: Resumed) -> R
         return resumed._replace(verdict="source_anew") if lane.is_of_another_log else resumed
     if lane.resend_from is not None and lane.resend_from[0] < resumed.records:
         _log.error(
-            "order_lost", **lane.fields(), offset=lane.resend_from[1], then="what arrived behind it is sent again"
+            "order_lost",
+            **lane.fields(),
+            offset=lane.resend_from[1],
+            then="records that arrived after it are sent again",
         )
         return Resumed("found", *lane.resend_from)
     by_hand = lane.state is None and lane.set_by_hand not in (None, resumed.source_offset)

@@ -1,1 +1,1 @@
-"""State of a running mirror, as it is shown: metrics, health, and the `status` command."""
+"""Reports the state of a running mirror: metrics, health, and the `status` command."""

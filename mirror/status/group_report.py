@@ -1,14 +1,14 @@
-"""How a mirror stands by what its group at the source holds: what can be told where the mirror itself is not asked.
+"""Reports a mirror's state by its group at the source, if the mirror itself is not queried.
 
 | figure | is |
 |---|---|
-| lag | the source's end minus what is committed |
-| lag_s | the age of the first record behind the position, by its own time |
-| lag_bytes | as many batches like the first one behind the position; always an estimate |
+| lag | the source's end minus the committed position |
+| lag_s | the age of the first record after the position, by its own timestamp |
+| lag_bytes | as many batches like the first one after the position; always an estimate |
 | rates, link, wire | not known |
 | troubles | partitions whose offsets the source does not return now; the others are shown |
 
-Lives here: what the source is asked. Must never come in: text for a person, the mirror's own word (status_command.py).
+Contains: the queries of the source. Does not contain: text for a person, queries of the mirror (status_command.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOKS_AT_ONCE = 16
 
 
 async def standing(config: Config) -> Report:
-    """Ask the source; raises SourceError."""
+    """Return the report by the source; raises SourceError."""
     source = Source(config.source_client, config.group_id)
     try:
         partitions = await _partitions(source, config)
@@ -99,13 +99,13 @@ def _status(
 async def _looked_at(source: Source, status: PartitionStatus, offset: int) -> PartitionStatus:
     try:
         first = await source.batch_at(TopicPartition(status.topic, status.partition), offset)
-    except SourceError as error:  # a damaged batch, or a leader that is away: the others can be told
+    except SourceError as error:  # a corrupt batch, or a leader that is away: the others are reported
         return status._replace(trouble=str(error))
     return told_by(status, first, int(time.time() * 1000))
 
 
 def told_by(status: PartitionStatus, first: Piece | SkippedRange | None, time_ms: int) -> PartitionStatus:
-    """What the first batch behind the position tells: how old it is, and how large such batches are."""
+    """Return the status with age and size by the first batch after the position."""
     if not isinstance(first, Piece) or status.lag is None:
         return status
     written_ms = first.header.first_timestamp

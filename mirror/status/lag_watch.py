@@ -1,13 +1,13 @@
-"""Watches how far each partition is behind, and which stand still and why, by the source's end offsets.
+"""Watches each partition's lag, and which partitions stand still and why, by the source's end offsets.
 
-A partition that is fetched learns its end with each answer. The others (blocked, without a leader or a topic at the
-target, not yet judged, without room in memory) are asked about by ListOffsets each ASK_S.
+A partition that is fetched learns its end with each response. The ends of the others (blocked, without a leader or a
+topic at the target, not yet checked, without memory) are queried by ListOffsets each ASK_S.
 
 | name of the problem | text |
 |---|---|
-| TOPIC-N stalled | that nothing became safe for too long, and the cause |
+| TOPIC-N stalled | that no record became safe for too long, and the cause |
 
-Does not contain: when a partition counts as stalled (stalls.py), how fast it goes on (rates.py).
+Does not contain: when a partition counts as stalled (stalls.py), rates (rates.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FULL_SHARE = 0.75  # of the memory, from which on partitions wait for it
 
 
 class Watched(NamedTuple):
-    """The parts of a mirror that are looked at."""
+    """The parts of a mirror that are watched."""
 
     lanes: Mapping[TopicPartition, PartitionStream]
     progress: Progress
@@ -44,7 +44,7 @@ class Watched(NamedTuple):
 
 
 class Lags:
-    """Of one mirror; `tick` each second, `ask` for ever."""
+    """The lags of one mirror; `tick` each second, `ask` for ever."""
 
     def __init__(self, watched: Watched, stall_timeout_s: float, buffer_bytes_max: int) -> None:
         self._watched, self._buffer_bytes_max = watched, buffer_bytes_max
@@ -53,7 +53,7 @@ class Lags:
         self._fetched_at: dict[TopicPartition, float] = {}
 
     async def ask(self, source: Source) -> None:
-        """Ask for the ends of partitions that no fetch was under way for, again and again."""
+        """Query the ends of partitions that no fetch was in flight for, repeatedly."""
         while True:
             await asyncio.sleep(ASK_S)
             wanted = self.not_fetched(source.reader.busy, time.monotonic())
@@ -62,14 +62,14 @@ class Lags:
             try:
                 ends = await source.ends(wanted)
             except SourceError:
-                continue  # the fetches name what is wrong with the source
+                continue  # the fetches report the source's problem
             for partition, end in ends.items():
                 lane = self._watched.lanes.get(partition)
                 if lane is not None:
                     lane.source_end = end
 
     def not_fetched(self, busy: Iterable[TopicPartition], now: float) -> list[TopicPartition]:
-        """Return the partitions that no fetch has asked for since the last call; `busy` are those of now."""
+        """Return the partitions without a fetch since the last call; `busy` ones have one in flight now."""
         lanes, before = self._watched.lanes, self._fetched_at
         self._fetched_at = {partition: before.get(partition, now) for partition in lanes}
         self._fetched_at |= {partition: now for partition in busy if partition in lanes}
@@ -110,13 +110,13 @@ class Lags:
         return True
 
     def _waiting_bytes(self) -> int:
-        """Bytes that the link has to carry before a partition that is well has its turn again."""
+        """Return the bytes that the link must carry before a partition without a problem has its turn again."""
         lanes = self._watched.lanes.values()
         batch_bytes = self._watched.link.batch_bytes
         return sum(max(lane.held_bytes, batch_bytes if lane.lag_shown else 0) for lane in lanes if not lane.blocked)
 
     def _cause(self, lane: PartitionStream) -> str:
-        """Return what is wrong with the partition, its brokers or the ends; empty text where nothing is."""
+        """Return what is wrong with the partition, its brokers or the ends; empty text if nothing is."""
         troubles = self._watched.troubles
         for name in (lane.name, f"{lane.name} source", f"{lane.name} position"):
             if name in troubles:
@@ -133,7 +133,7 @@ class Lags:
         return ""
 
     def _turn(self, lane: PartitionStream) -> str:
-        """Return what a partition waits for that nothing is wrong with."""
+        """Return what a partition without a problem waits for."""
         held = f"{lane.held_bytes} bytes of it are read"
         if lane.flight:
             return f"{held}, and {sum(batch.size for batch in lane.flight)} wait for an acknowledgement"

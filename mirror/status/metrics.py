@@ -1,6 +1,6 @@
-"""What can be watched: the Prometheus metrics, the health in one line, and the HTTP port that serves both.
+"""Serves the mirror's state: Prometheus metrics, the health in one line, the report, at one HTTP port.
 
-No decision of the mirror may come in here, and nothing about HTTP itself (drupelet/observe/http.py).
+Does not contain: decisions of the mirror, HTTP itself (drupelet/observe/http.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Metrics:
     """The mirror's metrics, in a registry of their own; `topic` is the topic's name at the source."""
 
     def __init__(self) -> None:
-        cast(Callable[[], None], disable_created_metrics)()  # a line per metric that nobody asks for
+        cast(Callable[[], None], disable_created_metrics)()  # a line per metric without use
         self.registry = CollectorRegistry()
         partition = ("topic", "partition")
         self.records = self._counter("records", "Records acknowledged by the target", partition)
@@ -43,7 +43,7 @@ class Metrics:
         self.transactions = self._counter("transactions", "Transactions that ended so", ("outcome",))
         for outcome in OUTCOMES:
             self.transactions.labels(outcome)
-        self.restarts = self._counter("restarts", "Clients made anew after a failure", ("side",))
+        self.restarts = self._counter("restarts", "Clients started again after a failure", ("side",))
         self.lag = self._gauge("lag_records", "Source end minus what is safe at the target", partition)
         self.stalled = self._gauge("stalled_partitions", "Partitions with records that stand still for too long")
         self.fenced = self._gauge("fenced", "1 where the target refuses what an older mirror still sends, else 0")
@@ -59,17 +59,17 @@ class Metrics:
 
 
 class Tells(Protocol):
-    """What runs, and tells of itself."""
+    """The running mirror, as it reports its state."""
 
     def trouble(self) -> str:
-        """What is wrong, or empty text."""
+        """Return what is wrong, or empty text."""
 
     def report(self) -> Report:
-        """How it stands."""
+        """Return the state."""
 
 
 def pages_of(metrics: Metrics, tells: Tells, well: Callable[[], str], token: bytes) -> Pages:
-    """What is served, to who shows `token` if there is one; `well` is what /health says where nothing is wrong."""
+    """Return the pages, for clients with `token` if there is one; `well` returns the text of a healthy /health."""
     return Pages(
         lambda: generate_latest(metrics.registry),
         tells.trouble,

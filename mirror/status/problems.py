@@ -1,4 +1,4 @@
-"""What is wrong now, by name; one sentence for all that have the same trouble, and log lines limited in rate.
+"""Keeps the present problems by name; reports one sentence for all of a kind, and log lines limited in rate.
 
 | a name | is of |
 |---|---|
@@ -6,9 +6,9 @@
 | `source…`, `target…` | a side, or one of its brokers |
 | anything else | a part of the mirror: commit, ledger, positions |
 
-Of one kind of trouble (the same text, whatever topic, partition and numbers stand in it) a log line is written at
-once; those that come in the LOG_S after it are counted, and told in one. Where there are more than KINDS_MAX kinds, the
-others count as one. Must never come in: what is wrong, and what is done about it.
+A kind is the same text, whatever topic, partition and numbers are in it. A log line of a kind is written at once; later
+ones within LOG_S are counted, and reported in one. If there are more than KINDS_MAX kinds, the others count as one.
+Does not contain: what is wrong, any reaction.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class _Noted(NamedTuple):
 
 
 class _Told:
-    """A kind that was told: when, how many came since, and the last of them."""
+    """A kind that was logged: when, how many came since, and the last of them."""
 
     def __init__(self, at: float) -> None:
         self.at, self.more, self.name, self.text = at, 0, "", ""
 
 
 class Troubles(Mapping[str, str]):
-    """The troubles there are, in the order in which they came; `note` is called as often as one likes."""
+    """The present problems, in the order in which they came; `note` may be called any number of times."""
 
     def __init__(self) -> None:
         self._noted: dict[str, _Noted] = {}
@@ -57,7 +57,7 @@ class Troubles(Mapping[str, str]):
         return len(self._noted)
 
     def note(self, name: str, text: str, now: float) -> None:
-        """Note what is wrong with `name`, no text: nothing; `now` in seconds of any clock that goes on."""
+        """Note what is wrong with `name`, no text: nothing; `now` is in seconds of any monotonic clock."""
         before = self._noted.pop(name, None)
         if text:
             kind = before.kind if before is not None and before.text == text else _kind(name, text)
@@ -68,11 +68,11 @@ class Troubles(Mapping[str, str]):
             self._tell("well_again", name, before, now)
 
     def start(self, name: str) -> None:
-        """Note that it was never reached, which nobody need be told of yet."""
+        """Note that it was never reached, which is not logged yet."""
         self._noted[name] = _Noted(NOT_YET, NOT_YET)
 
     def tick(self, now: float) -> None:
-        """Tell what was held back for long enough; about each second."""
+        """Log the lines that were held back for LOG_S; about each second."""
         for key, told in list(self._told.items()):
             if now - told.at < LOG_S:
                 continue
@@ -83,7 +83,7 @@ class Troubles(Mapping[str, str]):
                 del self._told[key]
 
     def sentences(self) -> list[str]:
-        """One for each kind: what it is of, a side before partitions, and what is wrong, as its first one tells it."""
+        """Return a sentence for each kind: its names, sides before partitions, and the text of its first one."""
         kinds: dict[str, list[str]] = {}
         for name, noted in self._noted.items():
             kinds.setdefault(noted.kind, []).append(name)
@@ -115,10 +115,10 @@ class Troubles(Mapping[str, str]):
 
 
 def _kind(name: str, text: str) -> str:
-    """The text without what differs from partition to partition."""
+    """Return the text without the parts that differ between partitions."""
     found = _PARTITION.fullmatch(name)
     own = () if found is None else (found[1], f"{found[1]}-{found[2]}")
-    ends = tuple(f".{one}" for one in own)  # as they are called at the target
+    ends = tuple(f".{one}" for one in own)  # their names at the target
 
     def judged(word: re.Match[str]) -> str:
         said = word[0]
@@ -130,6 +130,6 @@ def _kind(name: str, text: str) -> str:
 
 
 def _natural(name: str) -> tuple[str, int]:
-    """Sorts readings-2 before readings-11."""
+    """Return a sort key by which readings-2 comes before readings-11."""
     found = _PARTITION.fullmatch(name)
     return (name, 0) if found is None else (found[1], int(found[2]))

@@ -1,13 +1,13 @@
-"""How fast partitions go on, and since when they are behind: what a person asks, kept beside the lanes.
+"""Measures the rates of partitions, and since when they have a lag, apart from the streams.
 
 | figure | is |
 |---|---|
 | records_s, bytes_s | acknowledged per second, before compression; an average in which RATE_S ago counts a third |
-| shrinks_s | by how many offsets per second the lag becomes less; below 0 it grows |
-| behind_since | since when there has been something to mirror, by the loop's clock; None: there is nothing |
+| shrinks_s | by how many offsets per second the lag shrinks; below 0 it grows |
+| behind_since | since when there has been a lag, by the loop's clock; None: there is none |
 | bytes_per_offset | of the source's batches that were held last |
 
-A partition costs something while it moves, and nothing after that. No client and no decision may come in here.
+A partition costs something while it moves, and nothing after that. Does not contain: clients, decisions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STILL = 0.01  # per second, below which it stands
 
 
 class Pace:
-    """How one partition goes on; the fields are those of the table, and what came since the last tick."""
+    """The rates of one partition; the fields are those of the table, and the counts since the last tick."""
 
     __slots__ = (
         "behind_since",
@@ -43,7 +43,7 @@ class Pace:
         self.behind_since: float | None = None
 
     def tick(self, seconds: float) -> bool:
-        """Take what came in so many seconds into the averages; return whether it moves."""
+        """Add the counts of so many seconds to the averages; return whether it moves."""
         share = 1 - exp(-seconds / RATE_S)
         self.records_s = _average(self.records_s, self.records / seconds, share)
         self.bytes_s = _average(self.bytes_s, self.bytes / seconds, share)
@@ -67,7 +67,7 @@ class Progress:
         self._ticked_at: float | None = None
 
     def of(self, partition: TopicPartition) -> Pace:
-        """That of one."""
+        """Return the pace of one partition."""
         return self._paces.get(partition) or self._paces.setdefault(partition, Pace())
 
     def acked(self, lane: PartitionStream, records: int, size: int) -> None:
@@ -78,7 +78,7 @@ class Progress:
         self._moving[lane.partition] = lane
 
     def behind(self, lane: PartitionStream, lag: int, now: float) -> None:
-        """Note how many offsets it is behind from now on."""
+        """Note its present lag, in offsets."""
         pace = self.of(lane.partition)
         pace.lag = lag
         if not lag:
@@ -93,7 +93,7 @@ class Progress:
         self._moving.pop(partition, None)
 
     def tick(self, now: float) -> None:
-        """Bring the averages up to date; about each second."""
+        """Update the averages; about each second."""
         before, self._ticked_at = self._ticked_at, now
         if before is None or now <= before:
             return

@@ -1,6 +1,6 @@
-"""PURE. How a mirror stands, as values and as JSON: the same whoever tells it, the mirror itself or its source's group.
+"""PURE. Declares a mirror's state as values and as JSON, the same from the mirror itself or from its source's group.
 
-No client, no loop and no clock may come in here, and no text for a person (status_text.py).
+Does not contain: clients, loops, clocks, text for a person (status_text.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ State = Literal["up", "in trouble", "not reached yet"]
 class PartitionStatus(NamedTuple):
     """One partition. None: not known.
 
-    `position` is the offset below which all is safe at the target, `lag` what lies between it and `source_end`, in
-    offsets; `lag_bytes` the same in bytes at the source, an estimate where `estimated`; `lag_s` the age of the oldest
-    record in it. `shrinks_s`: by how many offsets a second the lag becomes less.
+    `position` is the offset below which all is safe at the target. `lag` is the number of offsets from it to
+    `source_end`; `lag_bytes` the same in bytes at the source, an estimate if `estimated`; `lag_s` the age of its oldest
+    record. `shrinks_s`: by how many offsets a second the lag shrinks.
     """
 
     topic: str
@@ -40,9 +40,9 @@ class PartitionStatus(NamedTuple):
 
 
 class TopicStatus(NamedTuple):
-    """One topic: sums over its partitions, `lag_s` the greatest, `drain_s` None where it is not known to be done ever.
+    """One topic: sums over its partitions, `lag_s` the greatest, `drain_s` None if no end is foreseeable.
 
-    `troubled` counts the partitions that are in trouble of their own.
+    `troubled` counts the partitions that have a problem of their own.
     """
 
     topic: str
@@ -60,7 +60,7 @@ class TopicStatus(NamedTuple):
 
 
 class SideStatus(NamedTuple):
-    """One end: its servers, and what its connections carried since the start, bytes on the wire; None: not known."""
+    """One end: its servers, and the bytes on the wire of its connections since the start; None: not known."""
 
     servers: str
     state: State | None = None
@@ -69,7 +69,7 @@ class SideStatus(NamedTuple):
 
 
 class LinkStatus(NamedTuple):
-    """The way to the target as acknowledgements tell it; None: nothing was measured yet."""
+    """The link to the target by its acknowledgements; None: nothing was measured yet."""
 
     rate_bytes_s: int | None
     round_trip_ms: float | None
@@ -80,9 +80,9 @@ class LinkStatus(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of it. Where the mirror itself was not asked, `link` and `up_s` are None, and `troubles` are the source's.
+    """The whole state. If the mirror itself was not queried, `link` and `up_s` are None, and `troubles` the source's.
 
-    `transactions`: whether it runs them; None where it was not asked, or is of a version before there were any.
+    `transactions`: whether it runs them; None if it was not queried, or is of a version without them.
     """
 
     told_by: str
@@ -99,7 +99,7 @@ class Report(NamedTuple):
     transactions: bool | None = None
 
     def as_json(self, **more: object) -> str:
-        """One JSON object; `more` goes in front."""
+        """Return one JSON object; `more` comes first."""
         fields = {"version": VERSION, **more, **self._asdict()}
         fields["source"], fields["target"] = self.source._asdict(), self.target._asdict()
         fields["link"] = None if self.link is None else self.link._asdict()
@@ -109,11 +109,11 @@ class Report(NamedTuple):
 
 
 def read(text: str | bytes) -> Report:
-    """The report that a mirror has told; ValueError when that is none. Keys that are not known are passed over."""
+    """Parse the report of a mirror; raises ValueError if it is none. Unknown keys are skipped."""
     try:
         fields = json.loads(text)
         if fields["version"] != VERSION:
-            raise ValueError(f"it is of version {fields['version']!r}, and {VERSION} is known here")
+            raise ValueError(f"it is of version {fields['version']!r}, and this command reads {VERSION}")
         report: Report = _made(Report, fields)
         return report._replace(
             source=_made(SideStatus, fields["source"]),
@@ -131,7 +131,7 @@ def _made(kind: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def topics_of(partitions: Iterable[PartitionStatus], names: Mapping[str, str | None]) -> list[TopicStatus]:
-    """The topics of these partitions, by name; `names` are those at the target."""
+    """Return the topics of these partitions, by name; `names` are those at the target."""
     by_topic: dict[str, list[PartitionStatus]] = {}
     for one in partitions:
         by_topic.setdefault(one.topic, []).append(one)
@@ -158,17 +158,17 @@ def _topic(name: str, target_name: str | None, of: Sequence[PartitionStatus]) ->
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """The sum of those that are known; None when none is."""
+    """Return the sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def beyond(report: Report, lag_max: int | None, lag_s_max: float | None) -> list[str]:
-    """One sentence per topic that is further behind than it may be."""
+    """Return one sentence per topic whose lag exceeds a limit."""
     said = []
     for one in report.topics:
         if lag_max is not None and (one.lag_records or 0) > lag_max:
-            said.append(f"{one.topic} is {quantity_text(one.lag_records or 0, 'record')} behind, more than {lag_max}")
+            said.append(f"{one.topic} lags by {quantity_text(one.lag_records or 0, 'record')}, more than {lag_max}")
         if lag_s_max is not None and (one.lag_s or 0) > lag_s_max:
-            said.append(f"{one.topic} is {one.lag_s:.0f} s behind, more than {lag_s_max:g} s")
+            said.append(f"{one.topic} lags by {one.lag_s:.0f} s, more than {lag_s_max:g} s")
     return said

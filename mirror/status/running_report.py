@@ -1,6 +1,6 @@
-"""What a mirror that runs tells of itself: its lanes, its link and its troubles, as a report.
+"""Reports the state of a running mirror: its streams, its link and its problems.
 
-Nothing is decided here, and no client asked. The form is report.py's.
+Does not contain: decisions, requests, the form of a report (report.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mirror.status.report import TOLD_BY_MIRROR, LinkStatus, PartitionStatus, Re
 
 
 class Running(NamedTuple):
-    """What there is to tell of; `ends` are the source and the target, `started_at` and `now` are the loop's time."""
+    """The parts to report; `ends` are the source and the target, `started_at` and `now` are the loop's time."""
 
     config: Config
     lanes: Iterable[PartitionStream]
@@ -34,7 +34,7 @@ class Running(NamedTuple):
 
 
 def report(running: Running) -> Report:
-    """The report of now."""
+    """Return the present report."""
     config, link, troubles = running.config, running.link, running.troubles
     lanes = sorted(running.lanes, key=lambda lane: lane.partition)
     time_ms = int(time.time() * 1000)
@@ -96,7 +96,7 @@ def _partition(lane: PartitionStream, running: Running, time_ms: int) -> Partiti
 
 
 def _age_s(lane: PartitionStream, pace: Pace, now: float, time_ms: int) -> float:
-    """The age of the oldest record that is not safe: by its own time, where that can be, else since it was seen."""
+    """Return the age of the oldest record that is not safe: by its timestamp if plausible, else since it was seen."""
     seen_s = 0.0 if pace.behind_since is None else now - pace.behind_since
     under_way = [*lane.uncommitted[:1], *lane.flight[:1]]
     oldest = under_way[0].pieces[0] if under_way else lane.buffer[0] if lane.buffer else None

@@ -1,9 +1,9 @@
-"""PURE. Which partitions stand still: records wait at the source, and for too long none of them became safe.
+"""PURE. Decides which partitions stand still: records wait at the source, and for too long none of them became safe.
 
 | a partition | stands still after |
 |---|---|
-| in any trouble of its own, or of an end | `timeout_s` |
-| in none | the same and TURNS times what the link needs for all that waits, TIMES_MAX x `timeout_s` at most |
+| with any problem of its own, or of an end | `timeout_s` |
+| without one | the same and TURNS times what the link needs for all that waits, TIMES_MAX x `timeout_s` at most |
 
 Does not contain: clocks, where ends and positions come from, causes (lag_watch.py).
 """
@@ -18,21 +18,21 @@ TURNS = 2
 
 
 class Standing(NamedTuple):
-    """The source's offset below which all is safe, and since when that is so."""
+    """The source's offset below which all is safe, and the time since which it has not moved."""
 
     position: int
     since: float
 
 
 class Stalls:
-    """Watches positions; times in seconds of any clock that goes on."""
+    """Watches positions; times in seconds of any monotonic clock."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._standing: dict[Hashable, Standing] = {}
 
     def note(self, name: Hashable, position: int, lag: int, now: float) -> float:
-        """Note where a partition is; return for how many seconds it has stood still with something to deliver."""
+        """Note a partition's position; return for how many seconds it has stood still with a lag."""
         standing = self._standing.get(name)
         if not lag:
             self._standing.pop(name, None)

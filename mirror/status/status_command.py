@@ -1,14 +1,14 @@
-"""`edge-mirror status`: asks the mirror where it serves its metrics, else its group at the source; prints it.
+"""Runs `edge-mirror status`: queries the mirror at its metrics port, else its group at the source, and prints it.
 
 | exit status | means |
 |---|---|
 | 0 | well |
-| 1 | in trouble, further behind than `--max-lag` or `--max-age` says, or nothing can be told |
+| 1 | a problem exists, a lag exceeds `--max-lag` or `--max-age`, or no state can be read |
 | 2 | bad usage or configuration |
-| 3 | the mirror does not answer where it serves its metrics; what its group tells is printed |
+| 3 | the mirror does not answer at its metrics port; the state by its group is printed |
 
-Lives here: whom to ask, when again, and the terminal. Must never come in: what the figures are (report.py), how they
-read (status_text.py). No client is imported where the mirror answers: it takes long on a Pi.
+Contains: the choice of the queried side, the repetition, the terminal. Does not contain: the figures (report.py), their
+text (status_text.py). If the mirror answers, no client is imported: that takes long on a Pi.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AGAIN_S = 2.0
 
 
 class Wanted(NamedTuple):
-    """What the options say: `lag_max` in records, `lag_s_max` in seconds; None: any."""
+    """The options: `lag_max` in records, `lag_s_max` in seconds; None: any."""
 
     as_json: bool = False
     watch: bool = False
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What was told: `running` None where nobody was asked, `note` says why it is not the mirror's own word."""
+    """The result: `running` is None if no mirror was queried, `note` says why the report is not the mirror's own."""
 
     report: Report | None
     running: bool | None
@@ -50,7 +50,7 @@ class Told(NamedTuple):
 
 
 def status(config: Config, wanted: Wanted) -> int:
-    """Print how the mirror stands, with `watch` again and again; return the exit status."""
+    """Print the mirror's state, with `watch` repeatedly; return the exit status."""
     screen = _Screen(again=wanted.watch)
     while True:
         try:
@@ -92,7 +92,7 @@ def _told(config: Config) -> Told:
     try:
         return Told(_by_mirror(config), running=True)
     except OSError as error:
-        running, why = False, f"Nobody answers at {config.metrics} ({reason(error)}): the mirror does not run"
+        running, why = False, f"No mirror answers at {config.metrics} ({reason(error)}): it does not run"
     except ValueError as error:
         running, why = True, f"The mirror at {config.metrics} is of another version ({error})"
     if not config.source:
@@ -101,7 +101,7 @@ def _told(config: Config) -> Told:
 
 
 def _by_mirror(config: Config) -> Report:
-    """Ask the mirror itself; OSError where nobody answers, ValueError where it tells something else."""
+    """Query the mirror itself; raises OSError if no server answers, ValueError if its answer is no report."""
     host, port = host_and_port(config.metrics)
     connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
     token = config.metrics_access.token().decode()
@@ -131,7 +131,7 @@ def _by_source(config: Config) -> Report:
 
 
 class _Screen:
-    """Standard output; what is shown `again` is written over on a terminal, and elsewhere has the time before it."""
+    """Standard output; a report shown `again` overwrites the last one on a terminal, else it has the time before it."""
 
     def __init__(self, *, again: bool) -> None:
         self._lines = 0
@@ -140,11 +140,11 @@ class _Screen:
 
     @property
     def rows(self) -> int | None:
-        """How many lines there is room for; None: any number."""
+        """The number of lines with room; None: any number."""
         return shutil.get_terminal_size().lines - 1 if self._again and self._is_terminal else None
 
     def show(self, said: str) -> None:
-        """Print it."""
+        """Print a report."""
         if not self._again:
             print(said)
         elif self._is_terminal:

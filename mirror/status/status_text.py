@@ -1,6 +1,6 @@
-"""PURE. A report as a person reads it: who told it, the two ends and the link, troubles, a line per topic.
+"""PURE. Formats a report for a person: its origin, the two ends and the link, problems, a line per topic.
 
-No terminal, no clock and no client may come in here.
+Does not contain: terminals, clocks, clients.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from mirror.status.report import LinkStatus, Report, SideStatus, TopicStatus
 from mirror.text_tables import bytes_text, count_text, duration_text, table
 
 TROUBLES_MAX = 5
-NOTICED_S = 10.0  # behind, from which on a lag that does not become less is told
+NOTICED_S = 10.0  # of lag, from which on a lag that does not shrink is shown
 GROWS = 1.0  # records per second
 TRANSACTIONS = "transactions: readers of the target need isolation.level=read_committed"
 _HEAD = ("TOPIC", "PARTITIONS", "LAG", "BYTES", "OLDEST", "RECORDS/S", "BYTES/S", "DONE IN")
 
 
 def text(report: Report, rows_max: int | None = None) -> str:
-    """All of it; where there are more topics than `rows_max`, those furthest behind, and how many are left out."""
+    """Return the whole report; of more topics than `rows_max`, those with the greatest lag, and how many are left."""
     lines = [*_ends(report), *_troubles(report)]
     topics = list(report.topics)
     left_out = 0
@@ -28,7 +28,7 @@ def text(report: Report, rows_max: int | None = None) -> str:
         topics = sorted(sorted(topics, key=_urgency, reverse=True)[:rows_max])
     lines += ["", _table(topics)] if topics else ["", "No topic is mirrored yet."]
     if left_out:
-        lines.append(f"and {left_out} more topics, less far behind")
+        lines.append(f"and {left_out} more topics with less lag")
     return "\n".join(lines)
 
 

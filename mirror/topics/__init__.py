@@ -1,1 +1,1 @@
-"""Which topics are mirrored, under which names and with which configs. Pure."""
+"""Selects topics, and derives their names and configs at the target. Pure."""

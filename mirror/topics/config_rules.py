@@ -1,14 +1,14 @@
-"""PURE. Which settings of a topic at the target follow what was changed at the source, and which are left alone.
+"""PURE. Decides which configs of a topic at the target follow a change at the source, and which are left alone.
 
 | at the target a key is | and at the source | then |
 |---|---|---|
-| as it was last seen equal, or as the mirror has made it | it has changed | it follows |
-| `max.message.bytes`, the same, or not set there | more than holds there | it follows: what was taken has to fit |
-| `max.message.bytes` | less | nothing: what it took before has to fit, too |
-| anything else that differs | | it is left alone: somebody has set it there, or has changed it |
+| as it was last seen equal, or as the mirror created it | it has changed | it follows |
+| `max.message.bytes`, the same, or not set there | more than at the target | it follows: accepted records must fit |
+| `max.message.bytes` | less | nothing: records accepted before must fit, too |
+| anything else that differs | | it is left alone: an operator has set or changed it there |
 
-So what the mirror has set, and nobody has changed since, stays in step; a change while no mirror ran is told and left
-to a person, but for `max.message.bytes`. No client, no clock and no log line may come in here.
+So a key that the mirror has set, and no operator has changed since, is synced. A change while no mirror ran is logged
+and left to a person, except `max.message.bytes`. Does not contain: clients, clocks, log lines.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ class Setting(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is to be altered (None: set for the topic no more), and what differs and is left alone: (here, there)."""
+    """The keys to alter (None: delete the topic's config), and keys that differ and are left: (source, target)."""
 
     alter: Mapping[str, str | None]
     left: Mapping[str, tuple[str | None, str | None]]
 
 
 class InStep:
-    """What was seen equal at both ends of each topic, key by key; None: set for the topic at neither."""
+    """The values last seen equal at both ends of each topic, by key; None: set for the topic at neither."""
 
     def __init__(self) -> None:
         self._equal: dict[str, dict[str, str | None]] = {}
 
     def made(self, topic: str, settings: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-        """Note that the mirror made a topic with these settings, of those that it wanted."""
+        """Note that the mirror created a topic with these configs, of those that it wanted."""
         refused = wanted.keys() - settings.keys()
         self._equal[topic] = {key: settings.get(key) for key in COPIED_SETTINGS if key not in refused}
 
     def judge(self, topic: str, source: Mapping[str, str], target: Mapping[str, Setting]) -> Step:
-        """Compare both ends of now."""
+        """Compare the present configs of both ends."""
         equal = self._equal.setdefault(topic, {})
         alter: dict[str, str | None] = {}
         left: dict[str, tuple[str | None, str | None]] = {}
@@ -66,11 +66,11 @@ class InStep:
         return Step(alter, left)
 
     def followed(self, topic: str, alter: Mapping[str, str | None]) -> None:
-        """Note that the target has taken this."""
+        """Note that the target has accepted these changes."""
         self._equal.setdefault(topic, {}).update(alter)
 
     def forget(self, topic: str) -> None:
-        """Note that it is mirrored no more."""
+        """Forget a topic that is mirrored no more."""
         self._equal.pop(topic, None)
 
 

@@ -1,12 +1,12 @@
-"""PURE. Which topics MirrorMaker 2 brought to the source, perhaps from the target, by the topics that it makes.
+"""PURE. Recognises topics that MirrorMaker 2 brought to the source, perhaps from the target, by its internal topics.
 
-It keeps nothing that tells from which cluster a record came: its aliases are names of its own configuration.
+It keeps no state from which cluster a record came: its aliases are names of its own configuration.
 
 | at the source | at the target | topics `ALIAS.…` of the source are |
 |---|---|---|
 | none of its topics | | a user's own: sent |
 | `mm2-configs.ALIAS.internal`, `ALIAS.checkpoints.internal` | no `mm2-offset-syncs.….internal` | a third's: sent |
-| one of these | `mm2-offset-syncs.….internal`: it reads the target | refused by name: nothing tells |
+| one of these | `mm2-offset-syncs.….internal`: it reads the target | refused by name: their origin is unknown |
 
 With IdentityReplicationPolicy, as both have such topics, and no topic of the target is `ALIAS.…` at the source:
 
@@ -17,9 +17,10 @@ With IdentityReplicationPolicy, as both have such topics, and no topic of the ta
 | named by none, once all were read | sent |
 | of both clusters, while they cannot be read | refused by name |
 
-It makes `mm2-configs.…` (alone) or `….checkpoints.internal` (in a Connect cluster) where it writes, and
-`mm2-offset-syncs.…` where it reads, before it makes any topic. It writes a record first, then its offset sync. Names
-that end with `heartbeats` get the alias by any policy, so that they tell nothing; nor does `ALIAS.….internal`.
+It creates `mm2-configs.…` (alone) or `….checkpoints.internal` (in a Connect cluster) in the cluster that it writes to,
+and `mm2-offset-syncs.…` in the one that it reads, before any other topic. It writes a record first, then its offset
+sync. Names that end with `heartbeats` get the alias by any policy, so that they prove nothing; nor does
+`ALIAS.….internal`.
 
 Source: KIP-382, KIP-716; Apache Kafka's DefaultReplicationPolicy and ReplicationPolicy.
 With `offset-syncs.topic.location = target` the target has no such topic, and nothing is recognised.
@@ -37,13 +38,13 @@ _OFFSET_SYNCS = re.compile(r"mm2-offset-syncs\..+\.internal")
 
 
 def aliases(source_topics: Iterable[str]) -> frozenset[str]:
-    """Return the clusters from which MirrorMaker 2 brings topics to the source, as it calls them."""
+    """Return the clusters from which MirrorMaker 2 brings topics to the source, by its aliases."""
     found = (_WRITES.fullmatch(name) for name in source_topics)
     return frozenset(one["alias"] or one["of_checkpoints"] for one in found if one)
 
 
 def is_read(topics: Iterable[str]) -> bool:
-    """Return whether MirrorMaker 2 reads a cluster, as it does by default where it keeps its offset syncs."""
+    """Return whether MirrorMaker 2 reads a cluster: by default it keeps its offset syncs there."""
     return any(map(_OFFSET_SYNCS.fullmatch, topics))
 
 

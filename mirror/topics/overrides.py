@@ -1,17 +1,17 @@
-"""PURE. What is set for some topics alone: the tables `[topic."PATTERN"]` of the file.
+"""PURE. Parses the settings for some topics alone: the tables `[topic."PATTERN"]` of the configuration file.
 
     [topic."alarms.*"]
     urgent = true
 
 | key | default | |
 |---|---|---|
-| urgent | false | it goes before the others, and memory and link are kept for it |
-| compression | that of all | of what is merged |
-| on_refused | "stop" | what becomes of a record that the target refuses for ever: "stop" has its partition wait, \
-"dead_letter" puts it into `__edge_dead_letter` at the source, with a record of the ledger, and goes on |
+| urgent | false | it goes before the others, and has a share of memory and link |
+| compression | that of all | of merged batches |
+| on_refused | "stop" | for a record that the target refuses for ever: "stop" lets its partition wait, \
+"dead_letter" writes it to `__edge_dead_letter` at the source, with a record of the ledger, and goes on |
 
 The pattern is a regular expression for a topic's whole name at the source. Of several tables that match, the first one
-that sets a key counts. No file, no client and no decision may come in here.
+that sets a key counts. Does not contain: files, clients, decisions.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ OnRefused = Literal["stop", "dead_letter"]
 
 
 class TopicSettings(NamedTuple):
-    """What is set for one topic; the names are the keys. No compression: that of all topics."""
+    """The settings of one topic; the names are the keys. No compression: that of all topics."""
 
     urgent: bool = False
     compression: str = ""
     on_refused: OnRefused = "stop"
 
     def text(self) -> str:
-        """What differs from the defaults, for a person."""
+        """Return the settings that differ from the defaults, for a person."""
         said = ["urgent"] if self.urgent else []
         said += [self.compression] if self.compression else []
         return ", ".join([*said, *(["dead_letter"] if self.on_refused == "dead_letter" else [])])
 
 
 class Rule(NamedTuple):
-    """One table: the topics that it is for, and what it sets."""
+    """One table: the topics that it is for, and its values."""
 
     pattern: re.Pattern[str]
     values: Mapping[str, Any]
@@ -54,7 +54,7 @@ _CHOICES: Mapping[str, Sequence[str]] = {"compression": COMPRESSION_TYPES, "on_r
 
 
 def settings_of(topic: str, rules: Iterable[Rule]) -> TopicSettings:
-    """What the tables set for a topic."""
+    """Return the settings of a topic by the tables."""
     found: dict[str, Any] = {}
     for rule in rules:
         if rule.pattern.fullmatch(topic):
@@ -63,7 +63,7 @@ def settings_of(topic: str, rules: Iterable[Rule]) -> TopicSettings:
 
 
 def rules_from(tables: object) -> tuple[Rule, ...]:
-    """The rules that the file's table `topic` has; ConfigurationError names the key that is wrong, and the remedy."""
+    """Return the rules in the file's table `topic`; ConfigurationError names the wrong key and the remedy."""
     if not isinstance(tables, dict):
         raise ConfigurationError(f'{TABLE} is {tables!r}: write a table per pattern, as [{TABLE}."alarms.*"].')
     return tuple(_rule(pattern, values) for pattern, values in tables.items())

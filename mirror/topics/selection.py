@@ -1,7 +1,7 @@
-"""PURE. Which topics are mirrored, what they are called at the target, and with which settings they are made there.
+"""PURE. Selects the topics to mirror, and derives their names and configs at the target.
 
-No client, no clock, no configuration file may come in here.
 Names follow Kafka: 1 to 249 characters of `a-z A-Z 0-9 . _ -`.
+Does not contain: clients, clocks, the configuration file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COPIED_SETTINGS = (
     "min.compaction.lag.ms",
     "max.compaction.lag.ms",
 )
-"""What a topic promises its readers; how a log lies on its disk (segments, flushes, `edge.*`) is each side's own."""
+"""Configs that readers of a topic depend on; a log's layout on disk (segments, flushes, `edge.*`) is each side's."""
 
 ConfigSource = Literal["topic", "broker", "default"]
 
@@ -40,12 +40,12 @@ class TopicNameError(ValueError):
 
 
 def is_site_name(site: str) -> bool:
-    """Tell whether a site can be the first part of a topic name."""
+    """Return whether a site can be the first part of a topic name."""
     return len(site) <= SITE_LENGTH_MAX and _LEGAL_NAME.fullmatch(site) is not None and site not in (".", "..")
 
 
 class Selection(NamedTuple):
-    """Which topics are mirrored: whole names that match `wanted`, not `excluded`; by `ledger` the loss ledger, too."""
+    """The topics to mirror: whole names that match `wanted`, not `excluded`; with `ledger` also the loss ledger."""
 
     wanted: re.Pattern[str]
     excluded: re.Pattern[str] | None = None
@@ -56,9 +56,9 @@ class Selection(NamedTuple):
         return sorted(name for name in names if self._has(name) or (self.ledger and name == LEDGER_TOPIC))
 
     def near_miss(self, names: Iterable[str]) -> str | None:
-        """Return what a pattern that selects no topic may have meant, empty when none is near; None if it selects one.
+        """Return the topic that a pattern without a match may have meant, empty if none is near; None if one matches.
 
-        The loss ledger does not count, as it is selected whatever the pattern.
+        The loss ledger does not count, as it is selected with any pattern.
         """
         own = [name for name in names if not name.startswith("__") and not self._excludes(name)]
         if any(map(self.wanted.fullmatch, own)):
@@ -73,11 +73,11 @@ class Selection(NamedTuple):
 
 
 def copied_settings(described: Mapping[str, tuple[str, ConfigSource]]) -> dict[str, str]:
-    """Return what a topic is made with at the target, from the source's settings with where each was set.
+    """Return the configs to create a topic with at the target, from the source's, each with where it was set.
 
-    What was set for the topic itself goes along; the rest is the target's own default, but for two: without the
-    `cleanup.policy` of its source a topic would lose records or keep too many, and what a broker lets in by its
-    `message.max.bytes` must fit.
+    Configs set for the topic itself are copied; for the others the target's default applies, except for two. Without
+    its source's `cleanup.policy` a topic would lose records or keep too many. Records that the source's broker accepts
+    by its `message.max.bytes` must fit.
     """
     return {"cleanup.policy": "delete"} | {
         key: value

@@ -94,7 +94,7 @@ def test_where_there_is_little_room_those_furthest_behind_are_shown():
     shown = text(report(), rows_max=8).split("\n")
     assert len(shown) <= 8
     assert shown[-2].startswith("readings")
-    assert shown[-1] == "and 1 more topics, less far behind"
+    assert shown[-1] == "and 1 more topics with less lag"
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_where_there_is_little_room_those_furthest_behind_are_shown():
     [
         (None, None, []),
         (100, 700, []),
-        (99, None, ["readings is 100 records behind, more than 99"]),
-        (None, 600, ["readings is 700 s behind, more than 600 s"]),
+        (99, None, ["readings lags by 100 records, more than 99"]),
+        (None, 600, ["readings lags by 700 s, more than 600 s"]),
     ],
 )
 def test_what_is_further_behind_than_it_may_be(lag_max, lag_s_max, said):
