@@ -180,6 +180,20 @@ def test_a_suite_that_hangs_ends_with_the_limit_and_the_others_still_run(tmp_pat
     assert time.monotonic() - begin < 300
 
 
+def test_pytest_that_is_ended_by_the_limit_counts_what_ran_and_names_the_test_that_hangs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hangs = "import time\ndef test_passes(): pass\ndef test_hangs():\n    time.sleep(600)\n"
+    (tmp_path / "test_one.py").write_text(hangs)
+    words = ("-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path))
+    runner = Runner(tmp_path, seconds=15)
+    assert not runner.run([Suite("a", words, (str(tmp_path),))])
+    assert [(one.status, one.tests) for one in runner.outcomes] == [(124, 2)], (
+        "the test that hangs is in the report, too"
+    )
+    assert "test_one.py::test_hangs" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("seconds", ["None", "600"])
 def test_a_run_that_is_ended_leaves_no_suite(tmp_path: Path, number: signal.Signals, seconds: str) -> None:
