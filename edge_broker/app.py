@@ -559,7 +559,7 @@ def delete_expired(
 
 @runs_in()
 def expired_pieces(broker: Broker, passed: Passed, led: Collection[PartitionLog] | None = None) -> Iterator[bool]:
-    """As `delete_expired`, with a True behind each partition that lost something, and each so many."""
+    """As `delete_expired`, with a True after each partition that lost something, and each so many."""
     now, looked_at = broker.time.now(), 0
     for topic in list(broker.store.topics.values()):
         for log in topic.partitions:

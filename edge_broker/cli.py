@@ -152,7 +152,7 @@ def _add_configuration(command: Parser) -> None:
         help="where clients connect; port 0 picks a free one; short for one PLAINTEXT listener, see the key listeners",
     )
     command.add_argument(
-        "--advertise", type=not_empty, metavar="HOST:PORT", help="the address that clients are told; default: --listen"
+        "--advertise", type=not_empty, metavar="HOST:PORT", help="the address advertised to clients; default: --listen"
     )
     command.add_argument(
         "--metrics", type=not_empty, metavar="HOST:PORT", help="serve /metrics and /health here; default: off"
@@ -302,7 +302,7 @@ def _check(options: argparse.Namespace) -> int:
         raise ConfigurationError(problems[-1])
     print(f"{options.config or 'configuration'}: ok")
     print(f"  listeners {listeners_text(checked.listeners)}")
-    print(f"  clients are told {listeners_text(checked.listeners, advertised=True)}")
+    print(f"  advertised {listeners_text(checked.listeners, advertised=True)}")
     count = len(checked.config.explicit)
     print(f"  {quantity_text(count, 'key')} {is_or_are(count)} set, all others have their defaults")
     return 0

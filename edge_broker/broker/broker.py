@@ -141,9 +141,9 @@ class Broker:
         return self.cluster.replication.eviction_offsets() if self.cluster is not None else {}
 
     def epoch_end(self, log: PartitionLog, leader_epoch: int) -> tuple[int, int]:
-        """The greatest epoch not above this one and where it ended, as far as readers are told; (-1, -1) if unknown.
+        """Return the greatest epoch not above this one and its end, as far as visible to readers; (-1, -1) if unknown.
 
-        In a cluster a new leader shows little at first, and what it has behind that is no other than what readers had.
+        In a cluster a new leader shows little at first; the records after that are the same that readers had.
         """
         if self.cluster is None:
             return log.reader.epoch_end(leader_epoch)
@@ -151,7 +151,7 @@ class Broker:
         return state.epochs.end(leader_epoch, state.leader_epoch, state.log_end_offset)
 
     def advertised_to(self, session: Session) -> Endpoint:
-        """The address that a client is told: of the listener that it came in by."""
+        """The advertised address for a client: that of the listener that it connected to."""
         return self.listeners[session.listener].advertised
 
     def is_connected(self, peer: str) -> bool:

@@ -28,7 +28,7 @@ class Reply:
     """Send `response` now; None sends nothing (Produce with acks=0).
 
     `size` is what is known of its bytes; if there is no memory for them `again` is called later, and the response is
-    let go of until then. `closes`: the connection is closed behind it.
+    released until then. `closes`: the connection is closed after it.
     """
 
     __slots__ = ("again", "closes", "response", "size")
@@ -142,7 +142,7 @@ class Steps:
     """Take `steps` one by one; it yields the parts of the answer as they are made, or None, and returns what is next.
 
     What was checked in one step may have changed in the next. One step is a millisecond of work at most. `again`
-    begins anew: it is called when the answer finds no memory, and is None where something was changed already.
+    starts again: it is called if the response finds no memory, and is None if something was changed already.
     """
 
     __slots__ = ("again", "steps")
@@ -171,7 +171,7 @@ def ended(steps: Generator[Any, None, T]) -> T:
 
 
 def reads_in_steps(handler: Callable[[A, B, C], Taken]) -> Callable[[A, B, C], Steps]:
-    """Make a handler of a generator that only reads, and so can begin anew."""
+    """Make a handler of a generator that only reads, and so can start again."""
 
     @wraps(handler)
     def begin(broker: A, context: B, request: C) -> Steps:

@@ -26,7 +26,7 @@ AGE_LONG_AGO = -1 << 62
 
 
 class GroupState(StrEnum):
-    """States by the names that clients are told."""
+    """States by the names that clients see."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -131,7 +131,7 @@ class Group:
         "unsynced_ids",
     )
     group_type: ClassVar[str] = "classic"
-    """By the names that clients are told; KIP-848's would be another class."""
+    """By the names that clients see; KIP-848's would be another class."""
 
     def __init__(self, group_id: str, state_since_ms: int, state: GroupState = GroupState.EMPTY) -> None:
         self.group_id = group_id
@@ -248,7 +248,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """All members as the leader is told of them."""
+        """All members as the leader receives them."""
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()

@@ -109,7 +109,7 @@ class GroupCoordinator:
         self._rebalances.forget(group_id, token, now_ms)
 
     def stop(self, now_ms: int) -> GroupEffects:
-        """The broker stops, or another one leads: who waits is told to look for a coordinator, each group is Dead."""
+        """The broker stops, or another one leads: waiting clients must look for a coordinator, each group is Dead."""
         return self._rebalances.stop(now_ms)
 
     def join(self, join: Join, *, unique_id: str, now_ms: int) -> GroupEffects:
@@ -438,7 +438,7 @@ class GroupCoordinator:
         return effects
 
     def drop_group(self, group_id: str, now_ms: int) -> GroupEffects:
-        """Drop the record of an empty group, behind its offsets; one that somebody joins meanwhile lives on."""
+        """Drop the record of an empty group, after its offsets; a group that a member joins meanwhile stays."""
         effects = self.effects(now_ms)
         group = self.groups.get(group_id)
         if group is not None and group.is_stored:
@@ -541,7 +541,7 @@ def _update(member: Member, join: Join, effects: GroupEffects) -> None:
 
 
 def _rejoined(group: Group, member: Member, join: Join, leader_before: str | None) -> JoinResult:
-    """Before version 9 a static leader is told of a leader that is not itself, so that it does not assign."""
+    """Before version 9 name another leader to a static leader, so that it does not assign."""
     result = joined(group, member)
     if join.can_skip_assignment:
         return result._replace(skip_assignment=group.leader_id == member.member_id)

@@ -51,7 +51,7 @@ class Memory:
         self.held = 0
 
     def count(self, group_id: str) -> None:
-        """Count one group anew; it may be gone."""
+        """Count one group again; it may be gone."""
         group = self._groups.get(group_id)
         before, after = self._held.pop(group_id, 0), 0 if group is None else held_bytes(group)
         if group is not None:
@@ -59,7 +59,7 @@ class Memory:
         self.held += after - before
 
     def count_all(self, now_ms: int) -> None:
-        """Count all groups anew, at most once in RECOUNT_MS."""
+        """Count all groups again, at most once in RECOUNT_MS."""
         if self._counted_ms is not None and now_ms - self._counted_ms < RECOUNT_MS:
             return
         self._counted_ms = now_ms

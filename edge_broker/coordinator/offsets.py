@@ -158,7 +158,7 @@ class CommittedOffsets:
             effects.store([(offset_key(key), None) for key in going], drop)
 
     def _is_sure(self, key: OffsetKey, commit: Commit | None) -> None:
-        if self._unsure.get(key) is commit:  # else one is on its way behind it
+        if self._unsure.get(key) is commit:  # else a later one is in progress
             self._unsure.pop(key, None)
 
     def fetch(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:

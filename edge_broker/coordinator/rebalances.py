@@ -94,7 +94,7 @@ class Rebalances:
             return
 
     def stop(self, now_ms: int) -> GroupEffects:
-        """The broker stops, or another one leads: who waits is told to look for a coordinator, each group is Dead."""
+        """The broker stops, or another one leads: waiting clients must look for a coordinator, each group is Dead."""
         effects = self.effects(now_ms)
         for group in self.groups.values():
             if group.state is GroupState.DEAD:
@@ -245,7 +245,7 @@ class Rebalances:
             self._deadlines.cancel(("sync", group.group_id, ""))
 
     def renew_session(self, group: Group, member: Member, now_ms: int) -> None:
-        """The member's session begins anew."""
+        """Start the member's session again."""
         self._deadlines.set(("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
 
     def end_session(self, group: Group, member_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What clients are told when a record of theirs could not be kept.
+"""Map the error of a record that could not be stored to the one that clients receive.
 
 Contains: Kafka's own mapping from errors of the log to answers of the coordinator. Does not contain: storage.
 """
@@ -17,10 +17,10 @@ _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 def group_error(error: ErrorCode) -> ErrorCode:
-    """What members are told when the group's metadata could not be stored."""
+    """Return the error for members if the group's metadata could not be stored."""
     return ErrorCode.UNKNOWN_SERVER_ERROR if error in _TOO_LARGE else _ANSWERS.get(error, error)
 
 
 def commit_error(error: ErrorCode) -> ErrorCode:
-    """What a consumer is told when its offsets could not be stored."""
+    """Return the error for a consumer if its offsets could not be stored."""
     return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error in _TOO_LARGE else _ANSWERS.get(error, error)

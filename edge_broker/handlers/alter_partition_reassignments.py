@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45): partitions stay where they were made, and who asks for more is told so.
+"""AlterPartitionReassignments (key 45): partitions stay where they were made, and a request for more gets an error.
 
 | asked for | answered |
 |---|---|

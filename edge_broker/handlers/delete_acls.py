@@ -34,7 +34,7 @@ FILTERS_MAX = 100  # in one request: each looks at every ACL
 )
 @changes_in_steps
 def delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequest) -> Taken:
-    """Remove what each filter means; an ACL that two mean is told by both."""
+    """Remove what each filter means; an ACL that two filters mean is in both results."""
     count = len(request.filters)
     try:
         check_acl_rights(broker, context, Operation.ALTER)

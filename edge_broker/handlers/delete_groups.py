@@ -47,7 +47,7 @@ def delete_groups(broker: Broker, context: RequestContext, request: DeleteGroups
 
 
 def _delete(broker: Broker, group_id: str, settling: Settling) -> Generator[None, None, None]:
-    """What was checked just now holds in the same step; behind a pause it is looked at again."""
+    """Delete a group. A check holds in the same step; after a pause it is repeated."""
     for number, keys in enumerate(in_pieces(broker.groups.of(group_id).offsets.keys_of(group_id))):
         if number:
             yield None

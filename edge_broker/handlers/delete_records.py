@@ -118,7 +118,7 @@ def _carry_out(
     asked: Mapping[_Place, _PartitionAtRequest],
     errors: dict[_Place, ErrorCode],
 ) -> Outcome:
-    """In one step: the topics' names are taken, so that none is deleted, and made anew, before the worker comes."""
+    """In one step: take the topics' names, so that none is deleted and created again before the worker comes."""
     taken = broker.topics.taken(place.topic for place in asked)
     if taken is not None:
         return Behind(taken, lambda: delete_records(broker, context, request))

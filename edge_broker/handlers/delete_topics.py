@@ -1,11 +1,11 @@
-"""DeleteTopics (key 20): answered when the name is gone from the disk; requests that wait for the topic are told.
+"""DeleteTopics (key 20): answered when the name is gone from the disk; requests that wait for the topic get an error.
 
 In a cluster it is answered when this broker knows that the topic is gone; each broker erases its logs then. Else:
 
 | step | it is over when | if it fails |
 |---|---|---|
 | names taken, topics hidden, tombstones for committed offsets | these are synced | shown again, KAFKA_STORAGE_ERROR |
-| who waits for the logs is told, rolls and writes under way end | `disk`, `writer` had their turn | |
+| waiters of the logs get an error, rolls and writes in progress end | `disk`, `writer` had their turn | |
 | each topic is erased in `files` | its name is gone, synced | KAFKA_STORAGE_ERROR; the next start goes on |
 | the names are free | | |
 
@@ -216,7 +216,7 @@ class _Deletion:
         self._ended(dict.fromkeys(self._names, reason))
 
     def _behind_workers(self) -> Do:
-        """Erase behind the rolls and writes that are under way: they work on these names."""
+        """Erase after the rolls and writes in progress: they work on these names."""
         erase = Do(self._erase, self._erased, self._failed, over=lambda: self._broker.topics.free_names(self._names))
         behind_writes = Do(lambda: None, lambda _: erase, self._failed, worker="writer")
         return Do(lambda: None, lambda _: behind_writes, self._failed, worker="disk")

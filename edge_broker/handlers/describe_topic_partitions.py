@@ -88,7 +88,7 @@ def describe_topic_partitions(
         if max(first, 0) + len(shown.partitions) < len(found.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=max(first, 0) + len(shown.partitions))
             break
-    for refused in denied:  # behind the others, as Kafka
+    for refused in denied:  # after the others, as Kafka
         response.topics.append(refused)
         yield refused
     return Reply(response)

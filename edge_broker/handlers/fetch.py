@@ -6,7 +6,7 @@ every read has to be left to a worker.
 In a session (KIP-227) a request names what is new, and the answer what has changed; each looks at all that is wanted,
 and at what its client may do, as one without a session does.
 Data that is not in the page cache, or not as it was written, or more than AT_ONCE_BYTES_MAX, is read in the reader
-thread; damage that shows there is quarantined first, and the answer goes on behind it, as after compaction.
+thread; damage that shows there is quarantined first, and the response goes on after it, as after compaction.
 
 Does not contain: decoding of records. Source: Kafka protocol, Fetch 4 to 17; KIP-320, KIP-516, KIP-595.
 """
@@ -80,7 +80,7 @@ class _FetchPass:
         self.cold: deque[Cold] = deque()
         self.bytes_read = 0
         self.leaders: dict[int, Node] = {}  # of what others lead
-        self.final = False  # an error, or a reader behind the active segment: nothing is waited for
+        self.final = False  # an error, or a reader before the active segment: nothing is waited for
 
     def missing_bytes(self, bytes_min: int) -> int:
         """How much must come before there is enough; 0 when there is nothing to wait for."""
@@ -193,7 +193,7 @@ def _has_many(request: FetchRequest) -> bool:
 class _LongPoll:
     """A request that waits: what is cold is read by a worker; where there is too little, the logs are waited for.
 
-    While it waits it counts what is shown behind what it has looked at, and reads again once that may be enough.
+    While it waits it counts the visible bytes after its last check, and reads again once they may be enough.
     Methods, not closures: a cycle of closures would keep an answer's records until the garbage is collected.
     """
 

@@ -95,7 +95,7 @@ def _taken(broker: Broker, block: range | None) -> None:
 
 
 def _answer_waiting(broker: Broker, block: range) -> None:
-    """Answer all who wait; those for whom there is no id are told to ask again, in Kafka's word for it."""
+    """Answer all waiting requests; one without an id must ask again, by Kafka's error for it."""
     waiting, broker.waiting_for_ids = broker.waiting_for_ids, []
     broker.producer_ids = block
     for token in waiting:

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): members go, the rest is told to rebalance. Source: Kafka protocol, LeaveGroup 0 to 5;
+"""LeaveGroup (key 13): members go, the rest must rebalance. Source: Kafka protocol, LeaveGroup 0 to 5;
 KIP-345.
 """
 

@@ -191,7 +191,7 @@ def _check_named(topic: str, wanted: ListOffsetsPartition, *, once: bool) -> Non
 def _end_here(
     broker: Broker, context: RequestContext, topic: str, wanted: ListOffsetsPartition, *, named_once: bool
 ) -> ListOffsetsPartitionResponse:
-    """How much this broker has of a partition, whoever leads it."""
+    """Return how much this broker has of a partition, with any leader."""
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     try:
         _check_named(topic, wanted, once=named_once)

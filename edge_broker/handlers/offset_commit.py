@@ -90,7 +90,7 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
             broker.effects.answer(context.token, _response(request, errors))
 
     for number, part in enumerate(parts):
-        yield None  # not behind the last part: the request must be parked before it is answered
+        yield None  # not after the last part: the request must be parked before it is answered
         commit = _commit(context, request, part, context.token + number * TOKENS)
         error = broker.groups.unready(request.group_id)
         if error != ErrorCode.NONE:  # another broker leads since

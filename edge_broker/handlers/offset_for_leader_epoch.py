@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23): where an epoch ended here, so that a reader can tell whether its log was cut.
 
-The end of the latest epoch is where the log ends. On a single board it is told once that is synced: a reader that was
-given an offset by an acks=1 answer must not take the high watermark below it for a cut (synced_end.py).
+The latest epoch ends where the log ends. On a single node its end is returned once it is synced. A reader that got
+an offset by an acks=1 answer must not take the high watermark below it for a cut (synced_end.py).
 
 Source: KIP-101, KIP-279, KIP-320.
 """

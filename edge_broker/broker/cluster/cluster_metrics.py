@@ -10,7 +10,7 @@
 | lag | of each follower of what is led here: records that it has not confirmed, and since when it has not had all |
 
 A follower that has not fetched in this leader epoch yet has no lag that is known. `__edge_ledger` is
-counted as any topic; what waits in this board's journal for it is told apart.
+counted as any topic; the entries in this broker's journal have a metric of their own.
 
 Contains: counting. Does not contain: how figures are written (metrics.py). Source: Kafka's ReplicaManager
 and KafkaController metrics.

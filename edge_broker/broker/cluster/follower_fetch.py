@@ -5,7 +5,7 @@
 | on another listener than that for brokers, or of whom may not CLUSTER_ACTION | CLUSTER_AUTHORIZATION_FAILED |
 | without an authorizer: from an address that no broker of the cluster is registered with | the same |
 | before version 17, which has no replica's directory | UNSUPPORTED_VERSION |
-| by whoever is no follower of ours: without the tag of what its disk has confirmed | the same |
+| by a client that is no follower of ours: without the tag of what its disk has confirmed | the same |
 | of a topic, or a partition, that is not here | UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, for it alone |
 
 Does not contain: consumers' fetches (fetch.py). Source: Kafka protocol, Fetch 17; KIP-853, KIP-903.

@@ -11,7 +11,7 @@ A session is one connection of one follower. A fetch names only what has changed
 | an answer names a partition | the order |
 |---|---|
 | with an error, where the logs diverge, or where what comes next is lost | is over |
-| with records | is over: the follower orders what comes behind them |
+| with records | is over: the follower orders what comes after them |
 | with neither | stands: this is how far the high watermark is, and where the log starts |
 
 | a request | is answered |
@@ -20,7 +20,7 @@ A session is one connection of one follower. A fetch names only what has changed
 | else | when something comes, the next request does, or its time is over |
 
 So a follower can tell what its disk has confirmed while an earlier request of it waits, and nothing is sent twice.
-The epoch 0 of a session begins anew, as behind a lost connection. A session does not outlive its connection.
+The epoch 0 of a session starts it again, as after a lost connection. A session does not outlive its connection.
 
 Contains: orders, and requests that wait. Does not contain: who may fetch (follower_fetch.py), what a fetch
 counts for (cluster/partition/leader_state.py). Source: KIP-227, KIP-595; Kafka's FetchSession.
@@ -77,7 +77,7 @@ class FetchSession:
     # a request
 
     def begin(self) -> None:
-        """The follower begins anew: nothing is ordered, and what waits is of a connection from there that is gone."""
+        """Start the session again: nothing is ordered, and a waiting request is of a connection that is gone."""
         self.orders.clear()
         self._moved.clear()
         self._marks.clear()
@@ -120,7 +120,7 @@ class FetchSession:
             self._moved[partition] = None
 
     def resigned(self, partition: PartitionId) -> None:
-        """This broker does not lead it any more: an order is over before a topic of that name may be made anew."""
+        """This broker does not lead it any more: an order is over before a new topic of that name may be made."""
         order = self.orders.get(partition)
         if order is not None:
             self._end(partition, order.topic_id, order.fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -141,7 +141,7 @@ class FetchSession:
             self._let_go(1)
 
     def give_up(self) -> None:
-        """Nothing is known of what was ordered any more: who waits is told to come again, by another connection."""
+        """Forget all orders: a waiting follower must come again, by another connection."""
         waiting, self._waiting = self._waiting, []
         self.begin()
         for each in waiting:

@@ -1,4 +1,4 @@
-"""Produces that find the lease unproved: they wait in line, so that those behind them keep their order.
+"""Let produces that find the lease unproved wait in line, so that those after them keep their order.
 
 | the lease of this board (cluster/session_lease.py) | a produce to a partition that it leads |
 |---|---|
@@ -8,8 +8,8 @@
 | holds again | those that wait are appended, first come, first served |
 
 ZooKeeper that is silent for a moment refuses nothing then: a producer without idempotence that has several requests on
-their way would send a refused one again after the ones behind it. Once one is refused, as the session is over or
-for its own timeout, all behind it are refused too, until the lease holds again. A board that is cut off hears nothing,
+their way would send a rejected one again after the next ones. Once one is rejected, as the session is over or
+for its own timeout, all after it are rejected too, until the lease holds again. A board that is cut off hears nothing,
 so its own clock ends the wait, and clients go to the next leader.
 
 Contains: which logs have a line, and when it moves. Does not contain: requests, and what they are answered.

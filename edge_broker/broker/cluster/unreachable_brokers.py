@@ -1,10 +1,10 @@
 """Brokers whose port was found closed: they have a session with ZooKeeper, and nobody is there to talk to.
 
 A broker that was killed is registered until its session ends, six seconds as a rule, and leads until then, by
-ZooKeeper. Clients are told that nobody leads its partitions: they ask again soon, in place of trying a port that
+ZooKeeper. Metadata reports that no broker leads its partitions: clients ask again soon, instead of trying a port that
 refuses them, and records without a key go to other partitions meanwhile.
 
-| of a broker | is told |
+| broker | reported |
 |---|---|
 | its port was found closed, under this registration | that it leads nothing, while a dead one may be registered |
 | a connection to it was made since | what ZooKeeper says |
@@ -52,6 +52,6 @@ class ClosedPorts:
         self._closed.pop(broker, None)
 
     def has(self, broker: int, registration: int, now_ms: float) -> bool:
-        """Whether a broker that is registered under this epoch is told to lead nothing."""
+        """Whether a broker that is registered under this epoch is reported to lead nothing."""
         known = self._closed.get(broker)
         return known is not None and known.registration == registration and now_ms < known.until_ms

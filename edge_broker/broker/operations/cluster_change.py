@@ -2,15 +2,15 @@
 
 | step | what the others see |
 |---|---|
-| the names are taken | whoever makes, deletes or alters one by this broker waits |
+| the names are taken | a request to this broker that makes, deletes or alters one waits |
 | each change is asked for | the old |
 | ZooKeeper has refused it | the old; that change is over |
-| somebody else has changed the topic meanwhile | it is asked for again behind what is known then, ASKED_MAX times |
+| another broker has changed the topic meanwhile | it is requested again after the known change, ASKED_MAX times |
 | the outcome is unknown, or the session was over | the same, once everything was read again, unless it shows to hold |
 | the image shows it | the new; the name is free, that change is over |
 | the time is over | REQUEST_TIMED_OUT: it may hold, or come to hold |
 
-The steps go on whether or not the client is still there. What holds in the end is told by the image alone, so it does
+The steps go on whether or not the client is still there. Only the image shows what holds in the end, so it does
 not matter whose answer was lost.
 
 Does not contain: what a change is (topic_creation.py, topic_configs.py, the handlers).

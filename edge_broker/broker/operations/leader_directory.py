@@ -1,13 +1,13 @@
-"""Who is there and who leads, as clients are told: in Metadata, DescribeCluster and DescribeTopicPartitions alike.
+"""Report registered brokers and leaders to clients: in Metadata, DescribeCluster and DescribeTopicPartitions alike.
 
-Whoever asks a broker that does not lead is told who does, in Produce and Fetch (KIP-951).
+A broker that does not lead names the leader in its response, in Produce and Fetch (KIP-951).
 
-| of a partition of the cluster | is told |
+| of a partition of the cluster | reported |
 |---|---|
 | leader | who leads, is there, and has no closed port (unreachable_brokers.py); else -1, and LEADER_NOT_AVAILABLE |
 | one that has no listener of the name by which the client came | -1, LISTENER_NOT_FOUND |
 | in-sync replicas | those of the in-sync set that are there, with a log that is not offline |
-| eligible leaders (KIP-966) | those of the set that are not: whoever of them comes back may lead |
+| eligible leaders (KIP-966) | those of the set that are not: one of them that comes back may lead |
 | offline replicas | those that are not there, have no such listener, or say that their log is offline |
 
 Of a broker that stands alone each topic has one replica, that broker.

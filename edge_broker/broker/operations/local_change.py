@@ -2,9 +2,9 @@
 
 | step | where | what the others see |
 |---|---|---|
-| what was asked is looked at again, the names are taken | loop, one step | whoever needs one of the names waits |
+| the request is checked again, the names are taken | loop, one step | a request that needs one of the names waits |
 | each piece is done; one that fails costs no other | worker `files` | the old |
-| the names are free, results and refusals are told | loop | the new |
+| the names are free, results and refusals are reported | loop | the new |
 
 Does not contain: what a piece does.
 """
@@ -31,7 +31,7 @@ def change(
 ) -> Do:
     """Do the pieces with these names taken, which nobody else has; `then` gets each result, or why there is none.
 
-    A StorageFault is told as KAFKA_STORAGE_ERROR. `over` is called however it ends, before `then`.
+    A StorageFault is reported as KAFKA_STORAGE_ERROR. `over` is called however it ends, before `then`.
     """
     broker.topics.take_names(names)
 

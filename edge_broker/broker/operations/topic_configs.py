@@ -3,13 +3,13 @@
 | step of an alteration | what the others see |
 |---|---|
 | every resource is looked at | the old configuration |
-| the topics' names are taken | whoever makes, deletes or alters one waits |
+| the topics' names are taken | a request that makes, deletes or alters one waits |
 | the worker works out each new configuration, checks it, and replaces the topic's file | the old configuration |
 | the logs go by it | the new one |
 | what a topic showed while it was left to the kernel is synced, where it is not left to it any more | |
 | the answer | |
 
-In a cluster the topic's znode is replaced in place of a file, by its version, so that nobody's change is lost; it is
+In a cluster the topic's znode is replaced instead of a file, by its version, so that no change is lost; it is
 answered once this broker's image shows it, and each broker's logs go by it as it comes. What a topic says of its
 replicas never gets lost by not being named (topic_creation.py: replicated_config).
 
@@ -210,7 +210,7 @@ def _changed(broker: Broker, topic: AnyTopic, asked: Alteration) -> dict[str, st
 
 
 class _Altering(cluster_change.ChangeOfTopic):
-    """Another configuration of a topic of the cluster, worked out anew where somebody else was quicker."""
+    """Another configuration of a topic of the cluster, worked out again if another change was quicker."""
 
     def __init__(self, broker: Broker, topic: DescribedTopic, asked: Alteration) -> None:
         super().__init__(topic.name, id_text(topic.topic_id))

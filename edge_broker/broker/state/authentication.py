@@ -48,7 +48,7 @@ class LogIns:
     """How sessions become users; owned by the loop.
 
     `delays` hold a log-in back after failures. `succeeded`, `failed` count log-ins by listener and mechanism, `expired`
-    connections that were closed behind their session's end.
+    connections that were closed after their session's end.
     """
 
     def __init__(

@@ -34,11 +34,11 @@ FAILED = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _ALL = {kind: sum(1 << operation for operation in operations) for kind, operations in OPERATIONS.items()}
-"""All that may be done to each, a bit for an operation's number: what is told of a session that nobody checks."""
+"""All operations of each, a bit for an operation's number: the answer for a session without an authorizer."""
 
 
 def configured_authorizer(config: BrokerConfig) -> Authorizer | None:
-    """The authorizer that a configuration names; it knows no ACLs yet, and so denies until it is told some."""
+    """The authorizer that a configuration names; it knows no ACLs yet, and so denies until it gets some."""
     if not config.text("authorizer.class.name"):
         return None
     return Authorizer(config.super_users, allow_everyone=config.boolean("allow.everyone.if.no.acl.found"))

@@ -14,7 +14,7 @@
 | of a client | edited on the newest state, written by its version, kept as the copy, answered |
 | while another broker was first | the same on what that has written, TRIES_MAX times |
 | of a command | it is `wanted` in the copy, and made as a client's is; what is done is not wanted any more |
-| when ZooKeeper does not answer | REQUEST_TIMED_OUT behind WAIT_MS: it may hold, or come to hold |
+| when ZooKeeper does not answer | REQUEST_TIMED_OUT after WAIT_MS: it may hold, or come to hold |
 
 One change is under way at a time. What is long is the work of `files`, whose jobs come in order.
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 TRIES_MAX = 5
 WAIT_MS = 15_000
-RESTORED = 1 << 20  # generations between what is restored and what any broker may have seen behind its copy
+RESTORED = 1 << 20  # generations between the restored one and the latest that any broker may have seen
 RESTORE = "once it is sure that nobody else shall get in, run"
 _WRONG = {
     Standing.LOST: "the cluster's znode /security/state is gone; restore the ensemble's data, or",
@@ -83,7 +83,7 @@ class _Taken(NamedTuple):
 
 
 class _Change:
-    """One change on its way; `over`: whoever wanted it was told."""
+    """One change in progress; `over`: its requester has the result."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Change:
 
 
 class SharedSecurity:
-    """What a member does about them; `use` is told what holds here, `note` what a person should know."""
+    """What a member does about them; `use` gets the state that holds, `note` the text for an operator."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class SharedSecurity:
             return
         self._found = found
         if found.standing is Standing.THERE and found.data == self._writing:
-            return  # whoever writes it goes on
+            return  # the write in progress goes on
         if found.standing is Standing.THERE:
             self._start(partial(self._take_in, found.data), partial(self._have, found))
         elif found.standing is Standing.NEVER_MADE and self._store.state.generation == OWN and self._makes < TRIES_MAX:
@@ -319,7 +319,7 @@ class SharedSecurity:
         self._effects.start(Do(partial(self._edited, state, change), made, failed, over=over))
 
     def _edited(self, before: SecurityState, change: _Change) -> tuple[SecurityState, bytes]:
-        """In a worker: the state behind a change, and its bytes; Refusal."""
+        """In a worker: return the state after a change, and its bytes; Refusal."""
         before = before._replace(wanted=WantedSecurity(), exposed="")
         after = change.edit(before).marked(before, self._store.new_mark)
         if after == before and not change.restores:

@@ -5,7 +5,7 @@
 | a second is over | a look |
 | a write found no space, or the room of the last look is used up | a look at once |
 | a look closed segments, so that they can go | a look once they are closed |
-| an event while a look is under way | one more look behind it |
+| an event during a check | one more check after it |
 
 Contains: when, and who may write. Does not contain: what goes (storage/retention/eviction_plan.py), statvfs
 (storage/maintenance/disk_watch.py).

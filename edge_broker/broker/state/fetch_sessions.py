@@ -14,16 +14,16 @@
 | names in a session of topic ids, or the reverse | FETCH_SESSION_TOPIC_ID_ERROR |
 
 A partition has changed where it has records, an error, a diverging epoch, or another high watermark, last stable offset
-or log start than was told last. One whose records were sent goes behind all others, so that none starves.
+or log start than reported last. One whose records were sent goes after all others, so that none starves.
 
 | a new session finds no room: one makes room for it, the first that there is | |
 |---|---|
 | not used for STALE_MS | as Kafka |
-| of a connection that is gone | clients begin anew on another one |
+| of a connection that is gone | clients start another one on a new connection |
 | begun more than STALE_MS ago, with fewer partitions: the one with fewest | as Kafka |
 
 Room is `max.incremental.fetch.session.cache.slots`, and BYTES_MAX. A session that grows beyond that ends: its client
-begins anew. What followers have ordered is kept apart from this (follower_fetch_sessions.py), and never goes for a
+starts another one. The orders of followers are kept apart from this (follower_fetch_sessions.py), and never go for a
 client.
 
 Does not contain: how partitions are read (handlers/fetch.py), who may read. Source: KIP-227, KIP-516.

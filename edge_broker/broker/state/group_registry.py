@@ -127,7 +127,7 @@ class Groups:
     def log_for(self, partition: int, epoch: int) -> PartitionLog:
         """Where records go that a coordinator of this epoch has made.
 
-        Refusal NOT_LEADER_OR_FOLLOWER where that one is dropped: what it knows may be old, whoever leads now.
+        Refusal NOT_LEADER_OR_FOLLOWER where that one is dropped: what it knows may be old.
         """
         if self.cluster is None:
             return self._store.topics[OFFSETS_TOPIC].partitions[partition]

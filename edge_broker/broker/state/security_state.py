@@ -88,8 +88,7 @@ class Security:
         if self._authorizer is not None or not what:
             return ""
         return (
-            f"{what[0]} no effect, and whoever gets in may do everything: set "
-            f"authorizer.class.name={STANDARD_AUTHORIZER}"
+            f"{what[0]} no effect, and every client may do everything: set authorizer.class.name={STANDARD_AUTHORIZER}"
         )
 
     def change(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 """Of which clients write nothing and make none."""
 OWN_TOPICS = frozenset({OFFSETS_TOPIC, LEDGER_TOPIC})
-"""Which clients are told to be internal, so that a pattern such as `.*` subscribes to none of them."""
+"""Reported to clients as internal, so that a pattern such as `.*` subscribes to none of them."""
 
 
 def metric_name(topic: str) -> str:
@@ -197,13 +197,13 @@ class Topics:
         return self._store.log(topic.name, index) if led else None
 
     def logs_here(self) -> Iterator[PartitionLog]:
-        """What this broker has of any topic, whoever leads it; topics may come and go meanwhile."""
+        """Yield this broker's logs of any topic, with any leader; topics may come and go meanwhile."""
         for name in list(self._store.topics):
             topic = self._store.topics.get(name)
             yield from [log for log in topic.partitions if self._is_replica(log)] if topic is not None else ()
 
     def log_here(self, name: str, index: int) -> PartitionLog | None:
-        """What this broker has of one partition, whoever leads it; None: nothing."""
+        """Return this broker's log of one partition, with any leader; None: it has none."""
         log = self._store.log(name, index)
         return log if log is not None and self._is_replica(log) else None
 
@@ -229,7 +229,7 @@ class Topics:
         return ErrorCode.NONE
 
     def all(self) -> Sequence[AnyTopic]:
-        """The topics that are there, wherever they lie, whoever may see them."""
+        """All topics, on any broker, without a check of permissions."""
         if self.cluster is None:
             return list(self._store.topics.values())
         return [each for name in self.cluster.view.topics if (each := self.cluster.view.describe(name)) is not None]

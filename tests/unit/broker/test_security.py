@@ -66,7 +66,7 @@ def test_acls_that_nobody_asks_are_told_in_log_and_health(capsys):
     looked(site)
     looked(site)
     (said,) = health_notes(site.broker)
-    assert said.startswith("1 ACL has no effect, and whoever gets in may do everything: set authorizer.class.name=")
+    assert said.startswith("1 ACL has no effect, and every client may do everything: set authorizer.class.name=")
     assert capsys.readouterr().err.count("ACL has no effect") == 1
     asked = Site({"authorizer.class.name": STANDARD_AUTHORIZER})
     SecurityStore.open(asked.disk, "/data", random.Random(1).randbytes).change(lambda state: state.with_acls(acls))
@@ -77,9 +77,7 @@ def test_acls_that_nobody_asks_are_told_in_log_and_health(capsys):
 def test_super_users_that_nobody_asks_about_are_told():
     site = Site({"super.users": "User:admin"})
     (said,) = health_notes(site.broker)
-    assert said.startswith(
-        "super.users has no effect, and whoever gets in may do everything: set authorizer.class.name="
-    )
+    assert said.startswith("super.users has no effect, and every client may do everything: set authorizer.class.name=")
     asked = Site({"super.users": "User:admin", "authorizer.class.name": STANDARD_AUTHORIZER})
     assert list(health_notes(asked.broker)) == []
 

@@ -2,7 +2,7 @@
 
 | a partition of `__consumer_offsets` | what was committed there for a topic that is gone |
 |---|---|
-| led here, and loaded | is forgotten before any request hears of it; the log is told until it keeps that |
+| led here, and loaded | is forgotten before any request sees it; the write to the log is retried until it succeeds |
 | being loaded here | the same, once it is loaded |
 | led here later | the same then, if this broker saw the deletion and no topic has the name again |
 | led elsewhere | is for who leads it |
@@ -60,5 +60,5 @@ def bury_again(broker: Broker) -> None:
     groups, now_ms = broker.groups, broker.clock.steady_ms()
     unburied, groups.unburied = groups.unburied, []
     for coordinator, keys in unburied:
-        if coordinator in groups.coordinators:  # else whoever leads now has seen the deletion
+        if coordinator in groups.coordinators:  # else the new leader has seen the deletion
             settle(broker, coordinator.bury(keys, now_ms), partial(_settled, broker, coordinator, keys))

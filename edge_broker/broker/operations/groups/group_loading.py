@@ -43,8 +43,8 @@ LOAD_BYTES = 1 << 20
 def load_groups(broker: Broker) -> Outcome:
     """Load every partition, on a board that stands alone; each is served once it is loaded.
 
-    What is damaged is quarantined, and the groups are what the rest says of them. Requests that must know what is
-    committed wait behind the topic's name.
+    Corruption is quarantined, and the groups are what the rest says of them. Requests that must know what is
+    committed wait for the topic's name.
     """
     if broker.cluster is not None:
         return Reply(None)  # who leads does, partition by partition
@@ -116,7 +116,7 @@ def lead_offsets(broker: Broker, partition: int) -> Outcome:
 
 
 def resign_offsets(broker: Broker, partition: int) -> Outcome:
-    """Drop the groups of a partition that another broker leads: whoever waits for one is told to look for that one."""
+    """Drop the groups of a partition that another broker leads: waiting clients must look for that one."""
     _stop(broker, broker.groups.resign(partition))
     return Reply(None)
 
@@ -201,7 +201,7 @@ class Loading:
             try:
                 behind = self._take(chunk)
             except ProtocolViolation as violation:
-                reason = f"damaged behind offset {self._offset}: {violation}; restore the file"
+                reason = f"damaged after offset {self._offset}: {violation}; restore the file"
                 raise StorageFault(log.directory, 0, reason) from violation
             if behind <= self._offset:
                 raise StorageFault(
@@ -210,7 +210,7 @@ class Loading:
             self._offset = behind
 
     def _take(self, chunk: memoryview) -> int:
-        """Enter the records of a chunk's whole batches; the offset behind them, 0 when it holds none."""
+        """Enter the records of a chunk's whole batches; return the offset after them, 0 if it holds none."""
         offset = 0
         for batch in whole_batches(chunk):
             for record in records_of(batch):

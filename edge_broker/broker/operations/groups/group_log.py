@@ -28,7 +28,7 @@ from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.metadata.topic_config import topic_settings
 
 REQUIRED_GROUPS = "edge.required.groups"
-SYNC_MS_MAX = 30_000  # behind the interval that the configuration sets between syncs
+SYNC_MS_MAX = 30_000  # after the interval that the configuration sets between syncs
 KEYS_AT_ONCE = 256
 NAMED_MAX = 3
 
@@ -71,7 +71,7 @@ def settle(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], No
 
 
 class _Records(Write):
-    """The records of one call; each attempt asks anew whether its coordinator is still the one that is served."""
+    """The records of one call; each attempt checks again that its coordinator is still the served one."""
 
     __slots__ = ("_of",)
 
