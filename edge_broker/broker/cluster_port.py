@@ -219,8 +219,11 @@ class FetchSource(Protocol):
     def now_ms(self) -> float:
         """The time that deadlines go by."""
 
-    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
-        """Return the response to a follower's fetch, without the records."""
+    def fetch_from(self, fetch: ReplicaFetch, *, is_new: bool = True) -> ReplicaFetched:
+        """Return the response to a follower's fetch, without the records.
+
+        Not `is_new`: the fetch waits and is evaluated again, so it reports nothing new of the follower.
+        """
 
 
 class FollowerSession(Protocol):

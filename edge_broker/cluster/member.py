@@ -737,11 +737,11 @@ class ClusterMember:
             assert isinstance(message, TellEnd), "entries are taken by the shell, which has logs"
             found.end_told(message)
 
-    def fetch_from(self, fetch: ReplicaFetch, now_ms: float) -> ReplicaFetched:
-        """The answer to a follower, without the records."""
+    def fetch_from(self, fetch: ReplicaFetch, now_ms: float, *, is_new: bool = True) -> ReplicaFetched:
+        """The answer to a follower, without the records; not `is_new`: its fetch waits, and is evaluated again."""
         self.now_ms = now_ms
         found = self.partitions.get(fetch.partition)
-        return found.fetch_from(fetch) if found is not None else fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return found.fetch_from(fetch, is_new=is_new) if found else fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def connected_to(self, leader: int, now_ms: float) -> None:
         """A connection to a broker is there, on which nothing was asked."""

@@ -1,6 +1,6 @@
 """Rules about full cards with changes of leader, and with internal topics, each broken on purpose.
 
-SEEDS_OF_CARDS has a seed that finds each.
+SEEDS_OF_CARDS has a seed that finds each. `grant_at_once` has its own, in test_cluster_cards.py.
 
 Does not contain: rules under one leader (cluster_broken.py).
 """
@@ -11,10 +11,10 @@ from typing import Any
 
 from edge_broker.broker.cluster import replication
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
-from edge_broker.cluster.partition import partition
+from edge_broker.cluster.partition import lead_transfer
 from edge_broker.cluster.partition.leader_state import Follower, Leading
 from edge_broker.cluster.partition.partition import Partition
-from edge_broker.cluster.partition.room import ROOM_KEPT_MS
+from edge_broker.cluster.partition.room import ROOM_KEPT_MS, has_kept_room
 from edge_broker.cluster.state.cluster_state import InSyncReplica
 from edge_broker.network.cluster.jobs import replica_space
 from edge_broker.network.cluster.jobs.replica_space import ReplicaSpace
@@ -44,10 +44,26 @@ def take_records_on_every_disk(self: ReplicaSpace, *, full: bool) -> None:
     """Never report that an internal topic found no space."""
 
 
+def decide_as_it_comes(self: Partition, to: int) -> bool:
+    """Go by the replica's last fetch, which may be older than its full disk, and never look again."""
+    return knows_no_full_disk(self, to) and self.hand_over(to)
+
+
+def grant_at_once(self: Partition, to: int) -> bool:
+    """Go by the last fetch; look again only at fetches that arrive before the transfer is written."""
+    return knows_no_full_disk(self, to) and self.hand_over(to, on_request=True)
+
+
+def knows_no_full_disk(partition: Partition, replica: int) -> bool:
+    """Return whether a replica has kept room by its last fetch, or has not fetched in this leader epoch."""
+    follower = partition.leading.followers.get(replica) if partition.leading is not None else None
+    return has_kept_room(follower, partition._around.now_ms)
+
+
 _follower, _make_way = Leading._follower, Partition._make_way
 BROKEN_CARDS: dict[str, tuple[Any, str, Any]] = {
-    "a leader knows of full disks what it saw itself": (partition, "has_kept_room", believe_this_leader_alone),
-    "a request is checked as it comes alone": (Partition, "_heir_is_full", lambda self: False),
+    "a leader knows of full disks what it saw itself": (lead_transfer, "has_kept_room", believe_this_leader_alone),
+    "a request is checked as it comes alone": (Partition, "hand_over_on_request", decide_as_it_comes),
     "a restart hides that a disk was full": (Leading, "_follower", begin_anew_with_each_registration),
     "a board without a byte left leads on with an internal topic": (
         Partition,

@@ -172,7 +172,7 @@ class FetchSession:
         nothing_new = replica is not None and replica.online and replica.log_end_offset <= order.fetch.fetch_offset
         if nothing_new and self._replicas.leads(partition, order.fetch.leader_epoch):
             return 0
-        fetched = self._source.fetch_from(order.fetch)
+        fetched = self._source.fetch_from(order.fetch, is_new=False)
         if not fetched.wants_records or replica is None:
             self._end(partition, order.topic_id, fetched)
             return 0

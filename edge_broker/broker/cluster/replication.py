@@ -55,9 +55,9 @@ class Replication:
         self.fetches.each(lambda session: session.moved(partition))
         self._carry_out()
 
-    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
-        """Return the response to a follower's fetch, without the records."""
-        answer = self._member.fetch_from(fetch, self._now_ms())
+    def fetch_from(self, fetch: ReplicaFetch, *, is_new: bool = True) -> ReplicaFetched:
+        """Return the response to a follower's fetch, without the records; as FetchSource."""
+        answer = self._member.fetch_from(fetch, self._now_ms(), is_new=is_new)
         self._carry_out()
         return answer
 

@@ -11,6 +11,7 @@ nothing, as it may have matched another log.
 | of what this log has removed, all of it | OFFSET_OUT_OF_RANGE, and where it starts: the follower begins anew there | no |
 | of one that keeps out, as its disk is full | where the log starts | yes, but it leaves the in-sync set, as one that is slow |
 | else | the records from there on | yes: up to its synced end, under the registration that it names |
+| that waits, and is evaluated again | as above | no: it counted as it arrived |
 
 A follower without a record has no epoch to match. What it lacks before its start had been shown, and was removed, if
 the in-sync set names it; else another one may have been shown since, as behind an unclean election.
@@ -122,25 +123,32 @@ class Leading:
         self.followers: dict[int, Follower] = {}
         self.closed: dict[InSyncReplica, float] = {}  # whose port was found closed, and when; until they fetch
 
-    def fetched(self, fetch: ReplicaFetch, log: ReplicaLog, now_ms: float, *, in_sync: bool) -> EpochEnd | None:
+    def fetched(
+        self, fetch: ReplicaFetch, log: ReplicaLog, now_ms: float, *, in_sync: bool, is_new: bool = True
+    ) -> EpochEnd | None:
         """Take a fetch of this epoch in; where the follower's log diverges, if it does.
 
-        `in_sync`: whether the set names the follower, or may.
+        `in_sync`: whether the set names the follower, or may. Not `is_new`: the fetch was taken in as it arrived, and
+        what it reports may be older than what the follower has reported since.
         """
-        if now_ms >= self.closed.get(fetch.replica, now_ms) + UNDER_WAY_MS:
+        if is_new and now_ms >= self.closed.get(fetch.replica, now_ms) + UNDER_WAY_MS:
             self.closed.pop(fetch.replica, None)
         diverging = divergence(log, self.epoch, fetch.last_fetched_epoch, fetch.fetch_offset, in_sync=in_sync)
-        if diverging is None and not is_removed(log, fetch.last_fetched_epoch, fetch.fetch_offset):
-            follower = self._follower(fetch.replica, now_ms)
-            if follower is not None:
-                follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), log.log_end_offset, now_ms)
-                if not follower.keeps_out:
-                    follower.out_since_ms = now_ms
-                follower.keeps_out, follower.is_full, follower.was_full = fetch.keeps_out, fetch.is_full, fetch.was_full
-                follower.state_id = fetch.state_id
-                if fetch.keeps_out:
-                    follower.kept_out_ms = now_ms
+        if is_new and diverging is None and not is_removed(log, fetch.last_fetched_epoch, fetch.fetch_offset):
+            self._take_report(fetch, log.log_end_offset, now_ms)
         return diverging
+
+    def _take_report(self, fetch: ReplicaFetch, leader_end: int, now_ms: float) -> None:
+        follower = self._follower(fetch.replica, now_ms)
+        if follower is None:
+            return
+        follower.acknowledge(min(fetch.synced_end, fetch.fetch_offset), leader_end, now_ms)
+        if not follower.keeps_out:
+            follower.out_since_ms = now_ms
+        follower.keeps_out, follower.is_full, follower.was_full = fetch.keeps_out, fetch.is_full, fetch.was_full
+        follower.state_id = fetch.state_id
+        if fetch.keeps_out:
+            follower.kept_out_ms = now_ms
 
     def _follower(self, replica: InSyncReplica, now_ms: float) -> Follower | None:
         """The follower of this registration; None: it has a newer one already."""

@@ -8,7 +8,8 @@
 | any | the state names this broker under its registration of now | beginning: the epoch's entry is synced |
 | the same, a write under way | log_moved | beginning: its epoch begins behind what was fetched |
 | beginning | epoch_begun | leading |
-| leading | a wish to hand over | handing over: no appends, until the other has everything |
+| leading | a request for another leader | leading, until lead_transfer.py grants or drops it |
+| leading | a request is granted, or this broker stops | handing over: no appends, until the other has everything |
 | handing over | the other has everything; written | following it, and where it is to stop, out of the in-sync set, which stays large enough |
 | handing over | too late | leading |
 | leading | its disk is full | as room.py says: handing over to a replica with room, out of the in-sync set, which stays large enough |
@@ -66,18 +67,17 @@ from edge_broker.cluster.partition.follower_state import (
     lost_by,
     truncation_end,
 )
+from edge_broker.cluster.partition.lead_transfer import LeadTransfer
 from edge_broker.cluster.partition.leader_state import Follower, Leading, epoch_error, is_known, is_removed
 from edge_broker.cluster.partition.room import (
     ROOM_KEPT_MS,
     full_followers,
-    has_kept_room,
     has_room,
     others_with_room,
     room_offset,
 )
 from edge_broker.cluster.state.acting import Lines
 from edge_broker.cluster.state.cluster_state import (
-    NO_LEADER,
     Identity,
     InSyncReplica,
     PartitionId,
@@ -207,9 +207,7 @@ class Partition:
         self._unclean: Unclean | None = None
         self._gone_version = -1  # the state whose leader was seen to be gone, and when
         self._gone_ms = 0.0
-        self._heir = NO_LEADER
-        self._heir_until_ms = 0.0
-        self._heir_keeps_room = False  # it leads next on request alone: only if it has kept room
+        self._transfer = LeadTransfer(around)
         self._full_ms = float("-inf")  # when this disk was seen full last
         self._leaves = False
         self._log_id = LogId(topic.topic_id, partition.partition)
@@ -434,6 +432,7 @@ class Partition:
         start = self.log.log_end_offset
         self.high_watermark = min(self.high_watermark, start)
         self.leading = Leading(self._around.identity.replica, state.leader_epoch, start, self._around.now_ms)
+        self._transfer.begin_epoch()
         self._around.out(BeginEpoch(self.partition, state.leader_epoch))
 
     def epoch_begun(self, epoch: int) -> None:
@@ -448,8 +447,8 @@ class Partition:
         self._owns_up = False
         self.reconcile()
 
-    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
-        """Answer a follower."""
+    def fetch_from(self, fetch: ReplicaFetch, *, is_new: bool = True) -> ReplicaFetched:
+        """Answer a follower; not `is_new`: its fetch waits, and is only evaluated again."""
         follower, me = fetch.replica.broker, self._around.identity.broker
         if self.leading is None or self.role not in LEADS or follower == me or follower not in self.replicas:
             return fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -461,7 +460,8 @@ class Partition:
             # Were it heard, whoever claims a later registration would shut the follower itself out of this epoch. One
             # that this broker has not read of yet asks again.
             return fetch.answer(ErrorCode.STALE_BROKER_EPOCH)
-        diverging = self.leading.fetched(fetch, self.log, self._around.now_ms, in_sync=self._may_be_named(follower))
+        in_sync = self._may_be_named(follower)
+        diverging = self.leading.fetched(fetch, self.log, self._around.now_ms, in_sync=in_sync, is_new=is_new)
         if diverging is not None:
             return fetch.answer()._replace(diverging=diverging)
         if is_removed(self.log, fetch.last_fetched_epoch, fetch.fetch_offset):
@@ -470,6 +470,8 @@ class Partition:
             return fetch.answer(ErrorCode.OFFSET_OUT_OF_RANGE)._replace(log_start_offset=start, diverging=differ)
         self.keep_in_sync()
         self.advance()
+        if is_new and self.role is Role.LEADING and self._transfer.is_granted(follower, self.leading.followers):
+            self.hand_over(follower, on_request=True)
         self._go_on_handing_over()
         answer = fetch.answer(high_watermark=self.high_watermark)
         return answer._replace(log_start_offset=self.log.log_start_offset, lost=self._lost_at(fetch.fetch_offset))
@@ -562,29 +564,22 @@ class Partition:
 
     def hand_over(self, to: int, *, on_request: bool = False) -> bool:
         """Let another in-sync replica lead as soon as it has everything; False: it cannot."""
-        state = self.state
-        if self.role is not Role.LEADING or state is None or not election.may_take_over(state, to, self._around):
-            return False
-        if to == self._around.identity.broker:
+        if not self._may_hand_over(to):
             return False
         self._become(Role.HANDING_OVER)
-        self._heir_keeps_room = on_request
-        self._heir, self._heir_until_ms = to, self._around.now_ms + self._around.settings.hand_over_ms_max
+        self._transfer.begin(to, self._around.settings.hand_over_ms_max, on_request=on_request)
         self._go_on_handing_over()
         return True
 
-    def hand_over_on_request(self, to: int) -> bool:
-        """Do the same as somebody asks for it; not to a replica whose disk was full a moment ago."""
-        follower = self.leading.followers.get(to) if self.leading is not None else None
-        return has_kept_room(follower, self._around.now_ms) and self.hand_over(to, on_request=True)
+    def _may_hand_over(self, to: int) -> bool:
+        state, me = self.state, self._around.identity.broker
+        may = self.role is Role.LEADING and state is not None and to != me
+        return may and state is not None and election.may_take_over(state, to, self._around)
 
-    def _heir_is_full(self) -> bool:
-        """Return whether the next leader has no room after all, which counts unless this broker stops."""
-        follower = self.leading.followers.get(self._heir) if self.leading is not None else None
-        if follower is None or self._around.leaving:
-            return False
-        kept = has_kept_room(follower, self._around.now_ms)
-        return not (has_room(follower) and (kept or not self._heir_keeps_room))
+    def hand_over_on_request(self, to: int) -> bool:
+        """Do the same once a new fetch shows that the replica has kept room; False: it cannot, or was full."""
+        leading = self.leading
+        return leading is not None and self._may_hand_over(to) and self._transfer.request(to, leading.followers)
 
     def _look_at_room(self) -> None:
         """Keep in mind when this disk was seen full last: a later leader cannot know."""
@@ -639,11 +634,12 @@ class Partition:
         state, leading = self.state, self.leading
         if self.role is not Role.HANDING_OVER or state is None or leading is None or self._writes:
             return
-        entry, may = state.entry(self._heir), election.may_take_over(state, self._heir, self._around)
-        if entry is None or not may or self._around.now_ms > self._heir_until_ms or self._heir_is_full():
+        to = self._transfer.to
+        entry = state.entry(to)
+        if entry is None or not self._transfer.may_go_on(state, leading.followers):
             self._become(Role.LEADING)
         elif not self.log.busy and leading.ends(0).get(entry, -1) >= self.log.log_end_offset:
-            handed = state._replace(leader=self._heir, leader_epoch=self._next_epoch(self._heir))
+            handed = state._replace(leader=to, leader_epoch=self._next_epoch(to))
             if (self._around.leaving or self.log.full) and len(state.in_sync) > self.needed:
                 self._leaves = self._around.leaving
                 handed = election.without(handed, self._around.identity.broker)

@@ -6,7 +6,8 @@
 | a leader's disk is low, `min.insync.replicas` others have room | the leader evicts nothing that may still be needed |
 | fewer have room | a leader on a low disk evicts, as one board does |
 | fewer have room, the leader among them, and full followers would make them enough | the leader evicts in small steps for them |
-| a broker asks for a leadership transfer to a replica that was full within ROOM_KEPT_MS | the leader refuses |
+| a broker requests a leadership transfer to a replica | the leader waits for a new fetch of the replica (lead_transfer.py) |
+| the same, and the replica was full within ROOM_KEPT_MS | the leader refuses |
 | a replica becomes full, or reports that it was, while the leader transfers to it | the leader leads on, unless it stops |
 | the leader is gone | a full replica claims after the others |
 
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 ROOM_KEPT_MS = 60_000.0
 """How long a replica must have had room before it leads on request."""
 KNOWN_MS = 100.0
-"""A replica that keeps out is known to have no room once it has said so for this long: one fetch may be an old one."""
+"""A replica that keeps out is known to have no room once it has said so for this long: one fetch may be an old one.
+
+A leadership transfer on request goes by a fetch that arrives so long after the request.
+"""
 STEPS_PER_DISK = 16
 """One step of an eviction for followers is this part of what they hold of the partition."""
 

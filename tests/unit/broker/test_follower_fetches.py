@@ -58,12 +58,14 @@ class Site:
         self.diverging: EpochEnd | None = None
         self.lost: EpochEnd | None = None
         self.fetched: list[ReplicaFetch] = []
+        self.evaluated_again = 0
         self.mark = 5
         self.session = FetchSession(self, self, self, 2)  # type: ignore[arg-type]
         self.token = 0
 
-    def fetch_from(self, fetch: ReplicaFetch) -> ReplicaFetched:
+    def fetch_from(self, fetch: ReplicaFetch, *, is_new: bool = True) -> ReplicaFetched:
         self.fetched.append(fetch)
+        self.evaluated_again += not is_new
         where = (fetch.partition, fetch.leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch)
         return ReplicaFetched(*where, self.error, self.diverging, self.mark, keeps_out=fetch.keeps_out, lost=self.lost)
 
@@ -150,6 +152,15 @@ def test_a_follower_that_has_everything_is_told_that_the_log_starts_later(site: 
     site.asks(lambda: site.order(10, bytes_max=0))
     assert site.answers() == {3: {}}, "it is told once"
     assert list(site.session.orders) == [P0], "what is ordered stands"
+
+
+def test_an_order_that_waited_is_no_new_report_of_the_follower(site: Site) -> None:
+    site.asks(lambda: site.order(10))
+    assert (len(site.fetched), site.evaluated_again) == (1, 0)
+    site.logs[P0].log_end_offset = 11
+    site.session.moved(P0)
+    site.session.look(100)
+    assert (len(site.fetched), site.evaluated_again) == (2, 1)
 
 
 def test_a_wait_that_is_over_is_answered_with_nothing(site: Site) -> None:

@@ -50,6 +50,23 @@ def test_an_answer_of_another_epoch_or_for_another_log_is_nobodys() -> None:
     assert not following.is_answer_to(answer._replace(last_fetched_epoch=3), log)
 
 
+def test_a_fetch_that_is_evaluated_again_reports_nothing_and_diverges_as_a_new_one() -> None:
+    leading, log = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4)
+    older = fetch(offset=3, synced=3)
+    assert leading.fetched(older, log, 1.0, in_sync=True, is_new=False) is None
+    assert leading.ends(3) == {ME: 3}
+    leading.fetched(older, log, 1.0, in_sync=True)
+    full = older._replace(keeps_out=True, is_full=True, was_full=True, state_id="newer")
+    leading.fetched(full, log, 2.0, in_sync=True)
+    leading.closed[B] = 2.0
+    assert leading.fetched(older, log, 2.0 + UNDER_WAY_MS, in_sync=True, is_new=False) is None
+    found = leading.followers[2]
+    assert (found.keeps_out, found.is_full, found.was_full, found.state_id) == (True, True, True, "newer")
+    assert (found.fetched_ms, found.kept_out_ms, leading.closed) == (2.0, 2.0, {B: 2.0})
+    other = fetch(offset=3, synced=3, last_epoch=3)
+    assert leading.fetched(other, log, 3.0, in_sync=True, is_new=False) is not None
+
+
 def test_a_follower_counts_for_what_its_disk_has_and_matches() -> None:
     leading, log = Leading(ME, 4, 0, 0.0), log_of(4, 4, 4)
     assert leading.fetched(fetch(offset=3, synced=2), log, 1.0, in_sync=True) is None

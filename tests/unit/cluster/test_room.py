@@ -10,6 +10,7 @@ from edge_broker.cluster.partition.leader_state import Follower
 from edge_broker.cluster.partition.partition import Partition, Role
 from edge_broker.cluster.partition.room import KNOWN_MS, ROOM_KEPT_MS, room_offset
 from edge_broker.cluster.state.cluster_state import NO_LEADER, InSyncReplica, PartitionState, Registration, Topic
+from edge_broker.errors import ErrorCode
 from tests.simulation.cluster_disk import SimLog
 from tests.support.partition_replica import ME, PARTITION, B, C, MembersAround, records_written, replica_of
 
@@ -131,6 +132,17 @@ def test_nobody_gets_the_lead_back_on_request_before_it_has_had_room_for_a_while
     around.now_ms += 1
     fetches(made, B)
     assert made.hand_over_on_request(2)
+    around.now_ms += KNOWN_MS
+    assert made.role is Role.LEADING
+    fetches(made, B)
+    assert made.role is Role.HANDING_OVER, "it waits for the write of another in-sync set"
+
+
+def requested(made: Partition, around: MembersAround) -> None:
+    """A request for broker 2 is kept; the next fetch of it decides."""
+    assert made.hand_over_on_request(2)
+    assert (made.role, records_written(around)) == (Role.LEADING, [])
+    around.now_ms += KNOWN_MS
 
 
 def test_a_follower_reports_that_its_disk_was_full_to_whoever_leads_until_it_has_had_room_for_a_while() -> None:
@@ -166,18 +178,64 @@ def last_fetch(made: Partition, around: MembersAround) -> ReplicaFetch:
 
 
 def test_a_leader_gives_the_lead_on_request_to_nobody_who_reports_that_its_disk_was_full() -> None:
-    made, _, _ = leading(ME, B, C)
+    made, _, around = leading(ME, B, C)
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2, was_full=True))
     assert not made.hand_over_on_request(2), "this leader never saw it full"
     fetches(made, B)
-    assert made.hand_over_on_request(2)
+    requested(made, around)
+    fetches(made, B)
+    assert [state.leader for state in records_written(around)] == [2]
 
 
 @pytest.mark.parametrize("heard", [{"was_full": True}, {"keeps_out": True, "is_full": True}])
 def test_a_request_ends_where_the_first_fetch_in_this_epoch_reports_a_full_disk(heard: dict[str, bool]) -> None:
     made, _, around = leading(ME, B)
-    assert made.hand_over_on_request(2), "it has not fetched in this epoch"
+    requested(made, around)
     made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2, **heard))
+    assert (made.role, records_written(around)) == (Role.LEADING, []), "it had not fetched in this epoch before"
+    around.now_ms += ROOM_KEPT_MS
+    fetches(made, B)
+    assert (made.role, records_written(around)) == (Role.LEADING, [])
+
+
+@pytest.mark.parametrize("heard", [{"was_full": True}, {"keeps_out": True, "is_full": True}])
+def test_a_transfer_on_request_ends_where_a_later_fetch_reports_a_full_disk(heard: dict[str, bool]) -> None:
+    made, log, around = leading(ME, B)
+    requested(made, around)
+    log.lead(5, [7, 8])
+    fetches(made, B)
+    assert made.role is Role.HANDING_OVER, "it lacks two records"
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 4, 5, 4, **heard))
+    assert (made.role, records_written(around)) == (Role.LEADING, [])
+
+
+def test_a_waiting_fetch_that_is_evaluated_again_decides_nothing_and_hides_no_report() -> None:
+    made, _, around = leading(ME, B)
+    waiting = ReplicaFetch(PARTITION, B, 5, 2, 4, 2)
+    made.fetch_from(waiting)
+    requested(made, around)
+    assert made.fetch_from(waiting, is_new=False).error is ErrorCode.NONE
+    assert (made.role, records_written(around)) == (Role.LEADING, [])
+    made.fetch_from(ReplicaFetch(PARTITION, B, 5, 2, 4, 2, was_full=True))
+    made.fetch_from(waiting, is_new=False)
+    assert not made.hand_over_on_request(2)
+
+
+def test_a_request_for_no_other_member_of_the_in_sync_set_is_refused() -> None:
+    made, _, around = leading(ME, B)
+    assert not made.hand_over_on_request(1), "it leads"
+    assert not made.hand_over_on_request(3), "it is not in sync"
+    made.take_in(PartitionState(2, 6, (ME, B)), 2)
+    assert not made.hand_over_on_request(2), "this broker does not lead any more"
+    assert records_written(around) == []
+
+
+def test_a_request_ends_with_the_leader_epoch() -> None:
+    made, _, around = leading(ME, B)
+    requested(made, around)
+    made.take_in(PartitionState(1, 6, (ME, B)), 2)
+    made.epoch_begun(6)
+    made.fetch_from(ReplicaFetch(PARTITION, B, 6, 2, 4, 2))
     assert (made.role, records_written(around)) == (Role.LEADING, [])
 
 
@@ -200,7 +258,7 @@ def test_a_restart_does_not_hide_that_a_disk_was_full_and_another_disk_has_never
         around.registrations[2] = Registration(2, again.epoch, directory)
         made.take_in(PartitionState(1, 5, (ME, again, C)), version)
         fetches(made, again)
-        assert made.hand_over_on_request(2) is may
+        assert made.hand_over_on_request(2) is may  # no fetch decides
 
 
 def test_a_full_replica_claims_after_the_others() -> None:

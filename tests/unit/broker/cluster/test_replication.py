@@ -47,9 +47,9 @@ class World:
     def log_moved(self, partition: PartitionId, now_ms: float) -> None:
         self.calls.append(("member", partition, now_ms))
 
-    def fetch_from(self, fetch: object, now_ms: float) -> tuple[object, float]:
+    def fetch_from(self, fetch: object, now_ms: float, *, is_new: bool) -> tuple[object, float, bool]:
         self.calls.append("fetch")
-        return fetch, now_ms
+        return fetch, now_ms, is_new
 
     def lease_holds(self) -> bool:
         return self.lease
@@ -73,9 +73,11 @@ def test_a_log_that_could_not_be_made_has_no_progress_of_its_own(world: World) -
     assert world.calls == [("member", P0, 70.0), ("session", P0), "carry out"]
 
 
-def test_effects_of_a_fetch_run_after_it(world: World) -> None:
+@pytest.mark.parametrize("is_new", [True, False])
+def test_effects_of_a_fetch_run_after_it(world: World, is_new: bool) -> None:
     fetch: Any = "a fetch"
-    assert world.replication.fetch_from(fetch) == ("a fetch", 70.0)  # type: ignore[comparison-overlap]
+    answer: Any = world.replication.fetch_from(fetch, is_new=is_new)
+    assert answer == ("a fetch", 70.0, is_new)
     assert world.calls == ["fetch", "carry out"]
 
 
