@@ -76,8 +76,8 @@ class LeadTransfer:
             self._requests.add(to, self._member.now_ms)
         return may
 
-    def is_granted(self, replica: int, followers: Mapping[int, Follower]) -> bool:
-        """Return whether a new fetch, which `followers` has already, grants the request for its replica."""
+    def decide(self, replica: int, followers: Mapping[int, Follower]) -> bool:
+        """Return whether a new fetch, which `followers` has already, grants a request for its replica, or drop that."""
         now_ms = self._member.now_ms
         return self._requests.decide(replica, now_ms, kept_room=has_kept_room(followers.get(replica), now_ms))
 

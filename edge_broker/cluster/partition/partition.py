@@ -470,7 +470,7 @@ class Partition:
             return fetch.answer(ErrorCode.OFFSET_OUT_OF_RANGE)._replace(log_start_offset=start, diverging=differ)
         self.keep_in_sync()
         self.advance()
-        if is_new and self.role is Role.LEADING and self._transfer.is_granted(follower, self.leading.followers):
+        if is_new and self.role is Role.LEADING and self._transfer.decide(follower, self.leading.followers):
             self.hand_over(follower, on_request=True)
         self._go_on_handing_over()
         answer = fetch.answer(high_watermark=self.high_watermark)

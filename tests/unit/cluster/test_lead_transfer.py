@@ -78,7 +78,7 @@ def test_a_request_for_a_replica_that_has_not_fetched_in_this_epoch_waits_for_it
     transfer = LeadTransfer(around)
     assert transfer.request(2, {})
     around.now_ms += KNOWN_MS
-    assert transfer.is_granted(2, follower(around.now_ms))
+    assert transfer.decide(2, follower(around.now_ms))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_request_for_a_replica_that_is_known_to_have_been_full_is_refused(know
     transfer = LeadTransfer(around)
     assert not transfer.request(2, known)
     around.now_ms += ROOM_KEPT_MS
-    assert not transfer.is_granted(2, follower(around.now_ms)), "nothing is kept of it"
+    assert not transfer.decide(2, follower(around.now_ms)), "nothing is kept of it"
 
 
 def test_a_fetch_that_was_on_its_way_does_not_hide_the_report_behind_it() -> None:
@@ -102,10 +102,10 @@ def test_a_fetch_that_was_on_its_way_does_not_hide_the_report_behind_it() -> Non
     transfer = LeadTransfer(around)
     assert transfer.request(2, follower(0.0)), "its last fetch is older than its full disk"
     around.now_ms += KNOWN_MS / 2
-    assert not transfer.is_granted(2, follower(around.now_ms))
+    assert not transfer.decide(2, follower(around.now_ms))
     around.now_ms += KNOWN_MS / 2
-    assert not transfer.is_granted(2, follower(around.now_ms, was_full=True))
-    assert not transfer.is_granted(2, follower(around.now_ms))
+    assert not transfer.decide(2, follower(around.now_ms, was_full=True))
+    assert not transfer.decide(2, follower(around.now_ms))
 
 
 def test_another_leader_epoch_ends_requests() -> None:
@@ -114,7 +114,7 @@ def test_another_leader_epoch_ends_requests() -> None:
     assert transfer.request(2, {})
     transfer.begin_epoch()
     around.now_ms += KNOWN_MS
-    assert not transfer.is_granted(2, follower(around.now_ms))
+    assert not transfer.decide(2, follower(around.now_ms))
 
 
 @pytest.mark.parametrize("on_request", [True, False])
