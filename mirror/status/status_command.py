@@ -92,7 +92,7 @@ def _told(config: Config) -> Told:
     try:
         return Told(_by_mirror(config), running=True)
     except OSError as error:
-        running, why = False, f"No mirror answers at {config.metrics} ({reason(error)}): it does not run"
+        running, why = False, f"No process answers at {config.metrics} ({reason(error)}): the mirror does not run"
     except ValueError as error:
         running, why = True, f"The mirror at {config.metrics} is of another version ({error})"
     if not config.source:

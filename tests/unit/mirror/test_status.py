@@ -60,7 +60,7 @@ def test_the_exit_status_says_how_it_stands(told, options, status, capsys):
 def test_nobody_there_is_status_3_and_asks_the_source_where_one_is_known(capsys):
     at = f"127.0.0.1:{free_port()}"
     assert main(["status", "--metrics", at]) == 3
-    assert capsys.readouterr().err == f"No mirror answers at {at} (connection refused): it does not run.\n"
+    assert capsys.readouterr().err == f"No process answers at {at} (connection refused): the mirror does not run.\n"
     source = f"127.0.0.1:{free_port()}"
     assert main(["status", "--metrics", at, "--source", source, "--site", "s"]) == 1
     assert f"the source does not answer: {source} refuses the connection" in capsys.readouterr().err
