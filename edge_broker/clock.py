@@ -52,7 +52,7 @@ class Clock(Protocol):
         """All clocks now; `trusted` as of the last `look`."""
 
     def look(self) -> Reading:
-        """All clocks now, after asking anew whether the wall clock is right."""
+        """Return all clocks now, after a new check whether the wall clock is right."""
 
     def new_uuid(self) -> uuid.UUID:
         """A fresh random UUID whose base64 form does not start with a dash."""
@@ -98,7 +98,7 @@ class SystemClock:
         return Reading(self._boot_id, boot_ms, time.time_ns() // 1_000_000, self._trusted, self._verified)
 
     def look(self) -> Reading:
-        """All clocks now, after asking anew whether the wall clock is right; a system that does not tell is not."""
+        """Return all clocks now, after a new check whether the wall clock is right; unknown counts as wrong."""
         if self._choice != "false":
             try:
                 self._verified = kernel_clock.is_synchronised()

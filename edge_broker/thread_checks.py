@@ -4,9 +4,9 @@
 |---|---|
 | `loop` | callbacks of the event loop, from the moment a broker serves until it stops |
 | a worker's name | its jobs (broker/outcomes.py names the workers) |
-| none | a start before the loop serves, a stop behind it, whoever calls storage by hand |
+| none | a start before the loop serves, a stop after it, a direct call of storage |
 
-Whoever is in no place may call everything, as nothing else runs. Checked where EDGE_BROKER_CHECKS_PLACES is set when
+Code in no place may call everything, as nothing else runs. Checked where EDGE_BROKER_CHECKS_PLACES is set when
 this module is imported: the tests set it for themselves and for the brokers that they start.
 
 Contains: the mark, and where this thread is. Does not contain: threads, what the functions do.

@@ -1,4 +1,4 @@
-"""What one TLS listener is told: its certificate, whom it trusts, what it speaks, and what its clients are called.
+"""Check the settings of one TLS listener: its certificate, trusted CAs, versions and suites, names of its clients.
 
 | refused | instead |
 |---|---|
@@ -59,7 +59,7 @@ class TlsSettings(NamedTuple):
 def read_tls_settings(config: BrokerConfig, listener: str, *, logs_in: bool = False) -> TlsSettings:
     """The settings of a listener, by its own keys and those of all; ConfigurationError names what is wrong.
 
-    Where clients log in by SASL, `ssl.client.auth` counts behind the listener's prefix alone, as in Kafka (KIP-684).
+    Where clients log in by SASL, `ssl.client.auth` counts with the listener's prefix alone, as in Kafka (KIP-684).
     """
     own_auth = config.own_of_listener(listener, "ssl.client.auth")
 

@@ -1,7 +1,7 @@
 """What no two brokers of a cluster that are alive can have in common: an address.
 
-Clients and brokers would reach one of the two where they mean the other. Whoever comes waits, as the other may be a
-former life whose session has not ended; then it ends with the sentence. A copy of another board's card is no
+Clients and brokers would reach one of the two where they mean the other. The later broker waits, as the other may be a
+previous process whose session has not ended; then it ends with the sentence. A copy of another board's card is no
 contradiction: an in-sync set names the broker beside its disk.
 
 Does not contain: how long is waited (member.py). Source: Kafka's KafkaServer, which

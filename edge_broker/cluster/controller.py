@@ -11,8 +11,8 @@
 | barred | `claim_again`, which the member calls now and then | asking |
 | any | the session ended | not asked |
 
-It needs no epoch: making and deleting a topic is one Multi that holds as a whole or not at all, whoever else tries; a
-wish that another one should lead is carried out by the leader, which alone knows when that one has everything.
+It needs no epoch: making and deleting a topic is one Multi that holds as a whole or not at all, with any other
+controller. The leader executes a leadership transfer, as it alone knows when the new leader has everything.
 
 Does not contain: elections, which in-sync replicas decide by themselves (election.py).
 Source: KAFKA-6082 (what an epoch is for elsewhere), KIP-460.
@@ -184,7 +184,7 @@ class Controller:
         self._ask(Multi(tuple(operations)), lambda answer: told(_error(answer)))
 
     def delete_topic(self, name: str, topic: Topic, told: Told) -> None:
-        """Remove a topic and its states, and leave behind that it was deleted; another one of its name stays."""
+        """Remove a topic and its states, and record that it was deleted; another one of its name stays."""
         mine = Delete(topic_id_path(name, topic.topic_id))
         states = [Delete(state_path(PartitionId(name, number))) for number in range(len(topic.replicas))]
         gone = Create(deleted_path(topic.topic_id), encode({"topic": name}))

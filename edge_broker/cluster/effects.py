@@ -18,7 +18,7 @@
 | Truncate, StartAnew, CutDamage, PassOver | `truncated(partition)`: durable |
 | Reopen | `reopened(partition)`: it is online again, or was tried |
 | RemoveFront | nothing: it is wanted again while the log starts before that offset |
-| Advance | nothing: the log is told its high watermark, a leader's or a follower's |
+| Advance | nothing: the log gets its high watermark, a leader's or a follower's |
 | Leads, Resigned | nothing: from now on this broker answers for a partition, or does not any more |
 | Broke | nothing: a bug in what a partition decides; its log goes offline, so that others may lead |
 | Left | the member has handed over what it led: the session may be closed |
@@ -165,7 +165,7 @@ class StartAnew(NamedTuple):
 
 
 class CutDamage(NamedTuple):
-    """Cut the log where its damage begins: the leader has what lies there, and all behind it."""
+    """Truncate the log where its damage begins: the leader has the records from there on."""
 
     partition: PartitionId
 

@@ -49,7 +49,7 @@ class ReplicaFetch(NamedTuple):
 
 
 class ReplicaFetched(NamedTuple):
-    """The answer; whoever sends it adds the records from `fetch_offset` on where there is no error."""
+    """The response; its sender adds the records from `fetch_offset` on if there is no error."""
 
     partition: PartitionId
     leader_epoch: int
@@ -61,7 +61,7 @@ class ReplicaFetched(NamedTuple):
     records: object = None
     log_start_offset: int = -1  # the leader's; with OFFSET_OUT_OF_RANGE `diverging`: the logs may have differed
     keeps_out: bool = False  # as the fetch says
-    lost: EpochEnd | None = None  # all from `fetch_offset` up to there was written down as lost; what is behind follows
+    lost: EpochEnd | None = None  # all from `fetch_offset` up to there is lost, and in the ledger; the rest follows
 
     @property
     def wants_records(self) -> bool:
@@ -106,7 +106,7 @@ class TellEnd(NamedTuple):
 
 
 class ForwardEntries(NamedTuple):
-    """Entries of a broker's journal for `__edge_ledger`, a batch; `end_offset` is the journal's behind them."""
+    """Entries of a broker's journal for `__edge_ledger`, a batch; `end_offset` is the journal's after them."""
 
     partition: PartitionId
     sender: int

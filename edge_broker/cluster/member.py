@@ -9,11 +9,11 @@
 | waiting | the node is gone | registering |
 | waiting | it is of another disk, and still there after a session's time and a half | Contradicts |
 | waiting | it is of this disk, in an epoch that was not recorded, and still there after five | Contradicts: a copy |
-| recording | recorded | reading: the image, behind a Sync |
+| recording | recorded | reading: the image, after a Sync |
 | reading | all is read | serving, or Contradicts where a broker speaks no version that this one does |
 | reading | all is read, and address_conflict.py finds an earlier broker | reading, until that one is gone |
 | reading | so for a session's time and a half | Contradicts |
-| registering to serving | Connected again | the same, and everything is read anew |
+| registering to serving | Connected again | the same, and everything is read again |
 | serving | Suspended | serving: its lease decides how long it acks |
 | any | Expired | apart: nothing holds, and a new registration comes with a new epoch |
 | serving | shut_down | leaving: others lead first, and the in-sync sets do not name it; then Left |
@@ -21,9 +21,9 @@
 All inputs come with the time of the broker's own clock since boot, ms, and leave effects (effects.py). Nothing here
 waits. Calls come from one thread, and none from within an effect.
 
-Where all partitions have their turn, a bug in one of them costs that one alone: it is told by an effect, and held.
+Where all partitions have their turn, a bug in one of them costs that one alone: an effect reports it, and it is kept.
 
-Contains: who is told what. Does not contain: how partitions decide (partition/partition.py), sockets, a clock.
+Contains: which part receives what. Does not contain: how partitions decide (partition/partition.py), sockets, a clock.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.storage.metadata.cluster_copy import ClusterCopy
 from edge_broker.storage.metadata.kept_states import KeptStates, LogId
 
-FORMER_LIFE = 1.5  # sessions' times, behind which whoever is registered is no life that has ended
+FORMER_LIFE = 1.5  # sessions' times, after which a registration is not of an ended process
 PROTECT_AGAIN_MS = 1000.0
 CLAIM_AGAIN_MS = 5000.0
 CHECK_AGAIN_MS = 10_000.0
@@ -442,7 +442,7 @@ class ClusterMember:
         elif answer is Failure.NO_NODE and mine:
             self._contradict(
                 f"the ensemble at zookeeper.connect knows no cluster, and this data directory belongs to cluster "
-                f"{mine}; correct zookeeper.connect, restore the ensemble's data, or make the znodes anew "
+                f"{mine}; correct zookeeper.connect, restore the ensemble's data, or make new znodes "
                 "(`edge-broker cluster rebuild --help`): nothing here was touched"
             )
         elif answer is Failure.NO_NODE and self._orphans:
@@ -450,7 +450,7 @@ class ClusterMember:
             self._contradict(
                 f"the ensemble at zookeeper.connect knows no cluster, and this data directory has replicas ({shown}) "
                 "of one whose id went with the file registrations: a new cluster would serve none of them; correct "
-                "zookeeper.connect, restore the ensemble's data and that file, make the znodes anew from the boards "
+                "zookeeper.connect, restore the ensemble's data and that file, make new znodes from the boards "
                 "that have theirs (`edge-broker cluster rebuild --help`), or use another data directory: nothing here "
                 "was touched"
             )
@@ -583,7 +583,7 @@ class ClusterMember:
             self._hindered_since_ms = self.now_ms
 
     def _look_at_protocols(self) -> None:
-        """Whoever comes and cannot talk to one that is there leaves it to that one."""
+        """Give way to a registered broker that this one cannot talk to."""
         if self.lines is not None:
             self.lines.older_release = any(each.protocols[1] < LINES_SINCE for each in self.registrations.values())
         for other in self.registrations.values():
@@ -637,7 +637,7 @@ class ClusterMember:
             return
         for partition, topic_id in list(self._gone):
             topic = self.image.topics.get(partition.topic)
-            if topic is None or topic.topic_id != topic_id:  # else it may be deleted yet, whoever has its replicas
+            if topic is None or topic.topic_id != topic_id:  # else it may be deleted yet, by any broker with replicas
                 del self._gone[partition, topic_id]
                 self.ask(Exists(deleted_path(topic_id)), partial(self._looked_at_gone, partition, topic_id))
 
@@ -693,7 +693,7 @@ class ClusterMember:
             found.take_in(state, version)
 
     def wrote(self, partition: PartitionId, state: PartitionState, version: int) -> None:
-        """As Surroundings: from now on clients are told so, though the image has yet to read it."""
+        """As Surroundings: from now on clients see this state, though the image has yet to read it."""
         if version >= self._states.get(partition, (state, -1))[1]:
             self._states[partition] = state, version
 
@@ -885,7 +885,7 @@ class ClusterMember:
             self._guarded(partition, partition.tick)
 
     def _guarded(self, partition: Partition, call: Callable[..., object], *arguments: Any) -> None:
-        """Let a partition decide; a bug in that holds it alone, and those behind it have their turn."""
+        """Let a partition decide; a bug in that stops it alone, and the next ones have their turn."""
         try:
             call(*arguments)
         except Exception as error:  # noqa: BLE001 - a bug; the shell says so

@@ -6,13 +6,13 @@
 | reading | Node | taking: SetData of its version, with the end of the block as the next id |
 | reading | NO_NODE | making: Create |
 | making | Stat | reading |
-| taking | Stat | idle: the block is told |
+| taking | Stat | idle: the block is reported |
 | making, taking | BAD_VERSION, NODE_EXISTS, NO_NODE | syncing: another one was first |
 | syncing | Done | reading |
-| any | CONNECTION_LOSS | idle: no block is told; whoever asks again reads again |
-| any | any other failure; a znode that cannot be read, or has no ids left | idle: no block is told |
+| any | CONNECTION_LOSS | idle: no block is reported; the next request reads again |
+| any | any other failure; a znode that cannot be read, or has no ids left | idle: no block is reported |
 
-Behind a lost connection a block may be taken that nobody was told of. It is nobody's: what is read next lies behind it,
+After a lost connection a block may be taken without a report. No broker uses it: the next read is after it,
 or the change was not done and comes too late, as its version has gone.
 
 A block begins at the greatest of three numbers: the znode's next id, the end of what this broker was given, and

@@ -1,6 +1,6 @@
 """How long a broker may believe that its session lives, by its own clock.
 
-Whoever has no session any more may be replaced. So a leader acks only while the ensemble cannot have ended the session,
+A broker without a session may be replaced. So a leader acks only while the ensemble cannot have ended the session,
 for two thirds of the timeout from the moment on when a request was sent that the ensemble's leader has answered. Sync
 is such a request; a read proves nothing, as a server that lost its leader answers reads. The rest of the timeout is
 for clocks that run at different rates. The clock is elapsed time since boot, which counts a suspended machine.

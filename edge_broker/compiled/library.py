@@ -100,7 +100,7 @@ class CompiledRenumbering(ctypes.Structure):
         return int(_library.renumber(ctypes.byref(self)))
 
     def write(self, area: bytearray, wanted: bytearray, out: bytearray, room: int, runs: bytearray) -> int:
-        """Write the measured records behind `room` bytes, and the runs, two int64 each; 0 when it is done."""
+        """Write the measured records after `room` bytes, and the runs, two int64 each; 0 when it is done."""
         held = _byte_of(area), _byte_of(wanted), _byte_of(out, room), _byte_of(runs)
         self._area, self._wanted, self._out, self._run = (_addressof(each) for each in held)
         self._out_size, self._runs_max = len(out) - room, len(runs) // 16

@@ -50,7 +50,7 @@ _TABLE = (
     Key(
         "zookeeper.connect",
         "",
-        "The ensemble of a cluster of brokers, HOST:PORT with commas between them, and /PATH behind the last one if "
+        "The ensemble of a cluster of brokers, HOST:PORT with commas between them, and /PATH after the last one if "
         "the cluster has a part of it for itself; empty: this broker stands alone.",
     ),
     Key("zookeeper.session.timeout.ms", 6000, "How long a broker may be silent before others lead.", 1000, 300_000),
@@ -146,7 +146,7 @@ _TABLE = (
     Key(
         "replica.high.watermark.checkpoint.interval.ms",
         5000,
-        "Without effect: no high watermark is written down; behind a start it is found from what replicas have.",
+        "Without effect: no high watermark is stored; after a start it is computed from the replicas.",
     ),
     Key("auto.create.topics.enable", True, "Create a topic when a client asks for one that does not exist."),
     Key("delete.topic.enable", True, "Allow topics to be deleted."),
@@ -420,7 +420,7 @@ def _networks(name: str, text: str) -> Iterable[Network]:
 
 
 def key_of(name: str) -> Key | None:
-    """What is declared of a key, by its own name or behind the prefix of a listener; None: nothing."""
+    """Return the declaration of a key, by its own name or with the prefix of a listener; None: there is none."""
     if name.startswith(LISTENER_PREFIX):
         name = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
         name = MECHANISM_KEYS.get(name, name)

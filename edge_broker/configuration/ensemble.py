@@ -1,6 +1,6 @@
 """`zookeeper.connect`: the servers of an ensemble, and the path that a cluster has for itself.
 
-    HOST[:PORT] , HOST[:PORT] … [/PATH]         the path behind the last server, for all of them
+    HOST[:PORT] , HOST[:PORT] … [/PATH]         the path after the last server, for all of them
 
 Contains: whether it is that. Does not contain: looking a name up, kazoo. Source: ZooKeeper's Programmer's Guide,
 "ZooKeeper Sessions" (connect strings) and "The ZooKeeper Data Model" (paths).
@@ -25,12 +25,12 @@ def check_ensemble(config: BrokerConfig) -> None:
     for server in servers.split(","):
         if not _is_server(server.strip()):
             raise ConfigurationError(
-                f"{KEY} is {text!r}, and {server.strip()!r} is no server; write HOST:PORT,HOST:PORT, and /PATH behind "
+                f"{KEY} is {text!r}, and {server.strip()!r} is no server; write HOST:PORT,HOST:PORT, and /PATH after "
                 "the last one"
             )
     if slash and not _is_path(path):
         raise ConfigurationError(
-            f"{KEY} is {text!r}, and {slash + path!r} is no path; write it once, behind the last server, as /drupelet"
+            f"{KEY} is {text!r}, and {slash + path!r} is no path; write it once, after the last server, as /drupelet"
         )
 
 
@@ -45,6 +45,6 @@ def _is_server(text: str) -> bool:
 
 
 def _is_path(text: str) -> bool:
-    """Names with slashes between them; none has a comma, as in a path that is written behind each server."""
+    """Names with slashes between them; none has a comma, as in a path that is written after each server."""
     names = text.split("/")
     return all(name not in ("", ".", "..") and name.isprintable() and not set(name) & set(", ") for name in names)

@@ -1,13 +1,13 @@
-"""Where a broker listens, what each listener speaks, and what its clients are told.
+"""The listeners of a broker: bind addresses, protocols, advertised addresses.
 
 | refused | why |
 |---|---|
 | --listen or --advertise beside `listeners` | one would be meant and the other served |
 | a name or a port twice | Kafka's rule; one port for an IPv4 and an IPv6 address is none twice |
 | a name without a protocol | `listener.security.protocol.map` says it for any other than the four protocols' own |
-| an advertised name that nobody listens by, or a listener that clients are told no address of | |
+| an advertised name without a listener, or a listener without an advertised address | |
 | a listener beyond loopback without TLS and a log-in | unless `edge.network.trusted` says that this is meant |
-| 0.0.0.0 or :: as what clients are told | it is no address that they could connect to |
+| 0.0.0.0 or :: as an advertised address | it is no address that they could connect to |
 
 Does not contain: sockets, certificates, who may connect.
 Source: Kafka documentation, "Broker Configs"; KIP-103; Kafka's SocketServerConfigs and KafkaConfig.
@@ -38,7 +38,7 @@ _ENTRY = re.compile(r"([^:/]+)://(?:\[([0-9A-Fa-f:.%\w]*)\]|([0-9A-Za-z._%-]*)):
 
 
 class Listener(NamedTuple):
-    """One listener: `bind` is where, `advertised` what its clients are told; an advertised port 0 is the bound one."""
+    """One listener: its addresses `bind` and `advertised` (to clients); an advertised port 0 is the bound one."""
 
     name: str
     protocol: str
@@ -126,7 +126,7 @@ def _listener(name: str, bind: Endpoint, told: Mapping[str, Endpoint], protocols
             f"{name}:SSL to listener.security.protocol.map"
         )
     if name not in told:
-        raise ConfigurationError(f"advertised.listeners leaves out {name}; add the address that its clients are told")
+        raise ConfigurationError(f"advertised.listeners leaves out {name}; add the address for its clients")
     if told[name].host in EVERYWHERE:
         raise ConfigurationError(
             f"clients of listener {name} cannot be told {endpoint_text(*told[name])}; name it in advertised.listeners "

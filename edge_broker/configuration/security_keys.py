@@ -24,7 +24,7 @@ _OF_ALL = (
     Key(
         "advertised.listeners",
         "",
-        "The address that clients of each listener are told, NAME://HOST:PORT; unless set, where it listens.",
+        "The address that each listener's clients use, NAME://HOST:PORT; unless set, where it listens.",
         kind=Kind.LIST,
     ),
     Key(
@@ -129,4 +129,4 @@ LISTENER_PREFIX = "listener.name."
 LISTENER_KEYS = frozenset(key.name for key in (*_OF_ONE, *_TLS, _RULES))
 """What one listener may be told alone: `listener.name.<its name in small letters>.<key>`."""
 MECHANISM_KEYS = {f"{mechanism.lower()}.{REAUTH}": REAUTH for mechanism in MECHANISMS}
-"""What a listener may be told of one mechanism alone, behind its prefix, and the key that it stands for."""
+"""Keys of one mechanism alone, after a listener's prefix, and the key that each stands for."""

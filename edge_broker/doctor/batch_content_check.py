@@ -1,7 +1,7 @@
 """Whether the records of a stored batch are what its header says: older versions acked batches whose inside lies.
 
 Contains: the look into one batch. Does not contain: what is said of it. A lie is no damage: the file is as it was
-produced, nothing can mend it, and consumers stop there until they seek behind it.
+produced, nothing can repair it, and consumers stop there until they seek past it.
 """
 
 from __future__ import annotations

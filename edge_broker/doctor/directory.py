@@ -301,13 +301,13 @@ def segments_of(files: OpenFiles, path: str, names: list[str]) -> list[Segment]:
 
 
 def bounds_of(segment: Segment, following: Segment | None, *, compacts: bool) -> Bounds:
-    """What is known of a segment apart from its bytes; `following` is the next one, None behind the active one."""
+    """What is known of a segment apart from its bytes; `following` is the next one, None after the active one."""
     end_offset = OFFSET_MAX if following is None else following.base_offset
     return Bounds(segment.size, end_offset, dense=not compacts)
 
 
 def facts_of(corrupt_range: CorruptRange) -> dict[str, int]:
-    """A corrupt range for whoever reads JSON; `owed` of a replica alone."""
+    """A corrupt range as JSON; `owed` of a replica alone."""
     facts = corrupt_range._asdict()
     return facts if corrupt_range.owed else {name: value for name, value in facts.items() if name != "owed"}
 
@@ -317,7 +317,7 @@ def pieces(
 ) -> Iterator[Piece]:
     """Walk a segment: batches (with `verify` their CRCs are right), known corrupt ranges, and bytes that are neither.
 
-    With `bounds` the walk goes on behind those at the next batch that is right, else it ends there. OSError.
+    With `bounds` the walk continues after those at the next valid batch, else it ends there. OSError.
     """
     position, offset = start, segment.base_offset
     for corrupt_range in (

@@ -1,8 +1,8 @@
 """`edge-broker cluster disk`: what one data directory has of a cluster, for a rebuild without ZooKeeper's data.
 
-The leader epochs of a log are those of its batches: the checkpoint of epochs, and behind it the batches of the active
-segment, as a start reads them. What a start would cut off does not count: bytes that are no whole batch, and all behind
-a truncation that was interrupted.
+The leader epochs of a log are those of its batches: the checkpoint of epochs, and after it the batches of the active
+segment, as a start reads them. Bytes that a start would truncate do not count: those of no whole batch, and all after
+an interrupted truncation.
 
 Contains: reading and printing that. Does not contain: what a rebuild makes of it (cluster/rebuild/rebuild_plan.py).
 """

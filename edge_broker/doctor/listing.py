@@ -149,7 +149,7 @@ def _add_log(directory: DataDirectory, partition: PartitionFiles, facts: dict[st
 
 
 def walk_tail(partition: PartitionFiles, active: Segment) -> tuple[int, int, int, int]:
-    """(position, offset, leader epoch) of the end of the last whole batch, and the bytes behind it. StorageFault."""
+    """(position, offset, leader epoch) of the end of the last whole batch, and the bytes after it. StorageFault."""
     position, offset, epoch = 0, active.base_offset, -1
     stored = partition.stored
     if stored is not None and stored.segment_base == active.base_offset and stored.position <= active.size:

@@ -34,7 +34,7 @@ _BESIDE_LOG = ("index", "timeindex", "holes", "summary")
 
 
 class PartitionCheck:
-    """One partition; `read` is told of the bytes as they are done."""
+    """One partition; `read` gets the number of bytes as they are done."""
 
     def __init__(
         self, partition: PartitionFiles, findings: Findings, *, clean: bool, running: bool, read: Callable[[int], None]
@@ -171,7 +171,7 @@ class PartitionCheck:
         try:
             stored = self._partition.epochs()
         except (StorageFault, IndexError) as error:
-            self._found.damage(path, 0, f"{getattr(error, 'reason', error)}; {REPAIR}, the start makes it anew")
+            self._found.damage(path, 0, f"{getattr(error, 'reason', error)}; {REPAIR}, the start makes it again")
             return
         found = self._epochs.starts
         offsets = {offset for _, offset in found}
@@ -251,7 +251,7 @@ class PartitionCheck:
             self._read(piece.end_position - piece.position)
             if piece.header is not None:
                 tally.find(piece.header, _NO_TIME)
-                if broken:  # what lay before it is told
+                if broken:  # what lay before it is reported
                     offset = max(offset, piece.header.base_offset)
             elif piece.corrupt_range is None:
                 self._broken(segment, piece, active)
@@ -279,7 +279,7 @@ class PartitionCheck:
     def _summary(self, segment: Segment, tally: Tally, end_offset: int) -> None:
         """What the summary counts against what was counted; when it was written is its own to say.
 
-        The active segment has one where a crash interrupted a roll, which the next roll writes anew.
+        The active segment has one where a crash interrupted a roll, which the next roll writes again.
         """
         path = f"{self._partition.path}/{segment.name(SUMMARY)}"
         try:

@@ -16,7 +16,7 @@ Source: Kafka protocol guide (types), KIP-482 (compact lengths, tagged fields).
 
 How a decoder stays inside the frame: fixed-size reads raise at its end; a length may lead past it, but the position
 never goes back, and a last position past the end raises; a count is compared with the bytes that are left, at the least
-size of an element, before anything is made for it. Bytes behind a message are let be, as Kafka does.
+size of an element, before anything is made for it. Bytes after a message are ignored, as Kafka does.
 
 One byte on the wire may be a hundred in memory, and milliseconds of work. So there are three kinds of functions:
 
@@ -86,7 +86,7 @@ class TooLargeAtOnce(Exception):
 
 
 def decode(message_type: type[M], version: int, buffer: memoryview, position: int = 0) -> M:
-    """Read the message at `position`; records are views into the buffer, bytes behind the message are ignored.
+    """Read the message at `position`; records are views into the buffer, bytes after the message are ignored.
 
     Raises ProtocolViolation when there is no whole message.
     """
@@ -168,7 +168,7 @@ def encode(message: Message, version: int) -> list[bytes | memoryview]:
 
 
 def read_uvarint(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 32 bits; return it and the position behind it."""
+    """Read an unsigned varint of at most 32 bits; return it and the position after it."""
     value = buffer[position]
     if value > 127:
         value, position = _rest_of_uvarint(buffer, position, value)
@@ -186,7 +186,7 @@ def uvarint(value: int) -> bytes:
 
 
 def skip_tags(buffer: memoryview | bytes, position: int) -> int:
-    """Return the position behind a tagged section, which may lie past the end of the buffer."""
+    """Return the position after a tagged section, which may lie past the end of the buffer."""
     count, position = read_uvarint(buffer, position)
     if count > TAGS_MAX:
         _bad("tagged section", count, position)
@@ -416,7 +416,7 @@ class _DecoderSource(_Source):
     def compact_length(self, kind: str, target: str, what: str, *, nullable: bool) -> str:
         """Read a length that was written as one more than it is, 0 for null; `p` stays at its last byte.
 
-        So `p` and what was written make the end, and what follows begins at the byte behind `p`.
+        So `p` and what was written make the end, and what follows begins at the byte after `p`.
         """
         length = self.fresh("n")
         self.flush()

@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
-_KEEP_THE_GIL = 0  # 1 MB takes 50 µs; whoever gives the interpreter away may wait 5 ms for it
+_KEEP_THE_GIL = 0  # 1 MB takes 50 µs; a thread that gives the interpreter away may wait 5 ms for it
 
 
 def _extension() -> Any:

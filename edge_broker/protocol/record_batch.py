@@ -5,7 +5,7 @@ Does not contain: files, offsets' meaning. Source: Kafka protocol guide (record 
 
     byte  size
       0    8   base_offset             outside the CRC: the broker sets it
-      8    4   batch_length            bytes behind this field
+      8    4   batch_length            bytes after this field
      12    4   leader_epoch            outside the CRC: the broker sets it
      16    1   magic                   2
      17    4   crc                     CRC-32C of all that follows
@@ -145,7 +145,7 @@ class BatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the last record."""
+        """Offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -360,7 +360,7 @@ def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
 
 
 def unpack_records(codec: int, payload: bytes | bytearray | memoryview) -> bytes:
-    """The records behind a batch's header, unpacked whole. Refusal as `records_of`."""
+    """The records after a batch's header, unpacked whole. Refusal as `records_of`."""
     if codec == CODEC_NONE:
         return bytes(payload)
     unpacker = Unpacker(codec, payload)

@@ -16,8 +16,8 @@
 | TIMESTAMP | a timestamp, the base too, is beyond ±TIMESTAMP_MAX; -1 is none | 32, more than 1 h ahead too | 32 |
 | KEYLESS | a record of a compacted topic has no key | 87 | 87 |
 
-Where Kafka acks what we refuse, one of the clients stops at it or reads other offsets than it was told; no client
-writes such batches. The last two are told after the whole walk: a lie about the structure goes before them. Kafka also
+Where Kafka acks what we refuse, one of the clients stops at it or reads other offsets than reported; no client
+writes such batches. The last two are reported after the whole walk: a false structure goes before them. Kafka also
 refuses times more than an hour ahead of its clock; a board's clock may be wrong, so that is not done here.
 
 Two walkers give the same verdicts: walk.c, where a library for this machine is there (edge_broker.compiled), and

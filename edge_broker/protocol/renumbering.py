@@ -1,12 +1,12 @@
-"""The records of several batches as those of one: numbered anew, all else of them copied as bytes.
+"""Renumber the records of several batches as those of one; all else of them is copied as bytes.
 
 | of a record | becomes |
 |---|---|
-| offset delta | 0, 1, 2 … through all pieces; where it lay at the source is told as runs of offsets |
+| offset delta | 0, 1, 2 … through all pieces; its offset at the source is reported as runs of offsets |
 | timestamp delta | counted from the first record's timestamp; the time itself is the same |
 | attributes, key, value, headers | copied, their varints too |
 
-A piece is a batch of magic 2 whose records are unpacked: its header as it was, the records behind it. Its records are
+A piece is a batch of magic 2 whose records are unpacked: its header as it was, the records after it. Its records are
 walked by the rules of records_walk.py; their offset deltas may have holes, as compaction leaves them, but must ascend
 within the batch. No field is believed before it is checked.
 
@@ -66,7 +66,7 @@ class WantedPiece(NamedTuple):
 
 
 class RenumberedBatch(NamedTuple):
-    """Records numbered anew, behind `room` bytes that are left for a header; timestamps in ms, 0 without records."""
+    """Renumbered records, after `room` bytes that are left for a header; timestamps in ms, 0 without records."""
 
     batch: bytearray
     records: int
@@ -99,7 +99,7 @@ class Place(NamedTuple):
 
 
 def renumber(area: bytearray, wanted: Sequence[WantedPiece], room: int) -> RenumberedBatch:
-    """The wanted records of all pieces, which lie behind each other in the area. Raises LyingPiece."""
+    """Renumber the wanted records of all pieces, which follow each other in the area. Raises LyingPiece."""
     renumbering = compiled_renumbering()
     if renumbering is None:
         return renumber_in_python(area, wanted, room)
@@ -156,7 +156,7 @@ def places(area: bytes | bytearray | memoryview, position: int, size: int, numbe
     at, end = position + HEADER_SIZE, position + size
     last, record = -1, 0
     try:
-        for record in range(count):  # noqa: B007 - is told by the error
+        for record in range(count):  # noqa: B007 - the error names it
             stop, at = _read_size(area, at, end)
             flags = area[at]
             time_delta, at = _read_varint(area, at + 1, stop, 63)
@@ -224,7 +224,7 @@ def _checked(length: int, at: int, stop: int) -> int:
 
 
 def _read_varint(area: bytes | bytearray | memoryview, at: int, stop: int, last_shift: int) -> tuple[int, int]:
-    """A zigzag varint of at most 32 bits (`last_shift` 28) or 64 (63), and the place behind it."""
+    """A zigzag varint of at most 32 bits (`last_shift` 28) or 64 (63), and the place after it."""
     raw = shift = 0
     while True:
         if at >= stop:

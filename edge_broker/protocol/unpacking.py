@@ -3,8 +3,8 @@
 | codec | by | a piece ends | refused, though Kafka acks it |
 |---|---|---|---|
 | gzip | the standard library | anywhere | bytes after the member, a second member: librdkafka skips it silently |
-| snappy | cramjam | behind a block; without the Java library's framing it is one | bytes behind the last block |
-| lz4 | lz4 | anywhere | bytes behind the frame, a wrong content checksum: librdkafka stops |
+| snappy | cramjam | after a block; without the Java library's framing it is one | bytes after the last block |
+| lz4 | lz4 | anywhere | bytes after the frame, a wrong content checksum: librdkafka stops |
 | zstd | zstandard | anywhere, after 128 KiB at most | |
 
 A snappy block unpacks to at most 22 times its size, so the largest piece is that of message.max.bytes. A zstd frame

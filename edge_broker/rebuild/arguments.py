@@ -24,7 +24,7 @@ exit status: 0 written (--dry-run: it could be), 1 refused, 2 bad usage, or ZooK
 
 def add_rebuild(actions: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
-    text = "make the znodes of a cluster anew, from what its boards' disks have"
+    text = "make new znodes of a cluster, from what its boards' disks have"
     rebuild = add_command(actions, "rebuild", text, EXAMPLE)
 
     def add(option: str, metavar: str, text: str, **more: Any) -> None:

@@ -78,7 +78,7 @@ class Authorizer:
     """Decides by ACLs; `super_users` are principals, TYPE:NAME, that may do everything.
 
     What was decided is kept until the ACLs change, CACHED_MAX of it at most, so that a decision costs a look into a
-    dictionary. It is used on the loop alone. Until it is told ACLs it is `closed`.
+    dictionary. It is used on the loop alone. Until it has ACLs it is `closed`.
     """
 
     def __init__(self, super_users: Iterable[str], *, allow_everyone: bool = False) -> None:
@@ -150,7 +150,7 @@ class Authorizer:
 
     def names(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether somebody is a super user or has an ALLOW for this very resource in his own name, and no DENY."""
-        if principal == ANYBODY:  # whoever comes by that name: what is everybody's names nobody
+        if principal == ANYBODY:  # a client of that name: an entry for all names no client
             return False
         if not self.allows(principal, host, operation, resource_type, name):
             return False

@@ -88,7 +88,7 @@ def values(data: memoryview) -> Iterator[Value]:
 
 
 def _size(data: memoryview, position: int) -> tuple[int, int]:
-    """The size at `position`, and the position behind it."""
+    """The size at `position`, and the position after it."""
     if position >= len(data):
         raise ValueError("a value without a size")
     size = data[position]

@@ -50,7 +50,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class SaltKind(NamedTuple):
-    """The form of a salt: the smallest of ALPHABETS that has all its bytes, their number, and `=` signs behind them.
+    """The form of a salt: the smallest of ALPHABETS that has all its bytes, their number, and `=` signs after them.
 
     A `size` of 0 is Kafka's number, whose length varies.
     """

@@ -48,7 +48,7 @@ class Rule(NamedTuple):
 
 
 def _replaced(found: re.Match[str], match: re.Match[str]) -> str:
-    """A character behind a backslash, or a group; of a number too large its first digits are one, as in Java."""
+    """A character after a backslash, or a group; of a number too large its first digits are one, as in Java."""
     if found[1] is not None:
         return found[1]
     digits = found[2]

@@ -11,7 +11,7 @@
 | EXCHANGE | SaslHandshake | FAILED | ILLEGAL_SASL_STATE |
 | COMPLETE | SaslHandshake where sessions end | EXCHANGE | as at first; user and mechanism must stay |
 | COMPLETE | any other, before the session's end | COMPLETE | whatever it is |
-| COMPLETE | any other, behind it | FAILED | none |
+| COMPLETE | any other, after it | FAILED | none |
 | any | any other | FAILED | none |
 
 FAILED closes the connection.
@@ -112,8 +112,8 @@ class Trial(NamedTuple):
 def check_plain(message: PlainMessage, trials: Sequence[Trial]) -> Success:
     """Verify the password against what SCRAM keeps of it; LogInFailed.
 
-    Of a user's credentials the first is what counts. Every trial is made whoever the user is, so that the work tells
-    neither whether he is there nor what he has.
+    Of a user's credentials the first is what counts. Every trial is made for any user, so that the work shows
+    neither whether the user exists nor its credentials.
     """
     results = [(trial.is_password(message.password), trial.found.known) for trial in trials]
     right, known = next((result for result in results if result[1]), (False, False))
@@ -187,7 +187,7 @@ class Login:
     def choose(self, mechanism: str, nonce: str, *, raw: bool) -> bool:
         """Begin a log-in by this mechanism; False when it is not enabled, and the log-in has failed. `raw`: old style.
 
-        Another mechanism than the one before is told at the next request; Kafka closes there without a word.
+        Another mechanism than the one before gets its error at the next request; Kafka closes there without a word.
         """
         if mechanism not in self.sessions_ms:
             self.fail()
@@ -215,7 +215,7 @@ class Login:
         raise LogInFailed("another mechanism than before", told)
 
     def check_same(self, user: str) -> None:
-        """Whoever logs in again is who he was before; LogInFailed."""
+        """Check that a client logs in again as the same user; LogInFailed."""
         if self.again and user != self.user:
             told = f"Cannot change principals during re-authentication from User.{self.user}: User.{user}"
             raise LogInFailed("another user than before", told)

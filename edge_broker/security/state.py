@@ -4,7 +4,7 @@
 |---|---|
 | secret | 32 random bytes, base64: false salts of users that do not exist are made of it |
 | users | name to mechanism to `salt`, `iterations`, `stored_key`, `server_key`; the bytes in base64 |
-| marks | name to a word that is another one when such a user is removed and added anew; older versions wrote none |
+| marks | name to a word that changes when such a user is removed and added again; older versions wrote none |
 | acls | rows of resource type, resource name, pattern type, principal, host, operation, permission type |
 | generation | only of a cluster: how often its users and ACLs were changed |
 | wanted | only in a broker's copy: what commands want there: `users` (none: removed), `added`, `removed`, `restore` |

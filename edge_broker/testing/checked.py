@@ -1,4 +1,4 @@
-"""The doctor's look at a data directory that a test leaves behind.
+"""Check with the doctor a data directory that a test leaves.
 
 Contains: what a check finds, without printing. Does not contain: which findings a test expects.
 """

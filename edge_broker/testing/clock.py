@@ -68,4 +68,4 @@ class HandClock:
         return self._chance.randbytes(size)
 
     def pause(self) -> None:
-        """Nothing passes: whoever is waited for has its turn in the test."""
+        """No time passes: the test itself runs what is waited for."""

@@ -104,7 +104,7 @@ class SimulatedFile:
         """Nothing is ever read ahead here."""
 
     def forget_cached(self, position: int, size: int) -> None:
-        """Let go of clean pages; only those that a failed sync left behind look different afterwards."""
+        """Let go of clean pages; only those of a failed sync look different afterwards."""
         self._pages.forget(position, size)
 
 
@@ -112,7 +112,7 @@ class SimulatedDisk:
     """A FileSystem whose every step may be the last: `crash_at` counts steps that change something.
 
     `fault(kind, path, size)` may raise OSError, or return how many bytes of a write are accepted. `witness(kind, path)`
-    is told of each step before it happens; `meanwhile(kind, path)` may do other threads' work there.
+    is called before each step; `meanwhile(kind, path)` may do other threads' work there.
     """
 
     def __init__(self, seed: int, *, ordered: bool = False, capacity_bytes: int | None = None) -> None:
@@ -216,7 +216,7 @@ class SimulatedDisk:
         self._locked.clear()
 
     def fail_writeout(self, path: str) -> None:
-        """Fail the kernel's own write-back: whoever has the file open learns of it at the next sync, nobody else."""
+        """Fail the kernel's own write-back: only holders of the open file learn of it, at the next sync."""
         self._writeouts_failed += 1
         pages = self._pages(path)
         pages.errors += 1

@@ -5,7 +5,7 @@
 | kept | as it was last written |
 | lost | as it was at the last sync; zeroes where the file had none |
 | older | as it was after any write in between, since the kernel writes back when it likes |
-| torn | one version up to any byte, an older one behind it |
+| torn | one version up to any byte, an older one after it |
 | zeroed | what was written since the last sync is zeroes; what was synced, or written again as it was, stays |
 
 The size is on its own too: any size that the file had since the last sync, or the end of any page in between, as ext4
@@ -80,7 +80,7 @@ class Pages:
         self.account()
 
     def truncate(self, size: int) -> None:
-        """Cut or lengthen with zeroes; blocks reserved behind the end go."""
+        """Cut or lengthen with zeroes; blocks reserved after the end go."""
         self.changed_size = True
         _resize(self.current, size)
         self.pending.append((size, None))
@@ -114,7 +114,7 @@ class Pages:
         self.pending.clear()
 
     def forget(self, position: int, size: int) -> None:
-        """Memory lets clean pages go: whoever reads them next reads the disk. `size` 0: to the end."""
+        """Drop clean pages from memory: the next read of them reads the disk. `size` 0: to the end."""
         end = position + size if size else max(len(self.current), position)
         for page in sorted(self.lost):
             start = page * PAGE_BYTES

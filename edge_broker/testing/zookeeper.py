@@ -10,7 +10,7 @@ some time later. A session is bound to one server: it reads what that server has
 | late requests end | a session that connects again leaves its connection: what comes by that one is not done |
 | a server that lost its leader | `Server.cut`: it serves old reads, holds writes, tells no leader that sessions live |
 | expiry | the leader heard nothing of a session for its timeout: its ephemerals go by one change |
-| one-way loss | `Links.up`, `Links.down`: what a connection carries that way is gone, and all behind it |
+| one-way loss | `Links.up`, `Links.down`: what a connection carries that way is gone, and all after it |
 | ACLs | of `world` and `digest`; identities are those of `client`, without a log-in |
 
 Does not contain: what is decided. Source: ZooKeeper's Programmer's Guide and Internals.
@@ -393,7 +393,7 @@ class Connection:
     # what the server does
 
     def ping(self) -> None:
-        """The client lives; the leader is told."""
+        """The client lives; the leader learns of it."""
         self._touch()
         self.send_down(lambda to: None)
 
@@ -456,7 +456,7 @@ class Ensemble:
         return self.loop.time() * 1000
 
     def later(self, delay_ms: float, call: Callable[[], None]) -> None:
-        """Call behind so much time."""
+        """Call after so much time."""
         self.loop.call_later(delay_ms / 1000, call)
 
     def at(self, due_ms: float, call: Callable[[], None]) -> None:
@@ -582,7 +582,7 @@ class Ensemble:
         server.cut, server.cut_since_ms = True, self.now_ms
 
     def mend(self, number: int) -> None:
-        """It finds one again, and begins anew: it keeps no connection, and what it held is not done."""
+        """It finds one again, and starts again: it keeps no connection, and its requests are not done."""
         server = self.servers[number]
         if server.cut:
             server.cut = False

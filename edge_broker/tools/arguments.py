@@ -41,7 +41,7 @@ Records of transactions that are open or aborted are shown, too.
 {STATUS}
 """
 GROUPS_EXAMPLE = f"""examples:
-  edge-broker groups                                   every group, the one furthest behind first
+  edge-broker groups                                   every group, the one with most lag first
   edge-broker groups edge-mirror-site-1                its members, and its place in each partition
   edge-broker groups --json
 

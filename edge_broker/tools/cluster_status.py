@@ -11,7 +11,7 @@ Everything is asked by the Kafka protocol, of any Kafka cluster:
 | full disks, and what else is wrong with a broker of ours | DescribeLogDirs, of every broker |
 | ZooKeeper servers that do not answer | DescribeConfigs (`zookeeper.connect`), then each server itself |
 
-Followers are asked behind leaders, so a lag is never larger than it was. If no ZooKeeper server answers this machine
+Followers are asked after leaders, so a lag is never larger than it was. If no ZooKeeper server answers this machine
 while the cluster has a controller, this machine cannot reach them: then the brokers' own findings count.
 
 Contains: what that comes to, and its text. Does not contain: requests (wire_client).
@@ -74,7 +74,7 @@ class PartitionStatus(NamedTuple):
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether a replica is missing or behind."""
+        """Whether a replica is missing or lags."""
         return len(self.partition.in_sync) < len(self.partition.replicas)
 
     @property
@@ -199,7 +199,7 @@ def _behind_ms(cluster: Cluster, seen: BrokerReports, standing: PartitionStatus,
         if shown is None or shown.error_code or begin >= shown.offset:
             return None
         record = first_record(cluster, name, number, standing.partition.leader, begin, shown.offset)
-    except WireFailure:  # whoever led it has gone in this moment
+    except WireFailure:  # its leader has gone in this moment
         return None
     return None if record is None or record.timestamp < 0 else max(0, SystemClock().wall_ms() - record.timestamp)
 

@@ -1,4 +1,4 @@
-"""`edge-broker groups`: every group, the one furthest behind first; or one group's members and its place everywhere.
+"""`edge-broker groups`: every group, the one with most lag first; or one group's members and its place everywhere.
 
 Contains: what is shown of a group. Does not contain: requests (wire_client).
 """
@@ -77,7 +77,7 @@ def _standing(place: Place, offset: int, ends: _Ends) -> GroupPosition:
     start = begin.offset
     problem = f"offsets {offset} to {start - 1} are gone" if offset < start else ""
     if offset > found.offset:
-        problem = "committed behind the end"
+        problem = "committed after the end"
     return GroupPosition(*place, offset, found.offset, max(0, found.offset - offset), None, problem)
 
 

@@ -95,7 +95,7 @@ def boot_times_topics(topic: str) -> list[str]:
 
 
 class Tail:
-    """One run; `reopen` connects anew when the broker went away while its topic is followed."""
+    """One run; `reopen` connects again when the broker went away while its topic is followed."""
 
     def __init__(self, cluster: Cluster, wanted: TailOptions, timeout_s: float, reopen: Callable[[], Cluster]) -> None:
         self.wanted = wanted

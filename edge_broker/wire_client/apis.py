@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, Offse
 API_VERSIONS = asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
 METADATA = asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)  # from 4 on nothing is created by asking
 LIST_OFFSETS = asked(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
-FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids in place of names
+FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids instead of names
 DESCRIBE_CONFIGS = asked(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
 DESCRIBE_LOG_DIRS = asked(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, 1, 4)
 LIST_GROUPS = asked(api.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, 0, 5)

@@ -92,7 +92,7 @@ class BrokerDisk(NamedTuple):
 
 
 class Cluster:
-    """The brokers behind one address, and a connection to each that was needed."""
+    """The brokers of one address, and a connection to each that was needed."""
 
     def __init__(self, host: str, port: int, timeout_s: float, security: Security) -> None:
         self._timeout_s = timeout_s
@@ -166,7 +166,7 @@ class Cluster:
         return found
 
     def ends_at(self, node: int, places: Sequence[Place]) -> dict[Place, PartitionAnswer]:
-        """How much a broker has of partitions, whoever leads them; the code of why not where it does not tell."""
+        """Return a broker's ends of partitions, with any leader; the error code if it returns none."""
         return self._offsets_at(node, places, LATEST, ANY_REPLICA)
 
     def _offsets_at(

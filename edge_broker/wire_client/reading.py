@@ -73,7 +73,7 @@ class Position:
 
 
 class Reader:
-    """Reads some partitions of one topic; `moved` is set when a leader has to be looked up anew."""
+    """Reads some partitions of one topic; `moved` is set when a leader has to be looked up again."""
 
     def __init__(self, cluster: Cluster, topic: str, positions: Iterable[Position]) -> None:
         self.cluster = cluster
@@ -197,7 +197,7 @@ class Reader:
 
 
 def first_record(cluster: Cluster, topic: str, partition: int, leader: int, offset: int, end: int) -> Record | None:
-    """The first record at or behind an offset and before `end`, None where there is none that can be read."""
+    """The first record at or after an offset and before `end`, None where there is none that can be read."""
     position = Position(partition, leader, offset, end)
     position.max_bytes = 1  # one batch comes whole, and nothing more
     reader = Reader(cluster, topic, [position])

@@ -73,7 +73,7 @@ def test_the_drill(ensemble: ZooKeeperEnsemble, tmp_path: Path) -> None:
         refused = cluster.board(1)
         refused.spawn()
         assert refused.wait(CALL_S) == CANNOT_BE_MEMBER
-        assert "make the znodes anew (`edge-broker cluster rebuild --help`)" in refused.log_path.read_text()
+        assert "make new znodes (`edge-broker cluster rebuild --help`)" in refused.log_path.read_text()
         files = [described(board, tmp_path) for board in cluster.boards]
         planned = rebuild(ensemble, files, "--dry-run")
         assert planned.returncode == 0, planned.stdout

@@ -3,7 +3,7 @@
 | step | a kill after it |
 |---|---|
 | `/format` says `rebuilding`: no broker of any release joins | the next run goes on |
-| no broker is registered, looked at behind that | the same |
+| no broker is registered, checked after that | the same |
 | other topics go; each planned one is made, with all its states, by one Multi | the same: what is as planned stays |
 | `/lost` has what may be lost, `/deleted` the deletions, `/producer-ids` the next id | the same |
 | no broker is registered | the same |

@@ -1,4 +1,4 @@
-"""The znodes of a cluster anew, from what its boards' disks have: the plan, its losses, and what a person must decide.
+"""Plan new znodes of a cluster from its brokers' disks: the plan, its losses, and what a person must decide.
 
 | question | answer |
 |---|---|
@@ -122,15 +122,13 @@ def plan_rebuild(disks: Sequence[Disk], decisions: Decisions) -> Plan:
     base, producer_ids = _numbers(disks)
     topics, epoch = list[PlannedTopic](), _leader_epoch(disks, base)
     if epoch > LEADER_EPOCH_MAX:
-        refusals.append(
-            "no leader epochs are left above those that the boards have seen; the cluster must be made anew"
-        )
+        refusals.append("no leader epochs are left above those that the boards have seen; make a new cluster")
     for topic in known:
         partitions, more = _plan_topic(topic, disks, epoch, decisions)
         topics.append(PlannedTopic(topic.name, Topic(topic.topic_id, topic.replicas, topic.config), partitions))
         refusals += more
     if producer_ids > IDS_END - BLOCK_IDS:
-        refusals.append("no producer ids are left above those that the boards have seen; the cluster must be made anew")
+        refusals.append("no producer ids are left above those that the boards have seen; make a new cluster")
     security = max((disk.security_generation for disk in disks), default=NO_GENERATION)
     kept = {topic.topic_id for topic in known}
     return Plan(

@@ -4,7 +4,7 @@
 |---|---|
 | has objections, and so no leader | does not act |
 | of another line than the kept one (lines.py) | does not act, and adds its objection to the state |
-| without a line, a registered broker knows none | acts, and its disk forgets what it kept: the next line begins anew |
+| without a line, a registered broker knows none | acts, and its disk forgets what it kept: a new line begins |
 | else | has it kept; leads, fetches and acknowledges by it once that is synced |
 
 An objection is written once for each broker and kept state, so two brokers that object do not write in turn. The write

@@ -20,7 +20,7 @@ the set named it, it also names the last `AT_LEAVING` ancestors of that moment, 
 registration. A board that was off for any number of changes finds its own there.
 
 UNKNOWN remains only where a board was registered and missed more than `AT_LEAVING` changes that named it. Such a board
-does not act: it cannot tell this from an older copy that was written to since. An old image of its card is told from
+does not act: it cannot tell this from an older copy that was written to since. An old image of its card differs from
 both (`is_older_disk`): its broker acted by later states of this line, with another disk.
 
 No two brokers lead in the same epoch, in whatever lines: an epoch belongs to the replica at its remainder by the number

@@ -10,7 +10,7 @@ from typing import Protocol
 from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs
 
 NEWEST_EPOCH = (1 << 31) - 1
-"""In place of an epoch: the newest of a log."""
+"""Instead of an epoch: the newest of a log."""
 
 
 class ReplicaLog(Protocol):
@@ -60,11 +60,11 @@ class ReplicaLog(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way that may move its end, as a write: `log_moved` comes behind it."""
+        """Whether an operation in progress may move its end, as a write: `log_moved` comes after it."""
 
 
 class NoLog:
-    """In place of a log that cannot be made here: offline, and never anything else."""
+    """Stands for a log that cannot be made on this broker: always offline."""
 
     __slots__ = ("epochs",)
     log_start_offset = log_end_offset = acknowledged_offset = 0

@@ -77,7 +77,7 @@ class Image:
         self.topic_epochs: dict[str, int] = {}  # of the changes that made the topics' nodes
         self.is_complete = False
         self.changes = 0  # of topics: so many came, went, or became others
-        self.deleted: list[DeletedTopic] = []  # until whoever goes by it takes it
+        self.deleted: list[DeletedTopic] = []  # until the caller takes it
         self._changed_at: dict[str, int] = {}  # the zxid of each topic's last change: its states are made with one
         self._newest: dict[int, int] = {}  # broker to the newest registration that was ever seen
         self._asked = 0

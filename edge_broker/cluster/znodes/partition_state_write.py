@@ -15,14 +15,14 @@
 | any | NO_NODE | idle: the partition is gone |
 | any | SESSION_EXPIRED | idle: nothing is certain, and nobody may go by it |
 
-Where ZooKeeper refuses a change and the same state holds as before, `refusals` counts: whoever wishes the change asks
+Where ZooKeeper refuses a change and the same state holds as before, `refusals` counts: the caller requests it
 again later.
 
-A change is one Multi with a look at the topic's id: versions begin anew with the next topic of the name, whose state a
-write that was under way for long would replace. For the same reason the id is looked at behind what was read.
+A change is one Multi with a check of the topic's id: versions start again with the next topic of the name, whose state
+a long write would replace. For the same reason the id is checked after each read.
 
 Until it is idle again `pending` may or may not hold: the maximal in-sync set counts it. A read alone does not end an
-unknown outcome, since a server may lag behind the change.
+unknown outcome, since a server may not have the change yet.
 
 Does not contain: what is written and why.
 """
@@ -69,7 +69,7 @@ class Stage(Enum):
 class StateWrite:
     """The changes of one partition's state, one at a time.
 
-    `settled(state, version)` is called once it is certain what holds; (None, -1): the partition is gone. Behind an
+    `settled(state, version)` is called once it is certain what holds; (None, -1): the partition is gone. After an
     expired session it is not called.
     """
 
@@ -103,7 +103,7 @@ class StateWrite:
             self.resolve()
 
     def stop(self) -> None:
-        """The session has ended, or the partition: nothing is told of what is under way."""
+        """The session has ended, or the partition: a write in progress is not reported."""
         self.stage, self.pending = Stage.IDLE, None
         self._turn += 1
 

@@ -7,7 +7,7 @@
 | registered | only where `/format` is open: Children of `/brokers`, GetAcl of each | a broker runs without a user: blocked |
 | parent | GetAcl, SetAcl of `/`, which is the chroot or the root | protected, or a warning |
 | take over | GetAcl, SetAcl, Children of each znode, the parent first | what is open is taken over and named; what is foreign is refused and named |
-| check | with the record, in place of `take over`: GetAcl of the topmost znodes | `/brokers`, `/topics` or `/deleted` is foreign: blocked |
+| check | with the record, instead of `take over`: | GetAcl of the topmost znodes | `/brokers`, `/topics` or `/deleted` is foreign: blocked |
 | record | Create of `/format/ownership` | |
 | guards | only where the parent is not protected: Create of a child | a znode with a child cannot be removed |
 

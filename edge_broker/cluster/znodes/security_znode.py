@@ -11,13 +11,13 @@
 | reading | REFUSED | all of it at the next `again`: it says nothing of what is there |
 | there | a watch | Get, watched |
 | writing | Stat | there, as written: told, and the writer that it holds |
-| writing | BAD_VERSION, NO_NODE, NODE_EXISTS, MultiFailed | Sync, then Get; then the writer is told whether it holds |
+| writing | BAD_VERSION, NO_NODE, NODE_EXISTS, MultiFailed | Sync, then Get; then the writer learns whether it holds |
 | writing | CONNECTION_LOSS, SESSION_EXPIRED | the same, once the session is served again |
 
-Only a Multi that says so in /format as well makes the node, with its parent: what somebody else has put there before is
-not the cluster's, and what is gone was lost. The node is a child of one that is the brokers' alone, since whoever may
-write to the chroot may remove its children. A session's Sync every sixth of its timeout (member.py) brings changes in
-that time at most, as a watch comes before the answer of a read behind it.
+Only a Multi that says so in /format as well makes the node, with its parent: a node that another client has put there
+before is not the cluster's, and a missing one was lost. The node is a child of one that is the brokers' alone, since a
+client that may write to the chroot may remove its children. A session's Sync every sixth of its timeout (member.py)
+brings changes in that time at most, as a watch comes before the response of a later read.
 
 Does not contain: what the bytes mean (security/state.py), who changes them (broker).
 """
@@ -130,7 +130,7 @@ class SecurityNode:
             self._ask(Get(SECURITY_STATE, watch=True), self._have)
 
     def _tells(self, answer: Answer) -> bool:
-        """Whether an answer says what is there; where it may not be read that is told, what failed is read again."""
+        """Whether an answer gives the contents; a read that is not allowed is reported, a failed one is repeated."""
         if answer is Failure.NO_AUTH:
             self._settle(Found(Standing.BARRED))
         return isinstance(answer, Node | Stat) or answer is Failure.NO_NODE

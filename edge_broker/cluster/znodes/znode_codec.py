@@ -134,7 +134,7 @@ def encode_format(cluster: str) -> bytes:
 
 
 def encode_rebuilt_format(found: Format, *, security: bool) -> bytes:
-    """Return the format of a rebuilt cluster; `security`: users and ACLs exist, and no broker makes them anew."""
+    """Return the format of a rebuilt cluster; `security`: users and ACLs exist, and no broker makes new ones."""
     fields: dict[str, Any] = {"version": REBUILT_VERSION, "cluster_id": found.cluster, "epoch_base": found.epoch_base}
     fields |= {"rebuilding": True} if found.rebuilding else {}
     return encode(fields | ({"security": True} if security else {}))
@@ -169,7 +169,7 @@ def decode_controller(node: Node) -> int:
 
 
 def encode_producer_ids(following: int) -> bytes:
-    """Which producer id was given to no broker yet, nor any behind it."""
+    """The first producer id that no broker was given, nor any after it."""
     return encode({"next": following})
 
 

@@ -1,7 +1,7 @@
-"""What the cluster asks of ZooKeeper, and what it is told: values alone, so that nothing here ever waits.
+"""Requests to ZooKeeper, and its answers and events: values alone, so that nothing in this module ever waits.
 
-The core leaves requests, each under a token of its own, and is told answers and events later. Two ends stand behind
-that: kazoo (zookeeper_client.py) and a model (zookeeper.py); tests/conformance/zookeeper holds both to this:
+The core leaves requests, each under a token of its own, and receives answers and events later. Two ends implement
+them: kazoo (zookeeper_client.py) and a model (zookeeper.py); tests/conformance/zookeeper holds both to this:
 
 | promise | |
 |---|---|
@@ -11,11 +11,11 @@ that: kazoo (zookeeper_client.py) and a model (zookeeper.py); tests/conformance/
 | while suspended | a request is answered CONNECTION_LOSS, and was not sent |
 | Expired | what was unanswered was answered SESSION_EXPIRED or CONNECTION_LOSS before; a new session is begun |
 | reads | may be old: a server answers from what it has applied; never older than what this session has seen |
-| Sync | what is read behind it is not older than what the ensemble had when Sync was answered |
+| Sync | a later read is not older than what the ensemble had when Sync was answered |
 | Multi | all of it or nothing |
 
 CONNECTION_LOSS means that the outcome is unknown: the write was done, was not, or will be until the session is
-connected again. Behind Connected, Sync and then Get tell for good: the ensemble refuses what is still under way on a
+connected again. After Connected, Sync and then Get give the final state: the ensemble refuses requests in flight on a
 connection that the session has left.
 
 Does not contain: kazoo, paths (znode_codec.py), what is decided. Source: ZooKeeper's
@@ -230,7 +230,7 @@ Event: TypeAlias = Watched | Connected | Suspended | Expired
 
 
 class Listener(Protocol):
-    """Who asks: is told in one thread, never from within `ask`."""
+    """The requester: its methods are called in one thread, never from within `ask`."""
 
     def answered(self, token: int, answer: Answer) -> None:
         """The answer to what was asked under this token."""
@@ -246,4 +246,4 @@ class ZooKeeper(Protocol):
         """Send a request; its answer comes by the listener."""
 
     def close(self) -> None:
-        """End the session, at once for everybody if the ensemble can be reached; nothing is told any more."""
+        """End the session, at once for all clients if the ensemble can be reached; no event comes after it."""

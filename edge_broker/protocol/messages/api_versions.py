@@ -41,7 +41,7 @@ class FinalizedFeatureKey(Message):
 
 
 class ApiVersionsResponse(Message, flexible_from=3):
-    """The table of APIs; always sent behind response header version 0."""
+    """The table of APIs; always sent after response header version 0."""
 
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

@@ -34,7 +34,7 @@ class DescribeConfigsSynonym(Message):
 
 
 class DescribeConfigsResourceResult(Message):
-    """One key and its value; `is_default` is what version 0 has in place of the source."""
+    """One key and its value; `is_default` is what version 0 has instead of the source."""
 
     name: str = string()
     value: str | None = nullable_string()

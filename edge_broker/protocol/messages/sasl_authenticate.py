@@ -16,7 +16,7 @@ class SaslAuthenticateRequest(Message, flexible_from=2):
 
 
 class SaslAuthenticateResponse(Message, flexible_from=2):
-    """The mechanism's answer; behind the last one how long until the client must log in again, 0 for never."""
+    """The mechanism's answer; after the last one how long until the client must log in again, 0 for never."""
 
     error_code: int = int16()
     error_message: str | None = nullable_string()
