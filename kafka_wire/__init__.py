@@ -1,4 +1,4 @@
-"""A small asyncio client of any Kafka broker that keeps several requests under way, and what is done to record batches.
+"""An asyncio client of any Kafka broker, with several requests in flight per connection, and operations on batches.
 
-For who carries records: the mirror's hot path, the gateway's producer. Decides nothing of what is sent or read.
+The mirror's hot path and links between brokers use it. Does not contain: decisions on what is sent or read.
 """

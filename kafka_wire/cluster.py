@@ -28,21 +28,21 @@ from kafka_wire.connection.reconnecting_connection import Line
 SERVER_S = 10.0  # for one of several bootstrap servers, before the next is tried
 SIDE = -1  # the number of the connection for short requests, which must not queue after fetches
 
-GROUP, TRANSACTION = 0, 1  # what a coordinator looks after
+GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 
 Place = tuple[str, int]  # host and port
 Partition = tuple[str, int]  # topic and number
 
 
 class Leader(NamedTuple):
-    """The node that leads a partition, -1 when there is none, and its leader epoch, -1 when that is not told."""
+    """The node that leads a partition, -1 if there is none, and its leader epoch, -1 if unknown."""
 
     node: int
     epoch: int
 
 
 class Topic(NamedTuple):
-    """A topic: its id in Kafka's text form, None where there are none, its error code, and its partitions' leaders.
+    """A topic: its id in Kafka's text form, None if it has none, its error code, and its partitions' leaders.
 
     `in_sync` has the number of in-sync replicas of each partition that lacks some.
     """
@@ -54,10 +54,10 @@ class Topic(NamedTuple):
 
 
 class Cluster:
-    """The brokers behind some bootstrap servers; of one event loop. Every coroutine raises WireError.
+    """The brokers of the cluster of some bootstrap servers; of one event loop. Every coroutine raises WireError.
 
-    `nodes` has the address of each broker, as the last answer told, and `controller` is the one that makes topics; any
-    other does, too, but for clusters with ZooKeeper. `cluster_id` is None before the first answer.
+    `nodes` has the address of each broker, by the last metadata. `controller` is the broker that creates topics;
+    without ZooKeeper any other does, too. `cluster_id` is None before the first metadata.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Cluster:
         traffic: Traffic | None = None,
         opened: Callable[[], None] = lambda: None,
     ) -> None:
-        """`opened` is called whenever a connection is open, before those who wait for it go on."""
+        """`opened` is called whenever a connection is open, before its waiters continue."""
         self.nodes: dict[int, Place] = {}
         self.controller = -1
         self.cluster_id: str | None = None
@@ -85,7 +85,7 @@ class Cluster:
         self._is_closed = False
 
     async def topics(self, names: Sequence[str] | None) -> dict[str, Topic]:
-        """These topics, or all; the brokers' addresses are learnt with them. Nothing is created by asking."""
+        """Return these topics, or all, and learn the brokers' addresses. The query creates no topic."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         answer = await (await self.any_connection()).ask(METADATA, request, timeout_s=self._timeout_s)
@@ -95,9 +95,9 @@ class Cluster:
         return {topic.name: _topic(topic) for topic in answer.topics if topic.name}
 
     async def connection(self, node: int, number: int = 0) -> Connection:
-        """Return the connection of this number to a node, opened when there is none.
+        """Return the connection of this number to a node, opened if there is none.
 
-        A caller waits for the next attempt and is told how that ends; SIDE is the number of the one for questions.
+        A caller waits for the next attempt and gets its outcome; SIDE is the number for short requests.
         """
         if node not in self.nodes:
             await self.topics([])
@@ -112,8 +112,9 @@ class Cluster:
         return line is not None and line.connection_if_open is not None
 
     async def any_connection(self) -> Connection:
-        """A connection where nothing is under way, else one for questions where none is kept waiting, else one to the
-        first bootstrap server that takes us.
+        """Return a connection with nothing in flight, or one for short requests without a waiting request.
+
+        Without either, return one to the first bootstrap server that accepts the client.
         """
         open_ = [
             (number, line.connection_if_open)
@@ -139,7 +140,7 @@ class Cluster:
         raise kind("; ".join(map(str, failures)))
 
     async def coordinator(self, group_id: str) -> Connection:
-        """Return the connection for questions to the node that coordinates a group now; it is asked for each time."""
+        """Return the connection for short requests to a group's present coordinator; it is looked up each time."""
         return await self.connection(await self.coordinator_node(group_id), SIDE)
 
     async def coordinator_node(self, key: str, kind: int = GROUP) -> int:
@@ -153,12 +154,12 @@ class Cluster:
         return answer.node_id
 
     def retry_now(self) -> None:
-        """Try at once what waits for its next attempt: the route, or the carrier, has changed."""
+        """Start every waiting attempt at once: the route, or the carrier, has changed."""
         for line in self._lines.values():
             line.retry_now()
 
     def close(self) -> None:
-        """Let every connection go, at once."""
+        """Close every connection at once."""
         self._is_closed = True
         for line in self._lines.values():
             line.close()
@@ -172,8 +173,9 @@ class Cluster:
         return line
 
     def _free_line(self, place: Place) -> Line:
-        """The line of a server that a node takes over for questions, unless it is busy: what is to be asked first, of
-        the coordinator and of leaders, then waits for no other connection.
+        """Return the bootstrap server's line for a node's short requests, unless it is busy.
+
+        So the first requests to the coordinator and to leaders wait for no other connection.
         """
         line = self._line(place, SIDE)
         return line if line.connection_if_open is None else self._line(place, 0)
@@ -201,14 +203,14 @@ class Cluster:
         return connection
 
     def _broker_reached(self, place: Place, number: int) -> None:
-        """Have the broker's other connections hurry: a link that is back is back for all of them."""
+        """Let the broker's other connections retry at once: a restored link serves all of them."""
         for (other_place, other), line in self._lines.items():
             if other_place == place and other != number:
                 line.broker_reached(is_wanted=other == SIDE)
 
 
 def uuid_of(topic_id: str | None) -> UUID:
-    """Return a topic's id as it goes over the wire, by Kafka's text form; that of zeros where there is none."""
+    """Return a topic's id in wire form, by Kafka's text form; zeros if there is none."""
     return NO_UUID if topic_id is None else UUID(bytes=urlsafe_b64decode(topic_id + "=="))
 
 

@@ -19,15 +19,17 @@ from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 HANDSHAKE_S_MAX = 3600.0  # never reached: the caller bounds the time, in words of its own
 APART_S = 0.05
-"""Between what is sent over TLS before a log-in is done, where it does not wait for an answer. What Apache Kafka has
-decrypted with the request before it lies there until something else wakes its selector, up to 0.3 s: only what it reads
-of a channel that is ready counts as progress, behind which it looks again at once (Selector.poll)."""
+"""Between two sends over TLS before authentication is done, if the second does not wait for a response.
+
+Data that Apache Kafka decrypted with the previous request waits there until another event wakes its selector, up to 0.3
+s. Only reads from a ready channel count as progress, after which it polls again at once (Selector.poll).
+"""
 
 Authenticate = Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
 
 
 async def tls_context(security: Security) -> Any:
-    """Return the ssl.SSLContext of a connection, None without TLS. NotConnected where a file cannot be used."""
+    """Return the ssl.SSLContext of a connection, None without TLS. Raises NotConnected if a file cannot be used."""
     if not security.has_tls:
         return None
     try:
@@ -39,7 +41,7 @@ async def tls_context(security: Security) -> Any:
 async def start_tls(
     transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, context: Any, security: Security, host: str
 ) -> asyncio.Transport:
-    """Return the transport by which `protocol` speaks TLS over `transport`. NotConnected."""
+    """Return the transport by which `protocol` speaks TLS over `transport`. Raises NotConnected."""
     try:
         made = await asyncio.get_running_loop().start_tls(
             transport, protocol, context, server_hostname=host, ssl_handshake_timeout=HANDSHAKE_S_MAX
@@ -56,7 +58,7 @@ async def start_tls(
 
 
 async def apart(answer: asyncio.Future[Any], security: Security) -> None:
-    """Wait until the next request may go before the log-in is done; no longer than for this answer."""
+    """Wait until the next request may go before authentication is done; no longer than for this response."""
     if security.has_tls:
         await asyncio.wait([answer], timeout=APART_S)
 
@@ -64,10 +66,10 @@ async def apart(answer: asyncio.Future[Any], security: Security) -> None:
 async def log_in(
     handshake: asyncio.Future[SaslHandshakeResponse], authenticate: Authenticate, security: Security
 ) -> int:
-    """Log in, SaslHandshake being sent; milliseconds until it has to be done again, 0: never. NotConnected.
+    """Authenticate after SaslHandshake was sent; return milliseconds until reauthentication, 0: never. NotConnected.
 
-    `authenticate` sends a token at once and gives the answer to come. The first token of SCRAM goes before the
-    handshake is answered, as a round trip may take a second and that token tells no secret; PLAIN's is the password.
+    `authenticate` sends a token at once and returns its future response. The first token of SCRAM goes before the
+    handshake's response, as a round trip may take a second and that token has no secret; PLAIN's is the password.
     """
     exchange = login_tokens(security)
 

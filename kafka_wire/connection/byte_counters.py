@@ -9,25 +9,25 @@ from typing import Protocol
 
 
 class Carries(Protocol):
-    """What carries bytes."""
+    """A connection that carries bytes."""
 
     def wire_bytes(self) -> tuple[int, int]:
         """Return bytes out and in so far."""
 
 
 class Traffic:
-    """The sum over connections, each of which tells when it begins and, while it can still be asked, when it ends."""
+    """The sum over connections; each reports its start and, while its socket is open, its end."""
 
     def __init__(self) -> None:
         self._out = self._in = 0
         self._open: set[Carries] = set()
 
     def begins(self, one: Carries) -> None:
-        """Count what it carries from now on."""
+        """Count its bytes from now on."""
         self._open.add(one)
 
     def ends(self, one: Carries) -> None:
-        """Note what it has carried; once, a second time changes nothing."""
+        """Add its bytes so far, once; a second call changes nothing."""
         if one in self._open:
             self._open.discard(one)
             out, back = one.wire_bytes()

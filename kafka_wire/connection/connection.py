@@ -67,24 +67,24 @@ R = TypeVar("R", bound=Message)
 
 UNSENT_BYTES_MAX = 65_536
 SILENT_S_MAX = 10.0
-REST_S = 1.0  # without a request under way, after which the kernel probes rarely
-JOINED_BYTES_MAX = 16_384  # smaller requests are copied into one piece: cheaper than handing on several
-THROTTLED_S_MAX = 3600.0  # of what a broker tells; it means seconds
-LIFETIME_USED = 0.75, 0.85  # of a session, by chance between: the broker has to have the new log-in before its end
-LIFETIME_S_MIN = 1.1  # Apache Kafka takes no other log-in within a second
+REST_S = 1.0  # without a request in flight, after which the kernel probes rarely
+JOINED_BYTES_MAX = 16_384  # smaller requests are copied into one buffer: cheaper than writing several
+THROTTLED_S_MAX = 3600.0  # of a broker's throttle time, which means seconds
+LIFETIME_USED = 0.75, 0.85  # of a session, at random between: the broker needs the reauthentication before its end
+LIFETIME_S_MIN = 1.1  # Apache Kafka accepts no other authentication within a second
 _HEAD = Struct(">ihhih").pack  # size, key, version, correlation id, length of the client id
 _HEAD_BYTES = 10  # without the size
 KEPT = frozenset({"Fetch", "Produce", "JoinGroup", "SyncGroup"})
-"""By a broker until there is something to answer; it answers what one connection asks in its order."""
+"""Requests that a broker may hold until it has something to answer; it answers one connection's requests in order."""
 _IDS = 0x7FFFFFFF
 _UNTIL_TOLD = {API_VERSIONS_KEY: (0, 0), SASL_HANDSHAKE_KEY: (1, 1), SASL_AUTHENTICATE_KEY: (1, 1)}
-"""What is sent before a broker has told what it serves."""
+"""The versions of requests that are sent before a broker has returned its versions."""
 
 Served = dict[int, tuple[int, int]]  # the first and last version of each API, by its key
 
 
 class _UnderWay(NamedTuple):
-    """A request that was sent, or waits for a log-in to end, and by when it has to be answered."""
+    """A request that was sent, or waits for the end of authentication, and the deadline of its response."""
 
     id: int
     asked: RequestedApi[Any]
@@ -96,8 +96,8 @@ class _UnderWay(NamedTuple):
 class Connection:
     """A connection to the broker at `place`, HOST:PORT; made by `open`, of one event loop.
 
-    `heard_at` is the loop's time when the last byte came, `throttled_until` that before which the broker reads nothing
-    (KIP-219), as its last answer said; `bytes_in` and `bytes_out` are counted before encryption.
+    `heard_at` is the loop's time of the last received byte. Until `throttled_until`, by its last response, the broker
+    reads nothing (KIP-219). `bytes_in` and `bytes_out` are counted before encryption.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Connection:
         self._frames = Frames(self)
         self._socket: Any = None
         self._raw: asyncio.Transport | None = None  # of the socket
-        self._transport: asyncio.Transport | None = None  # by which requests are written: the same, or TLS over it
+        self._transport: asyncio.Transport | None = None  # for requests: the same, or TLS over it
         self._served: Served = {}
         self._versions: dict[Api, int] = {}
         self._under_way: deque[_UnderWay] = deque()
@@ -132,11 +132,11 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._bearing: asyncio.TimerHandle | None = None
         self._is_quiet = False
-        self._is_undaunted = False  # by what is lost
-        self._rate_max: int | None = None  # that the kernel was told
-        self._usual = ""  # the kernel's algorithm for it, while another is asked for
+        self._is_undaunted = False  # whether BBR is requested, which loss does not slow down
+        self._rate_max: int | None = None  # the bound that the kernel has
+        self._usual = ""  # the kernel's default algorithm, while another is set
         self._is_open = False
-        self._is_taken = False  # the broker has answered what it answers to nobody whom it does not let in
+        self._is_taken = False  # the broker has answered a request that it answers to authenticated clients only
         self._gone = asyncio.Event()
         self._ended: WireError | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -158,15 +158,15 @@ class Connection:
         hurried: asyncio.Event | None = None,
         reached: Callable[[], None] = lambda: None,
     ) -> Connection:
-        """Connect, encrypt, learn the broker's versions and log in, all within `timeout_s`.
+        """Connect, encrypt, learn the broker's versions and authenticate, all within `timeout_s`.
 
-        The kernel holds `unsent_bytes_max` unsent, and gives a link up that acknowledges nothing for `silent_s_max`.
-        `known` has what brokers served when they were asked last, by their places, and learns it: such a one is not
-        waited for, where nobody has to log in, as a round trip may take a second. Where it serves by now no more what
-        it was asked by, the connection ends.
-        `traffic` counts what it carries; when `hurried` is set, it dials anew (tcp_connect.py); `reached` is called
-        when TCP is connected.
-        Raises ConnectionLost where nobody answers, BrokerRefused where one does.
+        The kernel holds `unsent_bytes_max` unsent, and closes a link that acknowledges nothing for `silent_s_max`.
+        `known` has brokers' last versions by their places, and is updated. Without authentication, the connection does
+        not wait for the versions of a known broker, as a round trip may take a second. It ends if the broker does not
+        serve a version any more that was used.
+        `traffic` counts the bytes. When `hurried` is set, it starts another connect (tcp_connect.py). `reached` is
+        called when TCP is connected.
+        Raises ConnectionLost if no broker answers, BrokerRefused if one does.
         """
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         tuning = Tuning(unsent_bytes_max, silent_s_max)
@@ -205,7 +205,7 @@ class Connection:
             self._is_open = True
             versions.add_done_callback(self._compare)
             return
-        if self._security.has_login:  # before versions are told, as it needs none that a broker might lack
+        if self._security.has_login:  # before versions are known, as it needs none that a broker might lack
             await apart(versions, self._security)
             await self._log_in(self._shake_hands(timeout_s), timeout_s)
             self._is_taken = True
@@ -233,9 +233,9 @@ class Connection:
         self._versions.clear()
 
     def _compare(self, answered: asyncio.Future[ApiVersionsResponse]) -> None:
-        """Go on by what the broker serves now, unless it was asked by what it serves no more."""
+        """Continue with the broker's present versions; end if a used one is not served any more."""
         if answered.exception() is not None:
-            self._known.pop(self.place, None)  # the next one waits for its answer
+            self._known.pop(self.place, None)  # the next connection waits for its response
             return
         spoken = dict(self._versions)
         try:
@@ -250,7 +250,7 @@ class Connection:
     # requests
 
     def version(self, asked: RequestedApi[R]) -> int:
-        """Return the newest version of an API that both sides speak; VersionUnknown where there is none."""
+        """Return the newest version of an API that both sides speak; raises VersionUnknown if there is none."""
         version = self._versions.get(asked.api)
         if version is None:
             first, last = self._range(asked.api)
@@ -270,16 +270,16 @@ class Connection:
         return self._served.get(api.key, (0, -1))
 
     def send(self, asked: RequestedApi[R], request: Message, *, timeout_s: float) -> asyncio.Future[R]:
-        """Write a request behind those that were sent before, and return its answer to come.
+        """Write a request after those that were sent before, and return its future response.
 
-        Records are handed on, not copied: they must not change until the answer is there. The answer's records are
-        views of what was received. ConnectionLost for all under way when the connection ends, when one is not answered
-        within `timeout_s`, or when an answer cannot be read; VersionUnknown at once.
+        Records are not copied: they must not change until the response has come. The response's records are views of
+        the received bytes. All requests in flight get ConnectionLost when the connection ends, when one has no response
+        within `timeout_s`, or when a response cannot be parsed. VersionUnknown is raised at once.
         """
         return self._send(asked, request, timeout_s, hold=self._held is not None)
 
     async def ask(self, asked: RequestedApi[R], request: Message, *, timeout_s: float) -> R:
-        """Send a request and await its answer."""
+        """Send a request and await its response."""
         return await self.send(asked, request, timeout_s=timeout_s)
 
     def _send(
@@ -314,24 +314,24 @@ class Connection:
         else:
             self._transport.writelines(parts)
 
-    # answers: what the frames' owner is told
+    # responses: the callbacks of the frames' owner
 
     def bytes_received(self, count: int) -> None:
-        """Count what came."""
+        """Count received bytes."""
         self.bytes_in += count
         self.heard_at = self._loop.time()
 
     def take(self, frame: memoryview) -> None:
-        """Give an answer to whoever asked first."""
+        """Pass a response to the request that was sent first."""
         if not self._under_way:
-            self._end(WireError(f"{self.place} sent an answer that nobody asked for"))
+            self._end(WireError(f"{self.place} sent a response without a request"))
             return
         asked = self._under_way[0]
         number = int.from_bytes(frame[:4], "big")
         if number != asked.id:
-            self._end(WireError(f"{self.place} sent an answer to another request: {number} in place of {asked.id}"))
+            self._end(WireError(f"{self.place} sent the response to another request: {number} instead of {asked.id}"))
             return
-        if not asked.future.done():  # else nobody waits for it any more
+        if not asked.future.done():  # else its caller was cancelled
             api = asked.asked.api
             try:
                 flexible = asked.version >= api.flexible_from and api.key != API_VERSIONS_KEY
@@ -346,17 +346,17 @@ class Connection:
                 self._extend_silence_limit(min(throttled_ms / 1000, THROTTLED_S_MAX))
         self._under_way.popleft()
         if not self._under_way and not self._is_quiet:
-            self._check_by(self._loop.time() + REST_S)  # a probe that nobody waits for costs bytes
+            self._check_by(self._loop.time() + REST_S)  # a probe without a waiting request costs bytes
 
     def bad_size(self, first: bytes) -> None:
-        """End the connection: what came is no answer."""
+        """End the connection: the received bytes are no response."""
         if self._security.has_tls or not answers_in_tls(first):
             self._end(BrokerRefused(f"{self.place} {NO_KAFKA}"))
         else:
             self._end(BrokerRefused(f"{self.place} {WANTS_TLS}"))
 
     def connection_ended(self, error: Exception | None) -> None:
-        """Tell those who wait why there is no connection any more."""
+        """End all requests in flight with the reason."""
         self._end(self._why(error))
 
     def _why(self, error: Exception | None) -> ConnectionLost:
@@ -364,7 +364,7 @@ class Connection:
             return ConnectionLost(f"{self.place} closed the connection")
         if error is None:
             return BrokerRefused(f"{self.place} {hung_up(self._security)}")
-        if isinstance(getattr(error, "reason", None), str) and isinstance(error, OSError):  # ssl.SSLError, told in TLS
+        if isinstance(getattr(error, "reason", None), str) and isinstance(error, OSError):  # ssl.SSLError, a TLS alert
             return BrokerRefused(f"{self.place} {refused(error, self._security)}")
         if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT:
             silent = f"acknowledged nothing for {self._tuning.silent_s_max:g} s"
@@ -389,7 +389,7 @@ class Connection:
             self._timer = self._loop.call_at(at, self._check)
 
     def _check(self) -> None:
-        """The earliest time of those that were known has come, or nothing has been under way for a while."""
+        """Check the deadlines: the earliest known time has come, or nothing has been in flight for a while."""
         self._timer = None
         waiting = self._unanswered_requests()
         if not waiting and self.throttled_until > self._loop.time():
@@ -408,7 +408,7 @@ class Connection:
         self._end(ConnectionLost(f"{self.place} did not answer {name} in time; its last byte came {heard_s:.1f} s ago"))
 
     def _extend_silence_limit(self, seconds: float) -> None:
-        """Bear that a broker reads nothing for the time that it has told."""
+        """Allow that a broker reads nothing for its throttle time."""
         self.throttled_until = self._loop.time() + seconds
         set_silence(self._socket, self._tuning.silent_s_max + seconds)
         if self._bearing is not None:
@@ -422,7 +422,7 @@ class Connection:
     def _unanswered_requests(self) -> list[_UnderWay]:
         return [*self._under_way, *(sent for sent, _, _ in self._held or ())]
 
-    # log-ins
+    # authentication
 
     def _shake_hands(self, timeout_s: float) -> asyncio.Future[SaslHandshakeResponse]:
         return self._send(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=self._security.mechanism), timeout_s)
@@ -434,7 +434,7 @@ class Connection:
         lifetime_s = await log_in(handshake, authenticate, self._security) / 1000
         if lifetime_s > 0 and self._ended is None:
             least, most = LIFETIME_USED
-            used = least + (most - least) * random.random()  # noqa: S311 - that not all come at once
+            used = least + (most - least) * random.random()  # noqa: S311 - so that not all come at once
             self._renewal = self._loop.call_later(max(LIFETIME_S_MIN, lifetime_s * used), self._renew, timeout_s)
 
     def _renew(self, timeout_s: float) -> None:
@@ -442,10 +442,10 @@ class Connection:
         self._renewing = self._loop.create_task(self._log_in_again(timeout_s))
 
     async def _log_in_again(self, timeout_s: float) -> None:
-        """Log in between requests: what is sent meanwhile would be taken for a part of it."""
+        """Authenticate again between requests: a request sent meanwhile would be taken for a part of it."""
         try:
             handshake = self._shake_hands(timeout_s)
-            await handshake  # alone: a broker may still answer what was asked before
+            await handshake  # alone: a broker may still answer earlier requests
             await self._log_in(handshake, timeout_s)
         except NotConnected as error:
             self._end(BrokerRefused(f"{self.place} {error}"))
@@ -461,12 +461,12 @@ class Connection:
 
     @property
     def unanswered_count(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without a response."""
         return len(self._under_way) + len(self._held or ())
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the broker may keep one of them for long, and what is asked behind it with that."""
+        """Whether the broker may hold one of them for long, and with it all later requests."""
         return any(one.asked.api.name in KEPT for one in self._unanswered_requests())
 
     @property
@@ -476,11 +476,11 @@ class Connection:
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """The same and what is on its way: not acknowledged by the other end's kernel."""
+        """Bytes of requests that the other end's kernel has not acknowledged, including the unsent ones."""
         return 0 if self._ended is not None else self._in_process() + unacked_bytes(self._socket)
 
     def send_through_loss(self, *, is_lossy: bool) -> bool:
-        """Have the kernel take no lost segment for a sign of a full link, or do as usual again; whether it does so."""
+        """Make the kernel not take a lost segment for a full link, or restore the default; return if it does so."""
         if self._ended is None and is_lossy != bool(self._usual):
             usual = self._usual or congestion_control(self._socket)
             self._usual = usual if is_lossy else ""
@@ -488,26 +488,26 @@ class Connection:
         return self._is_undaunted
 
     def link_fill(self) -> LinkFill | None:
-        """Return how the kernel fills the link, while it sends through losses."""
+        """Return how the kernel fills the link, while it sends through loss."""
         return read_link_fill(self._socket) if self._is_undaunted else None
 
     def fill_anew(self) -> None:
-        """Have the kernel find the link's rate once more, while it sends through losses; what it may send it keeps to.
+        """Make the kernel find the link's rate again, while it sends through loss; its rate bound stays.
 
-        The shortest round trip it knows, as the socket has it.
+        It keeps the shortest round trip, as the socket has it.
         """
         if self._ended is None and self._is_undaunted:
-            set_congestion_control(self._socket, self._usual)  # the same once more would be none
+            set_congestion_control(self._socket, self._usual)  # setting the same one again has no effect
             self._is_undaunted = set_congestion_control(self._socket, THROUGH_LOSS)
 
     def limit_rate(self, bytes_s: int | None) -> None:
-        """Have the kernel send at most so many bytes per second, or as it likes."""
+        """Let the kernel send at most so many bytes per second; None: no bound."""
         if bytes_s != self._rate_max and self._ended is None:
             self._rate_max = bytes_s
             set_rate_max(self._socket, bytes_s)
 
     def segments(self) -> tuple[int, int]:
-        """Return how many segments the kernel has sent, and how many of those once more."""
+        """Return how many segments the kernel has sent, and how many of those again."""
         return segments(self._socket)
 
     def window_use(self) -> WindowUse | None:
@@ -537,7 +537,7 @@ class Connection:
 
     @property
     def end_error(self) -> WireError | None:
-        """Why it has ended, None while it has not."""
+        """The reason of its end, None while it is open."""
         return self._ended
 
     async def wait_closed(self) -> WireError:
@@ -547,7 +547,7 @@ class Connection:
         return self._ended
 
     def close(self) -> None:
-        """End it at once; what was not written is dropped, what is under way is lost."""
+        """End it at once; unwritten requests are dropped, those in flight are lost."""
         self._end(ConnectionLost(f"the connection to {self.place} was closed here"))
 
     def _end(self, why: WireError) -> None:
@@ -580,4 +580,4 @@ def _fail(future: asyncio.Future[Any], why: WireError) -> None:
     if not future.done():
         kind = type(why) if isinstance(why, ConnectionLost) else ConnectionLost
         future.set_exception(kind(str(why)))
-        future.exception()  # who does not ask any more, need not
+        future.exception()  # a caller that was cancelled need not read it

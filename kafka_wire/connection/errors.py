@@ -7,19 +7,19 @@ from __future__ import annotations
 
 
 class WireError(Exception):
-    """What cannot be had from a broker."""
+    """A broker did not do what was requested."""
 
 
 class ConnectionLost(WireError):
-    """The connection is gone, or was never made: what was under way may have arrived or not."""
+    """The connection is gone, or was never made: requests in flight may have arrived or not."""
 
 
 class BrokerRefused(ConnectionLost):
-    """The connection was never made, though somebody is there: the port is closed, or TLS or the log-in fails."""
+    """The connection was never made, though the host answers: the port is closed, or TLS or authentication fails."""
 
 
 class NobodyListens(BrokerRefused):
-    """The port is closed: the broker is not up, and may be at any moment."""
+    """The port is closed: the broker is not up, but may be at any moment."""
 
 
 class VersionUnknown(WireError):
@@ -27,7 +27,7 @@ class VersionUnknown(WireError):
 
 
 class NoCoordinator(WireError):
-    """No broker looks after a group or a transactional id for us now; `code` is the one that was answered."""
+    """No broker coordinates a group or a transactional id now; `code` is the response's."""
 
     def __init__(self, sentence: str, code: int) -> None:
         super().__init__(sentence)

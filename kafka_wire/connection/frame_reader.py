@@ -15,23 +15,23 @@ from typing import Protocol, cast
 FRAME_BYTES_MIN = 4  # a correlation id
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 READ_BYTES = 65_536
-MAPPED_BYTES = 8 * 1024 * 1024  # larger frames lie in pages that come when they are filled, so who lies gets none
+MAPPED_BYTES = 8 * 1024 * 1024  # larger frames are in pages allocated on first write, so a false size costs nothing
 
 
 class Owner(Protocol):
-    """Whose frames they are. Any of these may close the connection."""
+    """The owner of the frames. Any of its methods may close the connection."""
 
     def bytes_received(self, count: int) -> None:
-        """So many bytes came."""
+        """Note received bytes."""
 
     def take(self, frame: memoryview) -> None:
-        """A frame, without its size."""
+        """Handle a frame, without its size."""
 
     def bad_size(self, first: bytes) -> None:
-        """The four bytes of a size that is none; nothing is read any more."""
+        """Handle the four bytes of an invalid size; nothing is read any more."""
 
     def connection_ended(self, error: Exception | None) -> None:
-        """The connection has ended, by an error or by the peer."""
+        """Handle the end of the connection, by an error or by the peer."""
 
 
 class Frames(asyncio.BufferedProtocol):
@@ -41,15 +41,15 @@ class Frames(asyncio.BufferedProtocol):
         self._owner: Owner | None = owner
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._frame: memoryview | None = None
-        self._filled = 0  # of the frame that is under way, else of the buffer
+        self._filled = 0  # of the incomplete frame, else of the buffer
 
     def stop(self) -> None:
-        """Tell the owner nothing any more."""
+        """Call the owner no more."""
         self._owner = self._frame = None
         self._filled = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Report the end of the socket."""
         owner = self._owner
         self.stop()
         if owner is not None:
@@ -60,11 +60,11 @@ class Frames(asyncio.BufferedProtocol):
         return False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the memory for the next bytes."""
         return (self._buffer if self._frame is None else self._frame)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes have been put there."""
+        """Split the next `nbytes` received bytes into frames."""
         owner = self._owner
         if owner is None:
             return

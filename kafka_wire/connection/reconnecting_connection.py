@@ -25,10 +25,9 @@ BACKOFF_MAX_S = 60.0
 
 
 class Line:
-    """A connection by its number; `open_` makes it, within the seconds that it is given, or its own, and hurries when
-    the event that it is given is set.
+    """A connection by its number. `open_` makes it, within the given seconds or its own limit.
 
-    `next_at` is the loop's time before which no attempt begins.
+    `open_` retries at once when its event is set. `next_at` is the loop's time before which no attempt begins.
     """
 
     def __init__(self, open_: Callable[[float | None, asyncio.Event], Awaitable[Connection]]) -> None:
@@ -44,16 +43,16 @@ class Line:
 
     @property
     def connection_if_open(self) -> Connection | None:
-        """The connection where it is open."""
+        """Return the connection if it is open."""
         return None if self._made is None or self._made.is_closed else self._made
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is neither open nor tried."""
+        """Whether it is neither open nor being opened."""
         return self.connection_if_open is None and self._attempt is None
 
     async def connection(self, limit_s: float | None = None) -> Connection:
-        """Return the connection, after the next attempt where it is not open. WireError."""
+        """Return the connection, after the next attempt if it is not open. Raises WireError."""
         made = self.connection_if_open
         if made is not None:
             return made
@@ -70,9 +69,9 @@ class Line:
         self._attempt.add_done_callback(self._attempt_ended)
 
     def broker_reached(self, *, is_wanted: bool) -> None:
-        """Dial at once where that is under way, as the broker was just reached by another connection.
+        """Dial at once if an attempt is in progress, as another connection has just reached the broker.
 
-        What was lost, and `is_wanted` though nobody asks for it now, begins to be made again, unless it was refused.
+        If `is_wanted`, a lost connection is opened again though no caller waits for it, unless it was refused.
         """
         if self._is_dialling:
             self._now.set()
@@ -80,7 +79,7 @@ class Line:
             self._begin(None)
 
     def retry_now(self) -> None:
-        """Begin the next attempt at once, and with a short wait behind it."""
+        """Begin the next attempt at once, with a short wait after it."""
         self._backoff.reset()
         self.next_at = 0.0
         self._now.set()
@@ -116,7 +115,7 @@ class Line:
             self._is_dialling = False
 
     def _classify_last(self, now: float) -> None:
-        """A connection that was made and then refused counts as one that was never made."""
+        """Count a connection that was made and then refused as one that was never made."""
         made, self._made = self._made, None
         if made is not None and isinstance(made.end_error, BrokerRefused):
             self.next_at, self._was_made = max(self.next_at, now + self._backoff.next_s()), False
@@ -135,4 +134,4 @@ class Line:
             if self._is_closed:
                 self._made.close()
             result.set_result(self._made)
-        result.exception()  # who was cancelled asks no more
+        result.exception()  # a cancelled caller does not read it

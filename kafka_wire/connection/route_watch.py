@@ -4,10 +4,10 @@ A caller that waits to retry over a restored link can retry at once. No privileg
 
 | message | is news |
 |---|---|
-| RTM_NEWLINK | where the link went up or down, or its carrier; the kernel tells much else of it, too |
-| RTM_NEWADDR | of an address that was not there: routers confirm the others every few minutes |
+| RTM_NEWLINK | if the link or its carrier went up or down; the kernel reports other changes, too |
+| RTM_NEWADDR | of a new address: routers confirm the others every few minutes |
 | RTM_DELLINK, RTM_DELADDR | always |
-| RTM_NEWROUTE, RTM_DELROUTE | but for what the kernel keeps for itself: copies, and its table of local addresses |
+| RTM_NEWROUTE, RTM_DELROUTE | except the kernel's own: copies, and its table of local addresses |
 
 Contains: the rule for news. Does not contain: the reaction to it. Source: rtnetlink(7), linux/rtnetlink.h.
 """
@@ -24,7 +24,7 @@ from typing import Self
 GROUPS = 0x1 | 0x10 | 0x40 | 0x100 | 0x400  # links, addresses and routes of IPv4, the same of IPv6
 MESSAGE_BYTES_MAX = 65_536
 READS_MAX = 64  # at a time
-SOON_S = 0.2  # what changes together is told once
+SOON_S = 0.2  # changes within it are reported once
 
 _NETLINK_ROUTE = 0
 _NEW_LINK, _DEL_LINK, _NEW_ADDRESS, _DEL_ADDRESS, _NEW_ROUTE, _DEL_ROUTE = 16, 17, 20, 21, 24, 25
@@ -40,14 +40,14 @@ _ATTRIBUTE = Struct("=HH")
 
 
 class Changes:
-    """PURE: tells news from what was known."""
+    """PURE: distinguishes news from known state."""
 
     def __init__(self) -> None:
         self._links: dict[int, int] = {}
         self._addresses: set[tuple[int, bytes]] = set()
 
     def is_news(self, data: bytes) -> bool:
-        """Take in what one read of the socket gave; whether anything of it is news. What cannot be read is none."""
+        """Add the messages of one read; return whether any is news. A malformed message is none."""
         judged = [self._is_change(kind, body) for kind, body in messages(data)]  # all: each is remembered
         return any(judged)
 
@@ -69,7 +69,7 @@ class Changes:
 
 
 def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Each message's type and body; what is cut off ends it."""
+    """Return each message's type and body, up to a truncated one."""
     at = 0
     while at + _HEADER.size <= len(data):
         size, kind, _, _, _ = _HEADER.unpack_from(data, at)
@@ -80,7 +80,7 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _address(attributes: bytes) -> bytes:
-    """Return the address of an RTM_NEWADDR: its own, or the peer's where that is all there is."""
+    """Return the address of an RTM_NEWADDR: the local one, or the peer's if it has no other."""
     found: dict[int, bytes] = {}
     at = 0
     while at + _ATTRIBUTE.size <= len(attributes):
@@ -104,7 +104,7 @@ def _listening() -> socket.socket:
 
 
 class RouteWatch:
-    """Calls `changed` soon after links, addresses or routes have changed; OSError where the kernel does not tell."""
+    """Calls `changed` soon after links, addresses or routes have changed; OSError if the kernel reports none."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -121,7 +121,7 @@ class RouteWatch:
         self.close()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Close the socket."""
         if self._soon is not None:
             self._soon.cancel()
         if self._socket.fileno() >= 0:
@@ -137,9 +137,9 @@ class RouteWatch:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                self._tell_soon()  # more was told than it could hold: something has changed
+                self._tell_soon()  # the socket's buffer overflowed: something has changed
                 continue
-            if sender[0] == 0 and self._changes.is_news(data):  # the kernel's own word
+            if sender[0] == 0 and self._changes.is_news(data):  # from the kernel itself
                 self._tell_soon()
 
     def _tell_soon(self) -> None:

@@ -1,21 +1,21 @@
 """Open a TCP connection over a bad link, set its kernel options, and read the kernel's counts of its bytes.
 
-While a connect hangs, the next is begun each NEXT_S, as the packet that was lost is sent again ever more rarely: the
-first that is answered wins. Of ATTEMPTS_MAX the youngest makes room for the next one, the others are left open for
-ATTEMPT_S: over a link whose queue is full, an answer may take that long. NEXT_S is no whole second, so that what new
-attempts send and what the kernel sends again, a second later and ever more rarely (RFC 6298), are not sent at once.
-After a packet was sent for the third time, the kernel begins with a single segment instead of ten (RFC 5681,
-3.1), which costs round trips: such a connection is kept as a spare while a younger attempt may still be answered.
-Both families of addresses, in the order of the system's resolver (RFC 6724).
+While a connect hangs, another begins each NEXT_S, as the kernel repeats a lost packet ever more rarely; the first that
+is answered wins. Of ATTEMPTS_MAX the youngest makes room for the next one. The others stay open for ATTEMPT_S: over a
+link whose queue is full, an answer may take that long. NEXT_S is no whole second, so that new attempts do not coincide
+with the kernel's repetitions, a second later and ever more rarely (RFC 6298).
+If a packet was sent three times, the kernel begins with a single segment instead of ten (RFC 5681, 3.1), which costs
+round trips. Such a connection is kept as a spare while a younger attempt may still be answered.
+Both families of addresses are tried, in the order of the system's resolver (RFC 6724).
 
 | option | why |
 |---|---|
 | TCP_NODELAY | requests are written whole |
-| TCP_USER_TIMEOUT | a link that acknowledges nothing for so long is dead (RFC 5482), and who reads nothing as well |
-| SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL | the same where only an answer is waited for |
-| TCP_NOTSENT_LOWAT | what waits, waits in the process, where it can be counted |
-| TCP_CONGESTION | on a link that loses of itself, that what is lost says nothing of how full it is: BBR |
-| SO_MAX_PACING_RATE | there, that little waits on the link: BBR fills it with up to a round trip more than it holds |
+| TCP_USER_TIMEOUT | a link that acknowledges nothing for so long is dead (RFC 5482), or its peer reads nothing |
+| SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL | the same while only a response is awaited |
+| TCP_NOTSENT_LOWAT | unsent data waits in the process, where it can be counted |
+| TCP_CONGESTION | on a link that loses of itself, loss does not mean a full link: BBR |
+| SO_MAX_PACING_RATE | with BBR, little waits on the link: BBR fills it with up to a round trip more than it holds |
 
 Does not contain: TLS, frames, the sentences about errors. Source: tcp(7), Linux's tcp_timer.c.
 """
@@ -37,28 +37,28 @@ ATTEMPTS_MAX = 3  # at once
 THROUGH_LOSS = "bbr"  # the one algorithm of Linux's that goes by rates and round trips, not by losses
 ANY_RATE = 0xFFFFFFFF
 QUIET_S = 60  # routers remember a connection for minutes at least
-Address = tuple[socket.AddressFamily, Any]  # as the system's resolver gives them
+Address = tuple[socket.AddressFamily, Any]  # as the system's resolver returns them
 # In linux/tcp.h's tcp_info:
 _RTT, _TOTAL_RETRANS, _BYTES_RECEIVED, _SEGS_OUT, _SEGS_IN = 68, 100, 128, 136, 140
 _MIN_RTT, _BUSY_TIME, _RWND_LIMITED, _BYTES_SENT = 148, 168, 176, 200
-_SEGMENTS_BYTES, _WINDOWED_BYTES, _CARRIED_BYTES = 140, 184, 208  # how much of it a kernel must tell: 4.2, 4.10, 4.19
+_SEGMENTS_BYTES, _WINDOWED_BYTES, _CARRIED_BYTES = 140, 184, 208  # sizes that kernels return since 4.2, 4.10, 4.19
 _ALGORITHM_BYTES = 16  # linux/tcp.h: TCP_CA_NAME_MAX
 _SO_MAX_PACING_RATE, _TCP_CC_INFO = 47, 26  # asm-generic/socket.h, linux/tcp.h: the socket module has no names for them
 _BBR_INFO = Struct("=QII")  # linux/inet_diag.h, the beginning of tcp_bbr_info: rate, shortest round trip, pacing gain
 _BBR_INFO_BYTES = 20
-_BBR_GAIN_MAX = 5 * 256 // 4  # tcp_bbr.c: while it sends faster than that, in 256ths of the rate, it looks for the rate
+_BBR_GAIN_MAX = 5 * 256 // 4  # tcp_bbr.c: above this gain, in 256ths of the rate, it searches for the rate
 _HEADER_BYTES = 52  # of a segment: IPv4's, TCP's and its timestamps
 _SIOCOUTQ, _SIOCOUTQNSD = 0x5411, 0x894B  # linux/sockios.h: bytes not acknowledged, bytes not sent
 
 
 class Tuning(NamedTuple):
-    """How much the kernel may hold unsent, in bytes, and after how many silent seconds a link is dead."""
+    """The bytes that the kernel may hold unsent, and the silent seconds after which a link is dead."""
 
     unsent_bytes_max: int
     silent_s_max: float
 
     def apply(self, connection: socket.socket) -> None:
-        """Tell the kernel, before the connect."""
+        """Set the options, before the connect."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(self.silent_s_max / 10)))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -66,19 +66,20 @@ class Tuning(NamedTuple):
         self.watch(connection)
 
     def watch(self, connection: socket.socket) -> None:
-        """Have the kernel know a dead link in time: probes after half of the silence, so that several may be lost."""
+        """Detect a dead link in time: the kernel probes after half of the silence, so that several may be lost."""
         set_silence(connection, self.silent_s_max)
         _set(connection, socket.TCP_KEEPIDLE, max(1, int(self.silent_s_max / 2)))
 
     def set_idle(self, connection: socket.socket) -> None:
-        """The same where nothing is under way: nobody waits, and a probe a minute keeps its entry in routers."""
+        """Set the options of an idle connection: no request waits, and a probe a minute keeps its entry in routers."""
         set_silence(connection, QUIET_S + self.silent_s_max)
         _set(connection, socket.TCP_KEEPIDLE, QUIET_S)
 
 
 class WindowUse(NamedTuple):
-    """For how many seconds a connection had something to send, for how many of those the peer's window was what held it
-    up, and its round trip now and at the shortest, in seconds.
+    """The seconds that a connection had data to send, those of them limited by the peer's window, and its round trips.
+
+    The round trips, now and the shortest, are in seconds.
     """
 
     busy_s: float
@@ -88,8 +89,9 @@ class WindowUse(NamedTuple):
 
 
 class LinkFill(NamedTuple):
-    """How BBR fills a link: bytes per second that the link carries, for how many seconds packets wait on it, its
-    shortest round trip in seconds, and whether it still looks for the rate, as it does when it begins.
+    """BBR's estimates of a link: bytes per second, seconds that packets wait, the shortest round trip in seconds.
+
+    `begins`: BBR still searches for the rate, as it does at its start.
     """
 
     bytes_s: int
@@ -99,12 +101,12 @@ class LinkFill(NamedTuple):
 
 
 def set_silence(connection: socket.socket, seconds: float) -> None:
-    """Have the kernel give up a link that acknowledges nothing for so long, or a peer that reads nothing."""
+    """Make the kernel close a link that acknowledges nothing for so long, or a peer that reads nothing."""
     _set(connection, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
 def set_unsent_max(connection: socket.socket, size: int) -> None:
-    """Have the kernel take no more while it holds so many bytes unsent; this and those below: unless it is closed."""
+    """Let the kernel accept no more while it holds so many bytes unsent. A closed socket is skipped, here and below."""
     _set(connection, socket.TCP_NOTSENT_LOWAT, size)
 
 
@@ -114,7 +116,7 @@ def _set(connection: socket.socket, option: int, value: int) -> None:
 
 
 def congestion_control(connection: socket.socket) -> str:
-    """By which algorithm the kernel sends; none where it is closed."""
+    """Return the kernel's congestion control algorithm; empty if the socket is closed."""
     if connection.fileno() < 0:
         return ""
     told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _ALGORITHM_BYTES)
@@ -122,9 +124,9 @@ def congestion_control(connection: socket.socket) -> str:
 
 
 def set_congestion_control(connection: socket.socket, name: str) -> bool:
-    """Have the kernel send by an algorithm from now on; false where it has none of that name, or does not let us.
+    """Set the congestion control algorithm; return False if the kernel has none of that name, or does not permit it.
 
-    Who may not administer the network may take those of net.ipv4.tcp_allowed_congestion_control alone.
+    Without CAP_NET_ADMIN only those in net.ipv4.tcp_allowed_congestion_control are permitted.
     """
     if connection.fileno() < 0:
         return False
@@ -138,7 +140,7 @@ def set_congestion_control(connection: socket.socket, name: str) -> bool:
 
 
 def read_link_fill(connection: socket.socket) -> LinkFill | None:
-    """Return how it is filled; None where it is closed, by another algorithm than BBR, or BBR knows nothing yet."""
+    """Return BBR's estimates; None if the socket is closed, has another algorithm, or BBR has none yet."""
     told = _tcp_info(connection, _SEGMENTS_BYTES)
     if told is None or congestion_control(connection) != THROUGH_LOSS:
         return None
@@ -151,7 +153,7 @@ def read_link_fill(connection: socket.socket) -> LinkFill | None:
 
 
 def set_rate_max(connection: socket.socket, bytes_s: int | None) -> None:
-    """Have the kernel send no faster, or as it likes; unless it is closed."""
+    """Bound the kernel's sending rate; None: no bound."""
     if connection.fileno() >= 0:
         told = ANY_RATE if bytes_s is None else min(bytes_s, ANY_RATE - 1)
         connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, pack("=I", told))
@@ -168,18 +170,18 @@ def unacked_bytes(connection: socket.socket) -> int:
 
 
 def segments(connection: socket.socket) -> tuple[int, int]:
-    """Return how many segments were sent, and how many of those once more; 0 and 0 where it is closed."""
+    """Return how many segments were sent, and how many of those again; 0 and 0 if the socket is closed."""
     told = _tcp_info(connection, _SEGMENTS_BYTES)
     return (0, 0) if told is None else (_number(told, _SEGS_OUT, 4), _number(told, _TOTAL_RETRANS, 4))
 
 
 def begins_slowly(connection: socket.socket) -> bool:
-    """Whether the kernel begins with one segment, as the connect was sent more than twice (tcp_init_transfer)."""
+    """Return whether the kernel begins with one segment: the connect was sent more than twice (tcp_init_transfer)."""
     return segments(connection)[1] > 1
 
 
 def read_window_use(connection: socket.socket) -> WindowUse | None:
-    """Return how its time went; None where it is closed, or the kernel does not tell."""
+    """Return how its time was spent; None if it is closed, or the kernel has no such counts."""
     told = _tcp_info(connection, _WINDOWED_BYTES)
     if told is None:
         return None
@@ -188,9 +190,9 @@ def read_window_use(connection: socket.socket) -> WindowUse | None:
 
 
 def read_wire_bytes(connection: socket.socket) -> tuple[int, int] | None:
-    """How many bytes it has put on the wire and taken off it, about: TLS, headers and what was sent again are in it.
+    """Return approximate bytes sent and received on the wire, including TLS, headers and retransmissions.
 
-    None where it is closed, or the kernel does not tell.
+    None if it is closed, or the kernel has no such counts.
     """
     told = _tcp_info(connection, _CARRIED_BYTES)
     if told is None:
@@ -217,7 +219,7 @@ def _queued_bytes(connection: socket.socket, which: int) -> int:
 
 
 async def dial(host: str, port: int, tuning: Tuning, hurried: asyncio.Event | None = None) -> socket.socket:
-    """Return a socket that is connected; OSError when every address refuses. The caller bounds the time.
+    """Return a connected socket; raises OSError if every address refuses. The caller bounds the time.
 
     Whenever `hurried` is set, it is cleared and another attempt begins at once.
     """
@@ -227,12 +229,12 @@ async def dial(host: str, port: int, tuning: Tuning, hurried: asyncio.Event | No
 
 
 async def first_of(addresses: Sequence[Address], tuning: Tuning, hurried: asyncio.Event | None = None) -> socket.socket:
-    """Return the first connection that one of the addresses answers; each is tried in its turn until it refuses."""
+    """Return the first connection that one of the addresses answers; each is tried in turn until it refuses."""
     return await _Dialling(addresses, tuning, hurried or asyncio.Event()).first()
 
 
 class _Dialling:
-    """The attempts at the addresses of one host, each in its turn."""
+    """The attempts at the addresses of one host, in turn."""
 
     def __init__(self, addresses: Sequence[Address], tuning: Tuning, hurried: asyncio.Event) -> None:
         self._hurried = hurried
@@ -245,7 +247,7 @@ class _Dialling:
         self._error: BaseException = OSError("there is no address")
 
     async def first(self) -> socket.socket:
-        """Return the first connection that is made, and need not begin slowly."""
+        """Return the first connection that does not begin slowly, or the spare."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -271,13 +273,13 @@ class _Dialling:
                 self._spare.close()
 
     def _idle_s(self, now: float) -> float | None:
-        """For how long there is nothing to do unless an attempt ends; None: for ever."""
+        """Return for how many seconds to wait unless an attempt ends; None: for ever."""
         times = [self._begin_at] if self._addresses else []
         times += [self._spare_until] if self._spare is not None else []
         return max(0.0, min(times) - now) if times else None
 
     def _keep(self, connection: socket.socket, now: float) -> None:
-        """Keep a connection that begins slowly, and try at once what may be answered a round trip later."""
+        """Keep a connection that begins slowly, and start another attempt, which may be answered a round trip later."""
         if self._spare is None:
             self._spare, self._spare_until, self._begin_at = connection, now + NEXT_S, 0.0
         else:
@@ -325,12 +327,12 @@ class _Dialling:
             del self._under_way[task]
             self._error = error
             if not isinstance(error, TimeoutError) and address in self._addresses:
-                self._addresses.remove(address)  # it said no: only those that say nothing are tried again
+                self._addresses.remove(address)  # it refused: only silent addresses are tried again
                 self._begin_at = 0.0
         return None
 
 
 def _close_late(task: asyncio.Task[socket.socket]) -> None:
-    """Close what came too late to win."""
+    """Close a connection that was made too late."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()

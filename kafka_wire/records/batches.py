@@ -49,7 +49,7 @@ from kafka_wire.records.codecs import codec_number, compress
 
 CONTROL_KIND, ABORTED_KIND, COMPACTED_KIND = "control", "aborted", "compacted"
 OFFSET_MAX = 2**63 - 1
-SEQUENCES = 2**31  # behind 2^31 - 1 comes 0
+SEQUENCES = 2**31  # after 2^31 - 1 comes 0
 
 _FRONT = Struct(">qi")
 _HEADER = Struct(">qiibIhiqqqhii")
@@ -57,16 +57,16 @@ _PRODUCER = Struct(">qhi")
 _PRODUCER_POSITION = 43
 _ATTRIBUTES = Struct(">h")
 _CRC = Struct(">I")
-_ABORT_KEY = b"\x00\x00"  # behind the version: an abort marker
+_ABORT_KEY = b"\x00\x00"  # after the version: an abort marker
 _NEVER_FORWARDED = CONTROL | LOG_APPEND_TIME | DELETE_HORIZON
 _LEGACY_SIZE_MIN = 26  # a message of magic 0 with neither key nor value
 
 
 class BadBatch(Exception):
-    """A batch that cannot be carried on: one sentence, and the source offsets that it claims.
+    """A batch that cannot be forwarded: one sentence, and the source offsets that it claims.
 
-    `end_offset` is None where nothing of the header can be believed. The CRC does not cover the base offset, and a
-    batch that does not match its CRC may have any field wrong: the offsets are then the batch's word alone.
+    `end_offset` is None if the header is unusable. The CRC does not cover the base offset, and a batch that does not
+    match its CRC may have any field wrong. So the offsets are only a claim.
     """
 
     def __init__(self, sentence: str, first_offset: int, end_offset: int | None) -> None:
@@ -75,11 +75,11 @@ class BadBatch(Exception):
 
 
 class TooMuchAtOnce(Exception):
-    """Several pieces together unpack to more than DECOMPRESSED_BYTES_MAX: `split` them. A single one is a BadBatch."""
+    """Several pieces together unpack to more than DECOMPRESSED_BYTES_MAX: `split` them. A single one is BadBatch."""
 
 
 class Piece(NamedTuple):
-    """What of one fetched batch is to be sent: its records at source offsets in [first_offset, end_offset)."""
+    """The part of one fetched batch to send: its records at source offsets in [first_offset, end_offset)."""
 
     header: BatchHeader
     batch: memoryview
@@ -88,7 +88,7 @@ class Piece(NamedTuple):
 
 
 class SkippedRange(NamedTuple):
-    """Source offsets in [first_offset, end_offset) that hold nothing to send: "control", "aborted" or "compacted"."""
+    """Source offsets in [first_offset, end_offset) with nothing to send: "control", "aborted" or "compacted"."""
 
     first_offset: int
     end_offset: int
@@ -96,12 +96,12 @@ class SkippedRange(NamedTuple):
 
 
 class PackedBatch(NamedTuple):
-    """One batch of magic 2 ready for a target but for its producer: `stamp` it, or send it as it is without one.
+    """One batch of magic 2 for a target, without a producer: `stamp` it, or send it without one.
 
-    Base offset 0, leader epoch -1, no producer, offset deltas 0 to records - 1. `runs` are the source offsets of its
-    records in order, as (first offset, count): exact whatever was compacted. `payload_bytes` are those of the records
-    before compression; of a forwarded batch that is compressed they are not known, and the packed ones are counted.
-    Pieces in which no record was left give 0 records and an empty batch: there is nothing to send.
+    It has base offset 0, leader epoch -1, no producer, offset deltas 0 to records - 1. `runs` are the source offsets of
+    its records in order, as (first offset, count): exact whatever was compacted. `payload_bytes` are the records' bytes
+    before compression; for a compressed forwarded batch they are unknown, and the compressed ones count instead.
+    Pieces without any record left give 0 records and an empty batch: there is nothing to send.
     """
 
     batch: bytearray
@@ -113,10 +113,10 @@ class PackedBatch(NamedTuple):
 def pieces_of(
     data: memoryview, from_offset: int, aborted: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Piece | SkippedRange]:
-    """Cut the batches of one partition's answer apart, in order; the table above says what is given for which.
+    """Split the batches of one partition's response, in order; the table above has the result for each.
 
-    `aborted` are producer id and first offset of each aborted transaction, as Fetch tells under read_committed, in any
-    order. Pieces are views of `data`. Raises BadBatch.
+    `aborted` are producer id and first offset of each aborted transaction, as Fetch returns them under read_committed,
+    in any order. Pieces are views of `data`. Raises BadBatch.
     """
     position, end, follows = 0, len(data), 0
     transactions = _AbortedTransactions(aborted) if aborted else None
@@ -144,7 +144,7 @@ def pieces_of(
 
 
 def last_marker(data: memoryview) -> tuple[int, int] | None:
-    """Producer and epoch of the last marker among the whole batches of an answer, as `pieces_of` gives them."""
+    """Return producer and epoch of the last marker among the whole batches of a response, as `pieces_of` does."""
     position, found = 0, None
     while len(data) - position >= HEADER_SIZE and data[position + MAGIC_POSITION] == MAGIC:
         header = BatchHeader(data, position)
@@ -171,7 +171,7 @@ def markers_of(data: memoryview) -> dict[int, tuple[int, bool]]:
 
 
 def _pass_unreadable(data: memoryview, position: int, from_offset: int) -> int:
-    """Return what is no batch of magic 2, or has no whole header: the place behind it when nobody misses it."""
+    """Return the place after data that is no batch of magic 2, or has no whole header, if none of it was requested."""
     offset, length = _front(data, position)
     magic, stop = data[position + MAGIC_POSITION], position + SIZE_OVERHEAD + length
     if magic > MAGIC:
@@ -184,7 +184,7 @@ def _pass_unreadable(data: memoryview, position: int, from_offset: int) -> int:
     if offset >= from_offset:
         raise BadBatch(
             f"The messages up to offset {offset} have magic {magic}, the format from before Kafka 0.11: set the "
-            "topic's message.format.version to 3.0 and write them anew, or let retention remove them.",
+            "topic's message.format.version to 3.0 and write them again, or let retention remove them.",
             from_offset,
             offset + 1,
         )
@@ -197,7 +197,7 @@ def _front(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _check_cut(data: memoryview, position: int) -> None:
-    """A batch that is cut off is left out, but the first of an answer comes whole however large it is."""
+    """Leave out a truncated batch; the first of a response comes whole, however large, or raise BadBatch."""
     if not position:
         offset, length = _front(data, position)
         sentence = f"The batch at offset {offset} says it has {SIZE_OVERHEAD + length} bytes, and {len(data)} came."
@@ -221,9 +221,9 @@ def _classify(
 
 
 class _AbortedTransactions:
-    """The aborted transactions of an answer, as its batches go by in order: CompletedFetch's own rule.
+    """The aborted transactions of a response, for its batches in order: CompletedFetch's own rule.
 
-    A transaction's producer is out from the batch that reaches its first offset, until its abort marker.
+    A transaction's producer is excluded from the batch that reaches its first offset, until its abort marker.
     """
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
@@ -254,9 +254,9 @@ def _is_abort_marker(batch: memoryview) -> bool:
 
 
 def may_be_forwarded(piece: Piece) -> bool:
-    """Whether a target takes this batch as it is, by what its header says: whole, no holes, nothing only brokers write.
+    """Return whether a target accepts this batch unchanged, by its header: whole, no holes, nothing only brokers write.
 
-    Of its records nothing is known: a target refuses one whose inside lies, and `merge` then says why.
+    Its records are not checked: a target refuses a batch whose content contradicts its header; `merge` then says why.
     """
     header = piece.header
     return (
@@ -269,9 +269,9 @@ def may_be_forwarded(piece: Piece) -> bool:
 
 
 def forward(piece: Piece) -> PackedBatch:
-    """Return the batch as it is, its records untouched, no longer of its producer, transaction and offsets.
+    """Return the batch with its records untouched, without its producer, transaction and offsets.
 
-    ValueError when it may not be forwarded.
+    Raises ValueError if it may not be forwarded.
     """
     if not may_be_forwarded(piece):
         raise ValueError(f"This batch may not be forwarded as it is: {piece.header}.")
@@ -282,11 +282,11 @@ def forward(piece: Piece) -> PackedBatch:
 
 
 def merge(pieces: Sequence[Piece], codec: int | str, level: int | None = None) -> PackedBatch:
-    """One batch of all records of the pieces, numbered anew and packed by the codec, smaller or not.
+    """Return one batch of all records of the pieces, with new numbers, compressed by the codec, smaller or not.
 
-    Each keeps its key, value, headers and timestamp; those of a batch with log append time have that one. Raises
-    BadBatch for a piece whose inside is not what its header says, or that unpacks to more than DECOMPRESSED_BYTES_MAX;
-    TooMuchAtOnce when all together do; ValueError for no pieces, a codec or level that does not exist.
+    Each keeps its key, value, headers and timestamp; those of a batch with log append time have that time. Raises
+    BadBatch for a piece whose content contradicts its header, or that unpacks to more than DECOMPRESSED_BYTES_MAX.
+    Raises TooMuchAtOnce if all together do; ValueError for no pieces, or a codec or level that does not exist.
     """
     number = codec_number(codec)
     area, wanted = _unpack(pieces)
@@ -322,7 +322,7 @@ def _too_much(pieces: Sequence[Piece]) -> TooMuchAtOnce:
 
 
 def _unpack(pieces: Sequence[Piece]) -> tuple[bytearray, list[WantedPiece]]:
-    """Return the pieces one behind the other, their records unpacked, headers as they were."""
+    """Return the concatenated pieces, their records unpacked, headers unchanged."""
     if not pieces:
         raise ValueError("A batch is merged of at least one piece.")
     area, wanted, left = bytearray(), [], DECOMPRESSED_BYTES_MAX
@@ -350,7 +350,7 @@ def _unpack(pieces: Sequence[Piece]) -> tuple[bytearray, list[WantedPiece]]:
 
 
 def _write_header(batch: bytearray, codec: int, base_timestamp: int, max_timestamp: int, records: int) -> None:
-    """The header of an unstamped batch, CRC included, over what stands there."""
+    """Write the header of an unstamped batch, CRC included, over the present one."""
     length = len(batch) - SIZE_OVERHEAD
     times = base_timestamp, max_timestamp
     _HEADER.pack_into(batch, 0, 0, length, -1, MAGIC, 0, codec, records - 1, *times, NO_PRODUCER_ID, -1, -1, records)
@@ -364,7 +364,7 @@ def _renew_crc(batch: bytearray) -> None:
 def stamp(
     batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool = False
 ) -> None:
-    """Write a producer into a packed batch, in place, and renew its CRC; the records are not looked at."""
+    """Write a producer into a packed batch, in place, and update its CRC; the records are not read."""
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     (attributes,) = _ATTRIBUTES.unpack_from(batch, CHECKED_POSITION)
     attributes = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
@@ -373,11 +373,11 @@ def stamp(
 
 
 def split(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
-    """Two parts of what a target refused as too large, about half of the bytes each and in order.
+    """Split a batch that a target refused as too large into two parts, about half of the bytes each and in order.
 
-    Pieces stay whole where that comes near enough to the half, else one is cut between two of its records. A part may
-    hold no record, where compaction has left none in its pieces; each part is less than the whole. ValueError for a
-    single record, BadBatch as `merge`.
+    Pieces stay whole if that is near enough to the half, else one is cut between two of its records. A part may hold no
+    record, if compaction has left none in its pieces; each part is less than the whole. Raises ValueError for a single
+    record, BadBatch as `merge`.
     """
     sizes = [bytes_about(piece) for piece in pieces]
     half, before, at = sum(sizes) / 2, 0.0, 0
@@ -397,13 +397,13 @@ def split(pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece]]:
 
 
 def bytes_about(piece: Piece) -> float:
-    """Return the bytes of a piece: its share of the batch, by offsets."""
+    """Return the approximate bytes of a piece: its share of the batch, by offsets."""
     header = piece.header
     return header.size * (piece.end_offset - piece.first_offset) / (header.last_offset_delta + 1)
 
 
 def _cut(piece: Piece, share: float) -> tuple[Piece, Piece] | None:
-    """Cut a piece between two of its records, about there; None when it has fewer than two."""
+    """Cut a piece between two of its records, near `share`; return None if it has fewer than two."""
     found = _places(piece)[1]
     if len(found) < 2:
         return None
@@ -425,7 +425,7 @@ def _places(piece: Piece) -> tuple[bytearray, list[Place]]:
 def record_bytes(piece: Piece) -> int:
     """Return the bytes of key, value and headers of a piece's one record.
 
-    ValueError when it holds none or several, BadBatch as `merge`.
+    Raises ValueError if it holds none or several, BadBatch as `merge`.
     """
     area, found = _places(piece)
     if len(found) != 1:

@@ -54,7 +54,7 @@ _contexts = _Contexts()
 
 
 def codec_number(codec: int | str) -> int:
-    """Return the number of a codec that is named or numbered; ValueError when there is none."""
+    """Return the number of a codec by its name or number; raises ValueError if there is none."""
     if isinstance(codec, str):
         if codec not in CODEC_NAMES:
             raise ValueError(f"There is no codec {codec!r}; Kafka knows {', '.join(CODEC_NAMES)}.")
@@ -65,7 +65,7 @@ def codec_number(codec: int | str) -> int:
 
 
 def check_level(codec: int | str, level: int | None) -> None:
-    """ValueError when the codec has no such level; None is its own default."""
+    """Raise ValueError if the codec has no such level; None is its own default."""
     number = codec_number(codec)
     if level is None:
         return
@@ -77,10 +77,10 @@ def check_level(codec: int | str, level: int | None) -> None:
 
 
 def compress(codec: int | str, level: int | None, content: Content) -> Content:
-    """Pack what stands behind a batch's header; `none` gives the content itself.
+    """Compress the bytes after a batch's header; `none` returns the content itself.
 
-    ValueError for a codec or level that does not exist, Refusal UNSUPPORTED_COMPRESSION_TYPE where its library is not
-    installed. Other threads run meanwhile.
+    Raises ValueError for a codec or level that does not exist, Refusal UNSUPPORTED_COMPRESSION_TYPE if its library is
+    not installed. Other threads run meanwhile.
     """
     number = codec_number(codec)
     check_level(number, level)
@@ -105,7 +105,7 @@ def _lz4(level: int, content: Content) -> Content:
 def _zstd(level: int, content: Content) -> Content:
     if _contexts.level != level:
         module = library(CODEC_ZSTD)
-        _contexts.zstd = None  # before the next one is made
+        _contexts.zstd = None  # freed before the next one is made
         window = module.ZstdCompressionParameters.from_level(level, window_log=ZSTD_WINDOW_LOG)
         _contexts.zstd, _contexts.level = module.ZstdCompressor(compression_params=window), level
     packed: bytes = _contexts.zstd.compress(content)
@@ -127,20 +127,20 @@ _WITH_LEVELS: dict[int, Callable[[int, Content], Content]] = {CODEC_GZIP: _gzip,
 
 
 class Packer:
-    """One worker thread that packs for a loop, one after another in the order that was asked for.
+    """One worker thread that packs for a loop, one job after another in the order of the calls.
 
-    `await packer.pack(merged, pieces, CODEC_ZSTD, 9)`. What is given must stay as it is until the answer is there. Who
-    is cancelled gets no answer; work that has begun goes on to its end.
+    `await packer.pack(merged, pieces, CODEC_ZSTD, 9)`. The arguments must not change until the result is there. A
+    cancelled caller gets no result; work that has begun goes on to its end.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pack")
 
     async def pack(self, work: Callable[..., T], *given: Any) -> T:
-        """Return what the work returns or raises, done in the worker; RuntimeError once it is closed."""
+        """Run `work` in the worker, and return or raise its result; raises RuntimeError once it is closed."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
 
     async def close(self) -> None:
-        """Drop what has not begun and wait for what has."""
+        """Drop jobs that have not begun, and wait for the running one."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._thread.shutdown)

@@ -1,39 +1,39 @@
-"""Make a cluster refuse batches in flight of a producer's older sessions, by an aborted transaction without data.
+"""Make a cluster refuse batches in flight of a producer's previous sessions, by an aborted transaction without data.
 
 | round trip | request, all to the coordinator of the transactional id | why |
 |---|---|---|
 | 1 | FindCoordinator, of any broker | |
-| 2 | InitProducerId | the same producer id, its epoch one higher; an open transaction of an older life is aborted |
+| 2 | InitProducerId | same producer id, next epoch; aborts an open transaction of a previous session |
 | 3 | AddPartitionsToTxn and, at once after it, EndTxn (abort) | a marker of that epoch for each partition |
-| 4 | EndTxn (abort) again | EndTxn is answered before its markers are written; only the same one again tells when |
+| 4 | EndTxn (abort) again | EndTxn is answered before its markers are written; only its repetition tells when |
 
-Of the fourth the caller may make use: what is read meanwhile holds where it shows the marker.
+The caller may use the fourth round trip: a read meanwhile is valid if it shows the marker.
 
 Then these rules hold, by Apache Kafka 3.9.2 and 4.3.1 (tests/conformance/test_fencing.py; ProducerAppendInfo,
 ProducerStateManager, TransactionCoordinator of the source):
-- A batch of a lower epoch is refused with INVALID_PRODUCER_EPOCH, one that is sent again with equal bounds, too. The
+- A batch of a lower epoch is refused with INVALID_PRODUCER_EPOCH, also one that is sent again with equal bounds. The
   first batch of the new epoch must have sequence 0 and need not be transactional.
 - A marker of a transaction without data opens nothing: the last stable offset stays the high watermark. Markers are
-  acknowledged by all in-sync replicas, so whatever lies below one is below the high watermark as well.
+  acknowledged by all in-sync replicas, so all records below one are below the high watermark as well.
 - A leader remembers a producer by the *timestamp of its last batch or marker*. The marker's is the coordinator's clock:
-  older lives are refused for `producer.id.expiration.ms` (1 day) after it. A batch that we append makes its own
-  max_timestamp the producer's: if that is older than the expiration, the next look of the broker
+  previous sessions are refused for `producer.id.expiration.ms` (1 day) after it. A batch of ours makes its own
+  max_timestamp the producer's. If that is older than the expiration, the broker's next check
   (`producer.id.expiration.check.interval.ms`, 10 minutes; also its start, and each new leader's) forgets the producer
-  with its epoch. Then *any* epoch and sequence is taken, an older life's too, and what is sent again is not recognised.
-  If an older life's batch came between, our next one is refused with OUT_OF_ORDER_SEQUENCE_NUMBER, as its epoch is not
-  the one remembered and its sequence not 0; or, if that batch was forgotten in its turn, gets another base offset than
-  the only writer would. So it is always noticed, but not prevented.
-- The coordinator forgets a transactional id that has had no transaction for `transactional.id.expiration.ms` (7 days),
-  and then gives another producer id, whose epoch says nothing about the old one's: `extend` once a day, with one
-  partition, keeps it.
+  with its epoch. Then *any* epoch and sequence is accepted, also a previous session's, and nothing is deduplicated.
+  If a previous session's batch came between, our next one is refused with OUT_OF_ORDER_SEQUENCE_NUMBER, as its epoch is
+  not the remembered one and its sequence not 0. If that batch was forgotten in turn, ours gets another base offset than
+  the only writer's would be. So it is always noticed, but not prevented.
+- The coordinator forgets a transactional id that has had no transaction for `transactional.id.expiration.ms` (7 days).
+  Then it gives another producer id, whose epoch says nothing about the old one's. `extend` once a day, with one
+  partition, keeps the id.
 - A partition without a leader gets its marker when it has one again. Until then the coordinator answers
-  CONCURRENT_TRANSACTIONS to each new transaction, for every partition: give none that has no leader. By the source, the
-  same holds of one with fewer in-sync replicas than min.insync.replicas: its leader takes no marker either. Where that
-  comes to pass while markers are written, the others have theirs: the fence is not confirmed, and each log tells.
+  CONCURRENT_TRANSACTIONS to each new transaction, for every partition: pass none that has no leader. By the source, the
+  same holds for one with fewer in-sync replicas than min.insync.replicas: its leader accepts no marker either. If that
+  happens while markers are written, the others have theirs: the fence is not confirmed, and each log tells.
 - A batch that head deletion or DeleteRecords has removed is still remembered. A marker of the epoch that is in force
   already leaves the sequences as they are.
 - Epochs end at LAST_EPOCH. The next producer id's markers say nothing about the old one, so an open transaction is left
-  under the last epoch: the coordinator then aborts it with epoch 32767, which refuses whatever the old id still sends.
+  under the last epoch. The coordinator then aborts it with epoch 32767, which refuses all batches of the old id.
 
 Does not contain: the choice of partitions, later reads and writes, another attempt after a lost connection.
 """
@@ -80,7 +80,7 @@ _CERTAIN_ENDS = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-"""As responses to an end: it is carried out already, or never will be."""
+"""Responses to EndTxn by which it is executed already, or never will be."""
 _REFUSED = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ErrorCode.UNSUPPORTED_VERSION,
@@ -94,18 +94,18 @@ _OF_A_PARTITION = {
 
 
 class NoFence(WireError):
-    """The cluster takes no transactional id from us, by rights or because it has none: nothing can be fenced there."""
+    """The cluster accepts no transactional id from this client, by ACLs or as it has none: it cannot fence."""
 
 
 class ProducerFenced(WireError):
-    """A newer life has the transactional id, or the coordinator has forgotten it: what we send may be refused."""
+    """A newer session has the transactional id, or the coordinator has forgotten it: batches may be refused."""
 
 
 class Fence(NamedTuple):
-    """The producer whose batches are taken from sequence 0 on, and what became of the partitions.
+    """The producer whose batches are accepted from sequence 0 on, and the result for the partitions.
 
-    `refused` are those that got no marker, with the error code of each. `is_confirmed` is false where not all markers
-    were written in time: then a partition is fenced once a marker of this epoch is seen in its log.
+    `refused` are those that got no marker, with the error code of each. `is_confirmed` is false if not all markers were
+    written in time: then a partition is fenced once a marker of this epoch is seen in its log.
     """
 
     producer_id: int
@@ -118,34 +118,34 @@ Meanwhile = Callable[[Fence], Awaitable[None]]
 
 
 class Fencing:
-    """One transactional id. Of one event loop; what is asked at the same time is done one after the other.
+    """One transactional id, of one event loop; concurrent calls run one after the other.
 
-    Every coroutine raises NoFence, ProducerFenced, ConnectionLost (then nothing is known: `begin` again), or WireError
-    where the coordinator is not there within `bound_s`.
+    Every coroutine raises NoFence, ProducerFenced, ConnectionLost (then the outcome is unknown: `begin` again), or
+    WireError if the coordinator is not available within `bound_s`.
     """
 
     transaction_timeout_ms = TRANSACTION_TIMEOUT_MS
-    """Of what is begun with the next epoch; less where the cluster lets nobody ask for so much."""
+    """The timeout of transactions of the next epoch; less if the cluster does not allow so much."""
     markers_s: float | None = None
-    """For so long the markers of a fence, or of the transaction before, are waited for; None: as for all else."""
+    """The longest wait for the markers of a fence, or of the transaction before; None: as for all else."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_s: float, bound_s: float = BOUND_S) -> None:
-        """`timeout_s` is for one request, `bound_s` for all that one call waits for the coordinator."""
+        """`timeout_s` is for one request, `bound_s` for all waits of one call for the coordinator."""
         self._cluster = cluster
         self._id = transactional_id
         self._timeout_s, self._bound_s = timeout_s, bound_s
         self._node: int | None = None
-        self._node_before: int | None = None  # the coordinator until something was lost; most likely it still is
+        self._node_before: int | None = None  # the coordinator before a connection was lost; most likely it still is
         self._producer = -1, -1
         self._is_ahead = False
         self._opened: tuple[int, int] | None = None  # the epoch whose transaction is open, unless it was raised since
-        self._unanswered_ends = 0  # of this epoch: each may be carried out, at any time
+        self._unanswered_ends = 0  # of this epoch: each may be executed at any time
         self._lock = asyncio.Lock()
 
     async def prepare(self, *, renew: bool = False) -> None:
-        """Take an epoch ahead of need: the first to ask has Kafka make a topic for it, which takes a while.
+        """Take an epoch ahead of need: for the first client Kafka creates a topic, which takes a while.
 
-        Where one was taken already, nothing unless it is to be done `renew`: no `extend` before the next `begin` then.
+        If one was taken already, do nothing unless `renew` is set; then no `extend` may come before the next `begin`.
         """
         async with self._lock:
             if not self._is_ahead and (renew or self._producer[1] < 0):
@@ -153,16 +153,16 @@ class Fencing:
                 self._is_ahead = True
 
     async def begin(self, partitions: Collection[Partition]) -> Fence:
-        """Take the next epoch, and fence these partitions with it; of others the former epoch stays in force."""
+        """Take the next epoch, and fence these partitions with it; in others the former epoch stays in force."""
         return await self.begin_with(lambda: partitions)
 
     async def begin_with(
         self, chosen: Callable[[], Collection[Partition]], meanwhile: Meanwhile | None = None
     ) -> Fence:
-        """The same of those that are chosen once the epoch is there, and something done while the end is confirmed.
+        """Fence the partitions chosen once there is an epoch, and run `meanwhile` while the end is confirmed.
 
-        `meanwhile` is given the fence as one that is not confirmed, and raises nothing; it is not done where there are
-        more partitions than one transaction takes.
+        `meanwhile` gets the fence as an unconfirmed one, and must not raise. It does not run if there are more
+        partitions than one transaction takes.
         """
         async with self._lock:
             patience = Patience(self._bound_s)
@@ -176,7 +176,7 @@ class Fencing:
             return await self._mark(partitions, patience, meanwhile)
 
     async def extend(self, partitions: Collection[Partition]) -> Fence:
-        """Fence more partitions with the epoch that is there; those with batches of this epoch go on undisturbed."""
+        """Fence more partitions with the present epoch; those with batches of this epoch are not disturbed."""
         async with self._lock:
             assert self._producer[1] >= 0, "there is no epoch yet"
             return await self._mark(partitions, Patience(self._bound_s, self.markers_s))
@@ -222,7 +222,7 @@ class Fencing:
     async def _add(
         self, partitions: list[Partition], patience: Patience, *, and_end: bool = False
     ) -> dict[Partition, int]:
-        """Add what can be added, and return the others; the end goes behind it without a wait for the answer."""
+        """Add the partitions that can be added, and return the others; EndTxn follows at once, without a wait."""
         left, refused = set(partitions), dict[Partition, int]()
 
         async def ask(connection: Connection) -> int:
@@ -251,7 +251,7 @@ class Fencing:
             while True:
                 try:
                     await self._until_done("the fence's markers", ask, patience)
-                except ConnectionLost as error:  # the next coordinator has the end in its log, and writes the markers
+                except ConnectionLost as error:  # the next coordinator has EndTxn in its log, and writes the markers
                     await patience.wait(str(error))
                 else:
                     return True
@@ -279,14 +279,14 @@ class Fencing:
         return connection.send(END_TXN, request, timeout_s=self._timeout_s)
 
     async def _code_of_end(self, sent: asyncio.Future[EndTxnResponse]) -> int:
-        """Wait for the response to an end; without a certain one it may still be carried out."""
+        """Wait for the response to EndTxn; without a definite one it may still be executed."""
         code = (await sent).error_code
         if code in _CERTAIN_ENDS:
             self._unanswered_ends -= 1
         return code
 
     async def _until_done(self, what: str, ask: Callable[[Connection], Awaitable[int]], patience: Patience) -> None:
-        """Ask until NONE is answered; whatever may change by itself is asked again, within the bound."""
+        """Repeat a request until its response is NONE, after errors that may end by themselves, within the bound."""
         patience.begin_anew()
         while True:
             try:
@@ -316,7 +316,7 @@ class Fencing:
             await patience.wait(told, is_busy=code == ErrorCode.CONCURRENT_TRANSACTIONS)
 
     async def _coordinator(self) -> int:
-        """The node that was it before, where a connection to it is back already: it says itself if it is no more."""
+        """Return the former coordinator if it is connected again: it says itself if it is not any more."""
         before = self._node_before
         if before is not None and self._cluster.is_connected(before, SIDE):
             return before
@@ -324,25 +324,25 @@ class Fencing:
 
 
 class OutOfPatience(WireError):
-    """What could change by itself has not, within the bound."""
+    """A state that may end by itself has not, within the bound."""
 
 
 class Patience:
-    """The time that is left for one call, and how long to wait before the next attempt."""
+    """The time left for one call, and the wait before the next attempt."""
 
     def __init__(self, bound_s: float, busy_s: float | None = None) -> None:
-        """`busy_s` is for the markers of the transaction before, where it is less than the whole."""
+        """`busy_s` is for the markers of the transaction before, if it is less than the whole."""
         self._end = asyncio.get_running_loop().time() + bound_s
         self._busy_s = bound_s if busy_s is None else busy_s
         self._busy_end: float | None = None
         self._next_s = BACKOFF_S[0]
 
     def begin_anew(self) -> None:
-        """Have the next wait be the shortest."""
+        """Reset: the next wait is the shortest."""
         self._next_s = BACKOFF_S[0]
 
     async def wait(self, told: str, *, is_busy: bool = False) -> None:
-        """Wait, longer each time; OutOfPatience, with what is `told`, where no time is left.
+        """Wait, longer each time; raise OutOfPatience, with the text `told`, if no time is left.
 
         `is_busy` says that the coordinator waits for markers.
         """

@@ -1,12 +1,12 @@
 """Asks whether a cluster grants transactional ids to the user, and changes nothing there.
 
-| operation | request | response where it is granted |
+| operation | request | response if it is granted |
 |---|---|---|
 | Write | EndTxn of producer -1, which no id has | INVALID_PRODUCER_ID_MAPPING, or NOT_COORDINATOR |
 | Describe | DescribeTransactions | a state, TRANSACTIONAL_ID_NOT_FOUND, or NOT_COORDINATOR |
 
-Kafka checks the right first (KafkaApis of 3.9.2 and 4.3.1), so every broker can respond. A broker without
-DescribeTransactions (before Kafka 3.0) is not asked for Describe. Does not contain: rights on topics.
+Kafka checks the ACL first (KafkaApis of 3.9.2 and 4.3.1), so every broker can respond. A broker without
+DescribeTransactions (before Kafka 3.0) is not asked for Describe. Does not contain: ACLs of topics.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Find the last batch of a producer in a partition by reading backwards from the high watermark.
 
-| step | request | gives |
+| step | request | returns |
 |---|---|---|
-| 1 | ListOffsets, the end and the start, both at once | where to look |
-| 2 | Fetch at the end - 2 | mostly our last batch, and the marker of a fence after it |
-| 3 and on | Fetch at the first offset of what was read - 1 | the batch before, over markers and foreign ones |
+| 1 | ListOffsets, the end and the start, both at once | the bounds |
+| 2 | Fetch at the end - 2 | mostly the producer's last batch, and the marker of a fence after it |
+| 3 and on | Fetch at the first offset of the last response - 1 | the batch before, over markers and foreign ones |
 
-A fetch gives the batch that holds its offset whole, and what follows as far as it goes: KIP-74 promises a whole one to
-the first partition of a request alone, so every request brings at least one partition on. Where compaction left a hole,
-the way back through it doubles with each step.
+A fetch returns the whole batch that holds its offset, and as many later bytes as fit. KIP-74 promises a whole batch to
+the first partition of a request alone, so every request advances at least one partition. If compaction left a hole, the
+way back through it doubles with each step.
 
 Only records below the high watermark are visible, so a batch on the leader alone is not. After a fence (fencing.py) no
-such batch remains; without one, a batch without an answer may appear after a lookup.
+such batch remains; without one, a batch without a response may appear after a lookup.
 
 Compacted logs: a cleaner keeps the last batch of every producer that the leader remembers, without its records if need
-be; later it goes, too. Its sequences and offsets are those of the header, whatever records are left.
+be; later it removes that, too. Sequences and offsets are the header's, whatever records are left.
 
 Does not contain: the meaning of the result for the producer, the choice of partitions.
 """
@@ -53,9 +53,9 @@ ANSWER_BYTES_MAX = 1_048_576  # of one fetch; a first batch may be larger
 
 
 class LookupRequest(NamedTuple):
-    """Whose batches, by producer id, the lowest offset that is looked at, and that above the highest.
+    """The producer ids, the lowest offset to read, and the offset above the highest.
 
-    Of them, `marked_by` is the one whose markers are told of; -1: of each.
+    `marked_by` is the id of them whose markers are reported; -1: of each.
     """
 
     leader: Leader
@@ -77,11 +77,11 @@ class Own(NamedTuple):
 
 
 class LookupResult(NamedTuple):
-    """What was seen of [searched_from, end_offset), up to `below`: the last batch of ours, None when there is none.
+    """The result for [searched_from, end_offset), up to `below`: the producer's last batch, None if there is none.
 
-    `marker_epoch` is the highest epoch of the markers behind that batch, -1 without: a fence of it is in force here.
-    `is_whole` is false where the look ended before the floor or the log's start, by its bounds. `is_taken` where a
-    batch that is not ours holds the floor's offset: whatever else had it is there no more.
+    `marker_epoch` is the highest epoch of the markers after that batch, -1 without: a fence of it is in force here.
+    `is_whole` is false if the lookup ended before the floor or the log's start, by its bounds. `is_taken` is true if
+    another producer's batch holds the floor's offset: the former one there is gone.
     """
 
     start_offset: int
@@ -101,9 +101,9 @@ async def look_up(
     answer_bytes_max: int = ANSWER_BYTES_MAX,
     steps_max: int = STEPS_MAX,
 ) -> dict[Partition, LookupResult | str]:
-    """Look in each partition at its leader; a text says why one cannot be looked at now.
+    """Look in each partition at its leader; a text says why one cannot be read now.
 
-    Raises nothing of one node alone: its partitions have its sentence.
+    An error of one node is not raised: its partitions have its sentence.
     """
     by_node: dict[int, dict[Partition, LookupRequest]] = {}
     for partition, one in wanted.items():
@@ -115,7 +115,7 @@ async def look_up(
 async def producers(
     cluster: Cluster, leaders: Mapping[Partition, Leader], *, timeout_s: float
 ) -> dict[Partition, list[ProducerState] | str]:
-    """Return what the leaders remember of producers; a text says why one does not tell (it takes READ on the topic)."""
+    """Return the leaders' producer states; a text says why one returns none (it takes READ on the topic)."""
     by_node: dict[int, list[Partition]] = {}
     for partition, leader in leaders.items():
         by_node.setdefault(leader.node, []).append(partition)
@@ -173,7 +173,7 @@ async def _look_at(
 async def _bounds(
     connection: Connection, wanted: Mapping[Partition, LookupRequest], timeout_s: float
 ) -> dict[Partition, tuple[int, int] | str]:
-    """Return the start and the high watermark of each, or why not."""
+    """Return the start and the high watermark of each, or why they are unknown."""
     answers = [
         connection.send(LIST_OFFSETS, _asked_bounds(wanted, timestamp), timeout_s=timeout_s)
         for timestamp in (EARLIEST, LATEST)
@@ -214,7 +214,7 @@ async def _step(
     timeout_s: float,
     answer_bytes_max: int,
 ) -> None:
-    """Ask once for all that is still searched, and judge what came; who came first goes behind the others."""
+    """Fetch once for all partitions still searched, and process the response; the first partition goes last next."""
     for _ in range(len(searches)):
         partition, search = searches.popleft()
         if search.is_over:
@@ -264,9 +264,10 @@ def _fetch(
 
 
 class Search:
-    """PURE. The way back through one partition, answer by answer: ask for `next_offset` until `is_over`.
+    """PURE. The way back through one partition, response by response: fetch `next_offset` until `is_over`.
 
-    [hi, end) holds no data of ours. An answer that ends before hi is read on from there, forward, before the next step.
+    [hi, end) has no batch of the producer. After a response that ends before hi, the search reads forward from there
+    before the next step.
     """
 
     def __init__(self, wanted: LookupRequest, start: int, end: int, steps_max: int = STEPS_MAX) -> None:
@@ -274,10 +275,10 @@ class Search:
         self._marked_by = wanted.producer_ids if wanted.marked_by < 0 else {wanted.marked_by}
         self._start, self._end = start, max(start, min(end, wanted.below))
         self._bottom = min(max(start, wanted.floor), self._end)
-        self._hi = self._low = self._end  # low: where what is being read began
-        self._stride = 2  # a fence's marker is the last, what we want to see the one before
+        self._hi = self._low = self._end  # low: the start of the range being read
+        self._stride = 2  # a fence's marker is the last, the wanted batch the one before
         self._last: Own | None = None
-        self._marker_epoch = self._markers_read = -1  # read: since the last batch of ours
+        self._marker_epoch = self._markers_read = -1  # read: since the producer's last batch
         self._steps_left = steps_max
         self._is_forward = self._is_taken = False
         self.wants_more = True
@@ -290,14 +291,14 @@ class Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to ask for."""
+        """Whether there is nothing more to fetch."""
         is_found = not self._is_forward and (self._last is not None or self._hi <= self._bottom)
         return is_found or self._steps_left <= 0
 
     def take(self, data: memoryview, *, is_first: bool = True) -> bool:
-        """Judge an answer to a fetch at `next_offset`; false where it held no whole batch, and is to be asked again.
+        """Process the response to a fetch at `next_offset`; return False if it had no whole batch: repeat the fetch.
 
-        That may be so for those behind the first one of a request. Raises ProtocolViolation for what cannot be read.
+        That may happen for partitions after the first one of a request. Raises ProtocolViolation for malformed data.
         """
         batches = list(_batches(data))
         if not batches and (data or not is_first):
@@ -347,14 +348,14 @@ class Search:
         )
 
     def result(self) -> LookupResult:
-        """Return what was seen; of a way forward that did not come to its end nothing is believed."""
+        """Return the result; an unfinished read forward does not count."""
         last = None if self._is_forward else self._last
         is_whole = last is not None or self._hi <= self._bottom
         return LookupResult(self._start, self._end, self._hi, last, self._marker_epoch, is_whole, self._is_taken)
 
 
 def _batches(data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the whole batches of an answer, in order; its last may be cut."""
+    """Yield the whole batches of a response, in order; its last may be truncated."""
     position = 0
     while len(data) - position >= HEADER_SIZE:
         if data[position + MAGIC_POSITION] != MAGIC:

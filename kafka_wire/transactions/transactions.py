@@ -2,26 +2,27 @@
 
 | call | request, to the coordinator of the id | then |
 |---|---|---|
-| `add` | AddPartitionsToTxn | their leaders take transactional batches of this epoch; the first one begins it |
+| `add` | AddPartitionsToTxn | their leaders accept transactional batches of this epoch; the first call begins it |
 | `commit`, `abort` | EndTxn | answered once the coordinator has it on disk, before the markers are written |
 | `describe` | DescribeTransactions | the state of the id's last transaction, of any producer |
 
-By Apache Kafka 3.9.2 and 4.3.1, in the versions that are asked here (up to EndTxn 4, no epoch is raised by an end):
+By Apache Kafka 3.9.2 and 4.3.1, in the requested versions (up to EndTxn 4, no epoch is raised by an end):
 - The producer's epoch and sequences continue after a commit.
-- The same end told again is answered with NONE once the markers are written, CONCURRENT_TRANSACTIONS before; so is
-  what begins the next transaction. A commit that got no answer can be told again. But the first one may come later than
-  the second, and would then end what was begun meanwhile under the same epoch: behind a commit that was told twice
-  nothing is to be begun before the next epoch. (From EndTxn 5 on each commit raises it, KIP-890.)
-- A coordinator aborts what is older than the timeout that its InitProducerId asked for. It raises the epoch by one
-  then, and answers whatever comes under the old one as it answers one whom another has fenced: with
-  INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. DescribeTransactions tells them apart (mirror/session/transaction.py).
+- A repeated EndTxn is answered with NONE once the markers are written, CONCURRENT_TRANSACTIONS before. So is the start
+  of the next transaction. A commit without a response can be repeated. But the first one may arrive later than the
+  second, and would then end a transaction begun meanwhile under the same epoch. So after a repeated commit, begin
+  nothing before the next epoch. (From EndTxn 5 on each commit raises the epoch, KIP-890.)
+- A coordinator aborts a transaction that is older than the timeout of its InitProducerId. It raises the epoch by one
+  then, and answers requests under the old one as if another client had fenced it: INVALID_PRODUCER_EPOCH or
+  PRODUCER_FENCED. DescribeTransactions distinguishes the two (mirror/session/transaction.py).
 - The coordinator gives that raised epoch to no one; the next InitProducerId gets the one after it. So no other mirror
-  has the id, if a transaction of ours was surely open (`is_held`). For a moment Kafka 3.9.2 describes that as Ongoing.
-- An abort needs no request: the next epoch (`begin` of the fence) aborts what is open. But that raises the epoch, as a
-  second mirror does: `abort` ends it under its own epoch.
+  has the id, if this client's transaction was certainly open (`is_held`). For a moment Kafka 3.9.2 describes it as
+  Ongoing.
+- An abort needs no request: the next epoch (`begin` of the fence) aborts an open transaction. But that raises the
+  epoch, as a second mirror does: `abort` ends it under its own epoch.
 - A partition without a leader, or with too few in-sync replicas, gets no marker. The outcome is decided and stands
   (PrepareCommit, PrepareAbort), under the epoch that it had. The other partitions have their markers, and
-  DescribeTransactions lists those that have none. Until all have one the id gives no epoch and takes nothing else
+  DescribeTransactions lists those that have none. Until all have one the id gives no epoch and accepts nothing else
   (CONCURRENT_TRANSACTIONS). Another id carries on (tests/fault/test_unwritten_markers.py).
 
 Does not contain: the choice of records, the time of an end, its meaning for the sender.
@@ -49,13 +50,13 @@ NEVER_COMMITTED = frozenset(
         ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
-"""As an answer to a commit: what was under this epoch is ended already, and how is to be asked."""
+"""Responses to a commit by which its transaction has ended already; `describe` tells how."""
 
 PREPARED = frozenset({"PrepareCommit", "PrepareAbort"})
 
 
 class TransactionDescription(NamedTuple):
-    """How the last transaction of the id stands: its state by Kafka's name, whose it is, which have no marker yet."""
+    """The last transaction of the id: its state by Kafka's name, its producer, the partitions without a marker yet."""
 
     state: str
     producer_id: int
@@ -64,38 +65,38 @@ class TransactionDescription(NamedTuple):
 
     @property
     def is_decided(self) -> bool:
-        """Whether its outcome stands, and markers are being written."""
+        """Whether its outcome is decided, and markers are being written."""
         return self.state in PREPARED
 
 
 class Transactions(Fencing):
-    """A fence whose epoch then carries transactions; every coroutine raises as `Fencing`'s do.
+    """A fence whose epoch then has transactions; every coroutine raises as `Fencing`'s do.
 
-    Of the fence and the transactions one may be under way at a time: a fence ends what is open.
+    A fence and a transaction must not run concurrently: a fence ends an open transaction.
     """
 
     @property
     def producer(self) -> tuple[int, int]:
-        """Id and epoch; -1 before the first fence."""
+        """Producer id and epoch; -1 before the first fence."""
         return self._producer
 
     def is_held(self, told: TransactionDescription) -> bool:
-        """Return whether no one was given an epoch of the id since we were.
+        """Return whether no other client was given an epoch of the id since this one was.
 
-        The next epoch is no one's where it aborts a transaction that was surely open: by the timeout, or for an
-        InitProducerId that is not answered yet. Whoever is given one then has the epoch after it.
+        The next epoch is no client's if it aborts a transaction that was certainly open: by the timeout, or for an
+        InitProducerId without a response yet. The client that is given an epoch then has the one after it.
         """
         if told[1:3] == self._producer:
             return True
         return told.state in ("PrepareAbort", "CompleteAbort") and self._is_raised(told)
 
     def _is_raised(self, told: TransactionDescription) -> bool:
-        """Return whether the coordinator has raised the epoch itself, to abort what was surely open."""
+        """Return whether the coordinator has raised the epoch itself, to abort a transaction certainly open."""
         is_next = told[1:3] == (self._producer[0], self._producer[1] + 1)
         return is_next and self._opened == self._producer and not self._unanswered_ends
 
     async def add(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Begin a transaction, or go on with it, for more partitions; return the codes of those that are refused."""
+        """Begin a transaction, or continue it, with more partitions; return the codes of those that are refused."""
         async with self._lock:
             refused = await self._add(sorted(partitions), Patience(self._bound_s, self.markers_s))
             if len(refused) < len(partitions):
@@ -103,14 +104,14 @@ class Transactions(Fencing):
             return refused
 
     async def commit(self) -> int:
-        """Commit what is open, or was committed without an answer; return 0, or one of NEVER_COMMITTED.
+        """Commit the open transaction, or repeat a commit without a response; return 0, or one of NEVER_COMMITTED.
 
-        ConnectionLost, or the coordinator is away: nothing is known, ask again.
+        After ConnectionLost, or while the coordinator is away, the outcome is unknown: repeat it.
         """
         return await self._end_transaction(committed=True)
 
     async def abort(self) -> int:
-        """Abort what is open under the epoch that it has; return and raise as `commit`."""
+        """Abort the open transaction under its own epoch; return and raise as `commit`."""
         return await self._end_transaction(committed=False)
 
     async def _end_transaction(self, *, committed: bool) -> int:
@@ -130,7 +131,7 @@ class Transactions(Fencing):
         return refused
 
     async def describe(self) -> TransactionDescription | None:
-        """Return how the last transaction stands; None where it may not be asked, or is not known there."""
+        """Return the state of the last transaction; None if it may not be described, or is unknown."""
         told: TransactionState | None = None
 
         async def ask(connection: Connection) -> int:

@@ -237,7 +237,7 @@ LIES = {
     "HTTP": (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the Kafka protocol"),
     "another request's answer": (
         lambda request: answer_to(request._replace(id=request.id + 1), initialised(1)),
-        "sent an answer to another request",
+        "sent the response to another request",
     ),
     "no body": (lambda request: framed(request.id.to_bytes(4, "big")), "an answer that cannot be read"),
     "half a body": (lambda request: framed(answer_to(request, initialised(1))[4:-3]), "an answer that cannot be read"),
@@ -314,7 +314,7 @@ async def test_an_answer_to_nothing_ends_the_connection():
     async with playing(play) as port:
         connection = await opened(port)
         assert (await connection.ask(apis.INIT_PRODUCER_ID, INIT, timeout_s=CALL_S)).producer_id == 1
-        assert "sent an answer that nobody asked for" in str(await connection.wait_closed())
+        assert "sent a response without a request" in str(await connection.wait_closed())
 
 
 async def test_answers_out_of_order_end_the_connection():
