@@ -89,7 +89,7 @@ SWITCH_S = 0.001  # a worker needs the interpreter several times for a sync, and
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     data_dir: str
     listeners: Sequence[Listener]
@@ -260,7 +260,7 @@ def _join_cluster(broker: Broker, dispatcher: Dispatcher, stop: asyncio.Event) -
 
 
 def _journal_of(store: LogStore, ledger: LoopLedger) -> Ledger:
-    """What is lost goes to the journal of a board in a cluster, as long as that is not full."""
+    """Losses go to the journal of a board in a cluster, as long as that is not full."""
     from edge_broker.storage.loss.ledger_journal import JournalLedger  # noqa: PLC0415 - for a cluster alone
 
     return JournalLedger(ledger, store.ledger_log)
@@ -304,7 +304,7 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
 
 
 def log_settings(config: BrokerConfig) -> LogSettings:
-    """What holds for topics that set nothing themselves."""
+    """The configuration of topics that set nothing themselves."""
     values: dict[str, Any] = {
         key.setting: config.value(key.synonym) for key in LogSettings.KEYS.values() if key.synonym
     }

@@ -31,7 +31,7 @@ class Reading(NamedTuple):
 
 
 class Clock(Protocol):
-    """What the broker may ask of time and chance."""
+    """The time and randomness that the broker may read."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 by the system clock, which may jump."""

@@ -108,7 +108,7 @@ def error_name(code: int) -> str:
 
 
 def known_error(code: int) -> ErrorCode:
-    """What another broker says, UNKNOWN_SERVER_ERROR where it says what is not known here."""
+    """Return another broker's error code, UNKNOWN_SERVER_ERROR for an unknown one."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -132,7 +132,7 @@ def _check_stars(options: argparse.Namespace, principals: Iterable[str]) -> None
 
 
 def _operations(options: argparse.Namespace, kind: ResourceType) -> Iterator[Operation]:
-    """What may be done to a resource of this kind; ConfigurationError for what nobody can do to it, as kafka-acls."""
+    """Return the operations of a resource of this kind; ConfigurationError for any other, as kafka-acls."""
     for name in options.operation:
         operation = Operation[name.upper()]
         if operation not in (Operation.ALL, *OPERATIONS[kind]):

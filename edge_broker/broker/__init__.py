@@ -1,4 +1,4 @@
-"""What handlers share: the broker's state, what they may answer with, what they leave to the shell, how they write.
+"""Shared by handlers: the broker's state, outcomes, effects for the event loop, writes.
 
 Synchronous and deterministic: files are touched through the logs alone, time comes from the clock that is given.
 """

@@ -1,4 +1,4 @@
-"""What every handler may see of the broker: store, groups, configuration, clock, and the effects that it leaves.
+"""The broker as every handler sees it: store, groups, configuration, clock, and the effects that it leaves.
 
 Contains: one value with all of them, and the append. Does not contain: sockets, threads, timers.
 """
@@ -244,7 +244,7 @@ class Broker:
         return sum(log.writer.unsynced_bytes for log in logs if not log.settings.left_to_kernel)
 
     def _append_behind(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> Appended:
-        """Leave the write to the worker; the caller waits for it. What was written before is answered."""
+        """Leave the write to the worker; the caller waits for it. Records written before are acknowledged."""
         started = log.writer.begin_write(memoryview(bytearray(records)), header, self.time.now())
         if isinstance(started, Appended):
             return started

@@ -1,4 +1,4 @@
-"""What time it is, in the words of each that asks.
+"""The time, in the form that each caller needs.
 
 | who | asks for | which is |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""Who asks: what a connection has established, and one request of it.
+"""Request context: the authenticated principal, the client address, and the request header.
 
 Contains: both values. Does not contain: sockets, what somebody may do (state/topic_registry.py).
 """
@@ -20,7 +20,7 @@ class Session:
     `host` is the client's address, worked out once, as every right is asked by it. `secure` says that it is encrypted,
     `login` how far its log-in is where its listener has any.
 
-    What is true of a connection from one request to the next belongs here: who logged in, quotas.
+    It has the facts that stay from one request to the next: the authenticated user, quotas.
     """
 
     __slots__ = ("host", "listener", "login", "peer", "principal", "secure")
@@ -42,12 +42,12 @@ class Session:
 
     @property
     def author(self) -> dict[str, object]:
-        """Who makes a change by this session, as the security log names it."""
+        """The author of a change by this session, as the security log names it."""
         return {"principal": self.principal, "host": self.host}
 
 
 class RequestContext(NamedTuple):
-    """Who asked: `token` is unique per request, `api_version` the version of request and response."""
+    """A request of a session: `token` is unique per request, `api_version` the version of request and response."""
 
     token: int
     api_version: int

@@ -1,4 +1,4 @@
-"""What a step leaves to the shell: one queue of effects, applied in their order once the step is over.
+"""Effects that a step leaves to the event loop: one queue, applied in order once the step is over.
 
 | effect | what the shell does |
 |---|---|

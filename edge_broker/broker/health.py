@@ -1,4 +1,4 @@
-"""What is wrong with a broker, for /health and for DescribeLogDirs, which `edge-broker cluster status` asks.
+"""Report the problems of a broker, for /health and for DescribeLogDirs, which `edge-broker cluster status` asks.
 
 | kind | names | /health |
 |---|---|---|
@@ -46,7 +46,7 @@ def cluster_problems(broker: Broker) -> list[Problem]:
 
 
 def health_notes(broker: Broker) -> Iterator[str]:
-    """What a person should know of a broker that is well, a sentence each."""
+    """Notes for an operator about a healthy broker, a sentence each."""
     yield from chain.from_iterable(broker.notes.values())
     if (note := broker.time.note()) is not None:
         yield note

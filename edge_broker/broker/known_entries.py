@@ -64,7 +64,7 @@ class KnownEntries:
 
 
 class LedgerEntries:
-    """What this broker knows of the entries, as long as it leads `__edge_ledger`; all calls from the loop."""
+    """This broker's knowledge of the entries, as long as it leads `__edge_ledger`; all calls from the loop."""
 
     def __init__(self) -> None:
         self.epoch = NO_EPOCH  # of which `known` is

@@ -1,4 +1,4 @@
-"""What a handler may answer with.
+"""The outcomes that a handler may return.
 
 | outcome | meaning | who goes on |
 |---|---|---|
@@ -102,7 +102,7 @@ class Do:
 
     Each runs its jobs one after another. A StorageFault or Refusal that `work` raises goes to `failed`. `over` is
     called on the loop before either of them, and also where `work` ends with a bug: it gives back what was taken.
-    What nobody waits for is `background`: it comes in pieces, so that other work waits for one piece only.
+    Work without a waiter is `background`: it runs in slices, so that other work waits for one slice only.
     """
 
     __slots__ = ("background", "failed", "over", "then", "work", "worker")
@@ -141,7 +141,7 @@ class Behind:
 class Steps:
     """Take `steps` one by one; it yields the parts of the answer as they are made, or None, and returns what is next.
 
-    What was checked in one step may have changed in the next. One step is a millisecond of work at most. `again`
+    A checked condition may have changed in the next step. One step is a millisecond of work at most. `again`
     starts again: it is called if the response finds no memory, and is None if something was changed already.
     """
 
@@ -161,7 +161,7 @@ T = TypeVar("T")
 
 
 def ended(steps: Generator[Any, None, T]) -> T:
-    """What steps come to, where all are taken at once."""
+    """Run all steps at once, and return their result."""
     while True:
         try:
             next(steps)

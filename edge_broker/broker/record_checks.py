@@ -9,7 +9,7 @@ The allowance keeps the loop for 11 ms of a PC's CPU at worst, where a record is
 the smallest records there are, and 0.2 ms with records of 100 bytes. The Python walker takes some hundred times as
 long, so that its allowance is a 64th.
 
-What is uncompressed and within the allowance is checked by the broker itself, with check_records.
+The broker itself checks uncompressed records within the allowance, with check_records.
 
 Contains: one batch's check as its request sees it. Does not contain: threads (record_check_jobs.py), rules
 (protocol).

@@ -1,4 +1,4 @@
-"""What no two brokers of a cluster that are alive can have in common: an address.
+"""Find an address that two live brokers of a cluster share.
 
 Clients and brokers would reach one of the two where they mean the other. The later broker waits, as the other may be a
 previous process whose session has not ended; then it ends with the sentence. A copy of another board's card is no

@@ -1,4 +1,4 @@
-"""Who makes and deletes topics, and wishes for balanced leaders: the broker that holds the ephemeral /controller.
+"""The controller creates and deletes topics, and balances leaders: the broker with the ephemeral /controller.
 
 | state | event | next |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What a member of a cluster wants done, in order; the shell does it and tells the member where it says so.
+"""Effects of a cluster member, in order; the network layer executes them, and reports back where the table says so.
 
 | effect | told by |
 |---|---|
@@ -203,7 +203,7 @@ class RemoveFront(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """What is before this offset may be shown and counts as replicated."""
+    """Records before this offset are visible and count as replicated."""
 
     partition: PartitionId
     high_watermark: int

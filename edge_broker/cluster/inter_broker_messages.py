@@ -1,4 +1,4 @@
-"""What brokers of a cluster tell each other, as values; on the wire these are fields of Kafka's own requests.
+"""Messages between brokers of a cluster, as values; on the wire these are fields of Kafka's own requests.
 
 | here | on the wire |
 |---|---|
@@ -115,7 +115,7 @@ class ForwardEntries(NamedTuple):
     records: bytes
 
     def answer(self, error: ErrorCode) -> EntriesTaken:
-        """What becomes of them: NONE, they are as safe as acks=all makes them."""
+        """The outcome of entries: NONE, they are as safe as acks=all makes them."""
         return EntriesTaken(self.partition, self.turn, self.end_offset, error)
 
 

@@ -1,4 +1,4 @@
-"""What one board has lost, on its way from its journal to the leader of `__edge_ledger`.
+"""Forward the losses of one broker from its journal to the leader of `__edge_ledger`.
 
 | stage | event | next |
 |---|---|---|
@@ -73,7 +73,7 @@ class Forwarding:
             self._out(Forward(leader, self.turn))
 
     def answered(self, turn: int, error: ErrorCode, end_offset: int, now_ms: float) -> None:
-        """What became of a request: NONE, and the journal's entries before `end_offset` are taken; else why not."""
+        """The outcome of a request: NONE, and the journal's entries before `end_offset` are taken; else why not."""
         if turn != self.turn or self.stage is not Stage.FORWARDING:
             return
         if error is ErrorCode.NONE:

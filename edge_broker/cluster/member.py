@@ -232,7 +232,7 @@ class ClusterMember:
 
     @property
     def registrations(self) -> dict[int, Registration]:
-        """Who is there."""
+        """The registered brokers."""
         return self.image.registrations
 
     def is_gone(self, entry: InSyncReplica | None) -> bool:
@@ -711,14 +711,14 @@ class ClusterMember:
             self._guarded(partition, partition.reconcile)
 
     def state(self, partition: PartitionId) -> PartitionState | None:
-        """What is known of a partition, be it here or elsewhere."""
+        """Return what is known of a partition, on this broker or another."""
         found = self._states.get(partition)
         return found[0] if found is not None else None
 
     # others
 
     def received(self, message: Message, now_ms: float) -> None:
-        """What another broker says."""
+        """Receive a message of another broker."""
         self.now_ms = now_ms
         found = self.partitions.get(message.partition)
         if isinstance(message, ReplicaFetch):
@@ -802,7 +802,7 @@ class ClusterMember:
 
     @property
     def ledger_leader(self) -> int | None:
-        """Who leads `__edge_ledger` and is there; None: nobody, as far as is known here."""
+        """The registered leader of `__edge_ledger`; None: none, as far as is known."""
         state = self.state(LEDGER)
         return None if state is None or self.is_gone(state.entry(state.leader)) else state.leader
 

@@ -45,7 +45,7 @@ Told = Callable[[range | None], None]
 
 
 class ProducerIds:
-    """What this broker takes; `unreadable` hears of a znode that gives no ids."""
+    """The blocks that this broker takes; `unreadable` hears of a znode that gives no ids."""
 
     def __init__(
         self, ask: AskThen, unreadable: Callable[[LayoutFault], None], epoch_base: Callable[[], int] = lambda: 0

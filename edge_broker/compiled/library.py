@@ -124,7 +124,7 @@ _addressof, _byte_of = ctypes.addressof, ctypes.c_char.from_buffer  # each looku
 
 
 def _address(content: bytes | bytearray | memoryview, position: int = 0) -> Any:
-    """What ctypes hands on as a pointer to the content from there on, which is copied where it cannot be written to."""
+    """Return the content from there on as a pointer for ctypes; content that cannot be written to is copied."""
     if isinstance(content, bytes):
         return content[position:]  # itself, from 0 on
     try:

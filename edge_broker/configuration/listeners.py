@@ -221,7 +221,7 @@ def inter_broker_listener(config: BrokerConfig, listeners: Sequence[Listener]) -
 
 
 def open_to_anybody(config: BrokerConfig, listeners: Iterable[Listener], metrics: Endpoint | None) -> list[str]:
-    """What serves a network without TLS and a log-in, or metrics without a token, in words for a sentence."""
+    """Listeners without TLS and authentication, or metrics without a token, in words for a sentence."""
     found = [
         f"{one.name}://{endpoint_text(*one.bind)}"
         for one in listeners

@@ -127,6 +127,6 @@ _RULES = Key(
 SECURITY_KEYS = (*_OF_ALL, _RULES, *_OF_ONE, *_TLS)
 LISTENER_PREFIX = "listener.name."
 LISTENER_KEYS = frozenset(key.name for key in (*_OF_ONE, *_TLS, _RULES))
-"""What one listener may be told alone: `listener.name.<its name in small letters>.<key>`."""
+"""Keys of one listener alone: `listener.name.<its name in small letters>.<key>`."""
 MECHANISM_KEYS = {f"{mechanism.lower()}.{REAUTH}": REAUTH for mechanism in MECHANISMS}
 """Keys of one mechanism alone, after a listener's prefix, and the key that each stands for."""

@@ -1,4 +1,4 @@
-"""What a setting declares, and the one table of topic settings.
+"""Declarations of settings, and the one table of topic settings.
 
 | comes from here | where |
 |---|---|
@@ -61,7 +61,7 @@ class Key(NamedTuple):
 
     @property
     def type(self) -> Kind:
-        """What is declared, or follows from default and bounds."""
+        """The declared value, or the one that follows from default and bounds."""
         return self.kind or _kind(self.default, self.high)
 
     @property
@@ -107,9 +107,9 @@ class _DeclaredKey:
 
 
 class LogSettings(_DeclaredKey):
-    """What a partition's log goes by; sizes in bytes, times in milliseconds, -1 is unbounded for retention.
+    """The settings of a partition's log; sizes in bytes, times in milliseconds, -1 is unbounded for retention.
 
-    What follows from them is worked out once, as every append asks for it: change none once a log has them.
+    Derived values are computed once, as every append reads them: change no setting once a log has them.
     """
 
     cleanup_policy: str = _topic(
@@ -416,10 +416,10 @@ TOPIC_KEYS = dict(sorted((LogSettings.KEYS | {key.name: key for key in _WITHOUT_
 """By name, in its order."""
 
 BROKER_KEYS = tuple(key.of_broker for key in LogSettings.KEYS.values() if key.synonym)
-"""What the broker may be told for all topics."""
+"""Keys of the broker for all topics."""
 
 SHOWN_BROKER_KEYS = (*(key.of_broker for key in _WITHOUT_EFFECT if key.synonym and key.name not in _OF_CLUSTERS),)
-"""What admin clients ask the broker for, and nobody can set."""
+"""Keys that admin clients ask the broker for, and that cannot be set."""
 
 
 def as_text(value: Value) -> str:

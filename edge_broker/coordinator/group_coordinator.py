@@ -406,7 +406,7 @@ class GroupCoordinator:
         return ErrorCode.NONE if uses_topics else error
 
     def subscribed_topics(self, group_id: str) -> Container[str]:
-        """What the group's members read; their offsets of it are in use."""
+        """The topics that the group's members read; their offsets of it are in use."""
         return subscribed_topics(self.groups[group_id])
 
     def is_unused(self, group_id: str, topic: str, is_old: Callable[[int], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""What groups take of memory: bytes of one group, and the sum over the groups of a coordinator.
+"""Compute the memory of groups: bytes of one group, and the sum over the groups of a coordinator.
 
 Does not contain: how much all groups may hold, and who goes when there is too much (group_memory_limit.py).
 """
@@ -18,12 +18,12 @@ RECOUNT_MS = 1000
 
 
 def protocols_bytes(protocols: Iterable[Protocol]) -> int:
-    """What the protocols of one member say."""
+    """Return the bytes of one member's protocols."""
     return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)
 
 
 def said_bytes(group: Group, but: str | None = None) -> int:
-    """What clients said of a group: names, metadata, assignments; without the member `but`."""
+    """Return the bytes that clients sent of a group: names, metadata, assignments; without the member `but`."""
     return sum(_said(member) for member in group.members.values() if member.member_id != but)
 
 
@@ -33,7 +33,7 @@ def _said(member: Member) -> int:
 
 
 def held_bytes(group: Group) -> int:
-    """What a group takes of memory."""
+    """Return the memory of a group."""
     size = GROUP_BYTES + 2 * len(group.group_id)
     size += sum(PENDING_BYTES + 2 * len(member_id) for member_id in group.pending_ids)
     for member in group.members.values():

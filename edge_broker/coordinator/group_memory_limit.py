@@ -6,7 +6,7 @@
 | all groups and committed offsets | 16 MiB | unused ids go, then members without a connection; then refused |
 
 Refused is a JoinGroup with GROUP_MAX_SIZE_REACHED, a SyncGroup with COORDINATOR_NOT_AVAILABLE, and an offset for a
-partition that the group has none for with INVALID_COMMIT_OFFSET_SIZE. What older versions stored is loaded whatever
+partition that the group has none for with INVALID_COMMIT_OFFSET_SIZE. Data of older versions is loaded, whatever
 its size. Does not contain: sums (group_memory.py), rebalances, answers.
 """
 
@@ -39,7 +39,7 @@ class Coordinator(Protocol):
 
 
 class Room:
-    """What the groups of all coordinators may hold together; a coordinator that is loaded or dropped moves."""
+    """The bound of the groups of all coordinators together; a coordinator that is loaded or dropped moves."""
 
     def __init__(self, bytes_max: int, is_connected: Callable[[str], bool] = lambda peer: True) -> None:
         self.bytes_max = bytes_max
@@ -59,7 +59,7 @@ class Room:
     def make(self, size: int, asking_id: str, asking: Coordinator, effects: GroupEffects) -> bool:
         """Let go of ids that were given out and not used, then of members without a connection, a few at a time.
 
-        Whether there is room then. What that brings about in other coordinators' groups is `effects.elsewhere`.
+        Whether there is room then. Effects on other coordinators' groups are in `effects.elsewhere`.
         """
         if not self.is_full(size):
             return True

@@ -1,4 +1,4 @@
-"""What goes into the group coordinator and what comes out, as plain values.
+"""Requests and results of the group coordinator, as plain values.
 
 Contains: calls, results, and `GroupEffects`, what one call brought about. Does not contain: wire messages and API
 versions; handlers translate, and say what a version can do by the flags below.
@@ -58,7 +58,7 @@ class Join(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """What the leader learns of one member."""
+    """One member as the leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -116,7 +116,7 @@ class Leave(NamedTuple):
 
 
 class LeftMember(NamedTuple):
-    """What became of one leaver."""
+    """The result for one leaver."""
 
     member_id: str
     instance_id: str | None
@@ -154,7 +154,7 @@ class Commit(NamedTuple):
 
 
 class CommittedPartition(NamedTuple):
-    """What became of one partition of a commit."""
+    """The result for one partition of a commit."""
 
     topic: str
     partition: int
@@ -203,14 +203,14 @@ Result: TypeAlias = JoinResult | SyncResult | LeaveResult | CommitResult
 
 
 class Answer(NamedTuple):
-    """What to send to the request with this token."""
+    """The response for the request with this token."""
 
     token: int
     result: Result
 
 
 class Ahead(NamedTuple):
-    """What to add to the coordinator's `now_ms` to get the time of day, and the age of the data directory."""
+    """The differences from the coordinator's `now_ms` to the time of day, and the age of the data directory."""
 
     wall_ms: int = 0
     age_ms: int = 0
@@ -222,7 +222,7 @@ AfterSync: TypeAlias = "Callable[[ErrorCode, GroupEffects], None]"
 
 
 class GroupEffects:
-    """What one call brought about.
+    """The effects of one call.
 
     `answers` are due now. `append` must be appended to `__consumer_offsets`, in this order and in the order of the
     calls. Once that is synced call `synced`, or `failed` when it was refused or lost, exactly once and again in the
@@ -254,11 +254,11 @@ class GroupEffects:
         return self.now_ms + self.ahead.age_ms
 
     def synced(self, now_ms: int) -> "GroupEffects":
-        """What becomes due now that `append` is on disk."""
+        """Return the effects that become due as `append` is on disk."""
         return self._settle(ErrorCode.NONE, now_ms)
 
     def failed(self, error: ErrorCode, now_ms: int) -> "GroupEffects":
-        """What becomes due as `append` could not be kept; `error` is the log's; clients hear Kafka's for it."""
+        """Return the effects due as `append` could not be stored; `error` is the log's; clients get Kafka's for it."""
         return self._settle(error, now_ms)
 
     def answer(self, token: int, result: Result) -> None:

@@ -65,7 +65,7 @@ class GroupKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What a group committed for one partition; leader_epoch -1 means unknown.
+    """A group's committed offset of one partition; leader_epoch -1 means unknown.
 
     `commit_ms` is the broker's time of day, `age_ms` the age of the data directory, which no value holds.
     """

@@ -37,7 +37,7 @@ class CommittedOffsets:
         return self._by_group.keys()
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """What the group committed for this partition."""
+        """Return the group's committed offset of this partition."""
         return self._by_group.get(group_id, {}).get(topic, {}).get(partition)
 
     def put(self, key: OffsetKey, committed: CommittedOffset | None) -> None:
@@ -131,7 +131,7 @@ class CommittedOffsets:
         return list(self._by_group.get(group_id, ()))
 
     def old(self, group_id: str, topic: str, is_old: Callable[[int], bool]) -> list[OffsetKey]:
-        """What the group committed for a topic at an old age, and is not committing just now."""
+        """Return the group's old offsets of a topic that no commit in progress replaces."""
         found = self._by_group.get(group_id, {}).get(topic, {})
         keys = [OffsetKey(group_id, topic, partition) for partition, one in found.items() if is_old(one.age_ms)]
         return [key for key in keys if key not in self._unsure]
@@ -162,7 +162,7 @@ class CommittedOffsets:
             self._unsure.pop(key, None)
 
     def fetch(self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None) -> list[Fetched]:
-        """What OffsetFetch shows of a group: the named partitions, looked up as they are asked for, or with None all
+        """Return a group's offsets for OffsetFetch: the named partitions, looked up as requested, or with None all
         that it committed.
         """
         known = self._by_group.get(group_id, {})

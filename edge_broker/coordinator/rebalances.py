@@ -35,7 +35,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 POSTPONED_JOIN_MS_MIN = 100
 
 DeadlineKey = tuple[Literal["join", "session", "sync"], str, str]
-"""What is due, for which group, for which member ("" but for sessions)."""
+"""A deadline: its kind, its group, its member ("" except for sessions)."""
 
 
 class Rebalances:
@@ -291,7 +291,7 @@ class Rebalances:
 
 
 def joined(group: Group, member: Member) -> JoinResult:
-    """What a member learns of the generation; its leader learns of all members."""
+    """Return a member's view of the generation; its leader sees all members."""
     leads = group.leader_id == member.member_id
     return JoinResult(
         ErrorCode.NONE,
@@ -305,7 +305,7 @@ def joined(group: Group, member: Member) -> JoinResult:
 
 
 def synced(group: Group, member: Member) -> SyncResult:
-    """What a member learns of its assignment."""
+    """Return a member's view of its assignment."""
     return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment or b"")
 
 

@@ -15,7 +15,7 @@ _UNKNOWN = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.MESSAGE_TOO_LARGE)
 
 
 def lie_in(segment: Segment, position: int, header: BatchHeader) -> str | None:
-    """What is wrong inside a batch whose CRC is right, and what consumers can do; None when nothing is. OSError."""
+    """Return the problem inside a batch whose CRC is right, and the remedy of consumers; None: no problem. OSError."""
     if not header.records_count:
         return None  # compaction left nothing but the header
     batch = memoryview(segment.read(header.size, position, blocking=True))

@@ -1,4 +1,4 @@
-"""What the command line's options of the tools come to.
+"""Run the tools for the options of the command line.
 
 Contains: opening the directory as each command needs it. Does not contain: options and help (cli.py), layout.
 """

@@ -89,8 +89,8 @@ class PartitionFiles:
     def segments(self) -> list[Segment]:
         """The segments with their sizes of now, by offset; the last one is the active one.
 
-        What the account says is gone is left out: its files go in no order. The account is read last, as it is written
-        before the first of them goes.
+        Offsets that the account has as removed are left out: their files go in no order. The account is read last, as
+        it is written before the first of them goes.
         """
         segments = segments_of(self.files, self.path, self.names())
         try:
@@ -133,7 +133,7 @@ class PartitionFiles:
             raise fault_of(error, path, 0) from error
 
     def removed(self) -> list[Removed]:
-        """What was taken from the log's front; StorageFault."""
+        """Return what was removed from the log's front; StorageFault."""
         try:
             return list(read_removed(self.fs, self.path))
         except FileNotFoundError:
@@ -199,7 +199,7 @@ class DataDirectory:
         return lines[0][0] if lines and lines[0] else "-"
 
     def positions(self) -> dict[PartitionKey, Position]:
-        """What the last checkpoint says, nothing when there is none; StorageFault.
+        """Return the last checkpoint, nothing without one; StorageFault.
 
         A running broker overwrites the files in place, perhaps just now: what looks damaged is looked at again, LOOKS
         times at most, and others run in between.
@@ -262,7 +262,7 @@ class DataDirectory:
 
 
 def settings_of(topic: TopicRecord) -> LogSettings:
-    """What a topic's logs go by, as far as its own file says."""
+    """Return the settings of a topic's logs, as far as its own file has them."""
     try:
         return topic_settings(LogSettings(), topic.config, compacted=topic.compacted)
     except Refusal:  # written by a newer broker: check says so
@@ -301,7 +301,7 @@ def segments_of(files: OpenFiles, path: str, names: list[str]) -> list[Segment]:
 
 
 def bounds_of(segment: Segment, following: Segment | None, *, compacts: bool) -> Bounds:
-    """What is known of a segment apart from its bytes; `following` is the next one, None after the active one."""
+    """Return the known bounds of a segment; `following` is the next one, None after the active one."""
     end_offset = OFFSET_MAX if following is None else following.base_offset
     return Bounds(segment.size, end_offset, dense=not compacts)
 

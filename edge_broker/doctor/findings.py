@@ -1,4 +1,4 @@
-"""What a check found: each with its file, the byte, what is wrong and what to do.
+"""Findings of a check: each with its file, the byte, the problem and the remedy.
 
 Contains: the value and its texts, and the one check that fits every file of state. Does not contain: what else is
 right or wrong.

@@ -94,7 +94,7 @@ class Entry(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the ledger's partition held: entries by first appearance, what could not be read, and what is no loss."""
+    """The ledger's partition: entries by first appearance, unreadable records, and those that are no loss."""
 
     entries: list[Entry]
     problems: list[str]
@@ -103,7 +103,7 @@ class Read(NamedTuple):
 
     @property
     def own(self) -> list[Entry]:
-        """What the proof goes by: in a cluster, what this very disk lost."""
+        """Return the entries for the proof: in a cluster, the losses of this very disk."""
         return [entry for entry in self.entries if self.disk is None or entry.get("directory") in (None, self.disk)]
 
 
@@ -211,7 +211,7 @@ def _forwarded_end(journal: list[PartitionFiles], problems: list[str]) -> int:
 
 
 def _elsewhere(end: int, sequences: set[int]) -> list[str]:
-    """What this board has forwarded and has no replica of, or not yet."""
+    """Return the entries that this broker has forwarded and has no replica of, or not yet."""
     missing = end - sum(sequence < end for sequence in sequences)
     if missing <= 0:
         return []

@@ -50,7 +50,7 @@ def ls(directory: DataDirectory, name: str | None, *, as_json: bool) -> int:
 
 
 def store_facts(directory: DataDirectory) -> dict[str, Any]:
-    """What the store's own files say."""
+    """Return the facts of the store's own files."""
     recovery = _last_recovery(directory)
     return {
         "data_dir": directory.path,
@@ -103,7 +103,7 @@ def _topic(topic: Any) -> dict[str, Any]:
 
 
 def partition_facts(directory: DataDirectory, partition: PartitionFiles) -> dict[str, Any]:
-    """What the files of one partition say."""
+    """Return the facts of the files of one partition."""
     facts: dict[str, Any] = {
         "partition": partition.name,
         "segments": 0,
@@ -176,7 +176,7 @@ def walk(segment: Segment, corrupt_ranges: list[CorruptRange], *, start: int = 0
 
 
 def segment_facts(partition: PartitionFiles) -> list[dict[str, Any]]:
-    """What is in each segment of a partition, by its batches' headers."""
+    """Return the contents of each segment of a partition, by its batches' headers."""
     facts = []
     segments = partition.segments()
     for segment, following in zip(segments, [*segments[1:], None], strict=True):

@@ -62,7 +62,7 @@ class _Line:
 
 
 class Account:
-    """What is counted of one partition; `problems` are sentences, none when the account holds; so are `remarks`."""
+    """The count of one partition; `problems` are sentences, none when the account holds; so are `remarks`."""
 
     def __init__(self) -> None:
         self.end_offset = 0

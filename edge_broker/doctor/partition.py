@@ -277,7 +277,7 @@ class PartitionCheck:
         return offset
 
     def _summary(self, segment: Segment, tally: Tally, end_offset: int) -> None:
-        """What the summary counts against what was counted; when it was written is its own to say.
+        """Compare the summary's counts with the counted ones; its time of writing is taken from it.
 
         The active segment has one where a crash interrupted a roll, which the next roll writes again.
         """

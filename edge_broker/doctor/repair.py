@@ -82,7 +82,7 @@ def repair(data_dir: str, name: str | None, *, dry_run: bool, as_json: bool) -> 
 
 
 def _found(data_dir: str, name: str | None) -> Findings:
-    """What a check finds, in a directory that nobody uses."""
+    """Return the findings of a check, in a directory without a running broker."""
     path = f"{data_dir}/.lock"
     holder = lock_holder(path)
     if holder is not None:

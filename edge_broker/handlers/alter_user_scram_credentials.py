@@ -102,7 +102,7 @@ def alter_user_scram_credentials(
 
 
 def _checked(one: Alteration) -> tuple[Mechanism, ScramCredential | None]:
-    """What becomes of a user's credential; Refusal with Kafka's code."""
+    """Return the change of a user's credential; Refusal with Kafka's code."""
     (check_user_name if isinstance(one, ScramCredentialDeletion) else check_new_user_name)(one.name)
     mechanism = BY_NUMBER.get(one.mechanism)
     if mechanism is None:

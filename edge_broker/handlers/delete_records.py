@@ -8,7 +8,7 @@
 | one above the log's end (in a cluster: above the high watermark), or below -1 | OFFSET_OUT_OF_RANGE |
 | of a topic that is only compacted | POLICY_VIOLATION |
 
-What a group of `edge.required.groups` has not passed is written down as lost before it goes.
+Records that a group of `edge.required.groups` has not passed are recorded as lost before they go.
 
 Source: Kafka protocol, DeleteRecords 0 to 2; KIP-107.
 """

@@ -118,7 +118,7 @@ def _own_synonyms(entry: TopicConfigEntry) -> list[DescribeConfigsSynonym]:
 
 
 def _broker_synonyms(broker: Broker, name: str, default: Value) -> list[DescribeConfigsSynonym]:
-    """What the broker was told, then what holds else; nothing where there is no such key of the broker."""
+    """Return the broker's set value, then its defaults; nothing if the broker has no such key."""
     if not name:
         return []
     synonyms = [DescribeConfigsSynonym(name=name, value=as_text(default), source=DEFAULT_CONFIG)]

@@ -171,7 +171,7 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
 
 
 def _anew(begun: list[int], broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
-    """What was answered did not reach the client, nor the id of the session that it began."""
+    """The response did not reach the client, nor the id of the session that it began."""
     for session_id in begun:
         broker.fetch_sessions.end(session_id)
     return fetch(broker, context, request)
@@ -218,7 +218,7 @@ class _LongPoll:
         return self.begin(gathered)
 
     def _gather_in_steps(self) -> Generator[None, None, _FetchPass]:
-        """What `_gather` does."""
+        """Run `_gather` step by step."""
         gathered = _FetchPass(self._broker, self._context, self._request, many=True)
         for wanted in self._request.topics:
             answer = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
@@ -235,7 +235,7 @@ class _LongPoll:
         return _read_cold(self._broker, gathered, self._settle) if gathered.cold else self._settle(gathered)
 
     def _settle(self, gathered: _FetchPass) -> Outcome:
-        """What was cold is read; it may be less than was asked for."""
+        """A cold read is done; it may be shorter than requested."""
         left_ms = self._deadline_ms - self._broker.clock.steady_ms()
         if not self._waits_behind(gathered) or left_ms <= 0:
             return gathered.reply()
@@ -346,7 +346,7 @@ class _Changes(_FetchPass):
                 wanted.quiet = topic.topic_id, log.state.leader_epoch
 
     def reply(self) -> Reply | Steps:
-        """What has changed, and nothing where another request has gone on with the session."""
+        """Return the changes, and nothing if another request has continued the session."""
         session = self._poll.session
         if session.epoch != self._poll.epoch:
             return Reply(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id))
@@ -509,7 +509,7 @@ def _go_on(broker: Broker, context: RequestContext, request: FetchRequest) -> Ou
 
 
 def _at_once_or_in_steps(steps: Taken) -> Outcome:
-    """What a few steps come to; others take turns with many."""
+    """Return the result of a few steps; many steps are scheduled with others."""
     try:
         next(steps)
     except StopIteration as end:

@@ -1,6 +1,6 @@
 """OffsetDelete (key 47): what a group committed for some partitions goes, answered after the sync.
 
-What a group committed for a topic whose `edge.required.groups` names it stays: it says what may be removed there.
+A group's offsets of a topic whose `edge.required.groups` names it stay: they bound what may be removed there.
 
 Source: Kafka protocol, OffsetDelete 0; KIP-496.
 """

@@ -94,7 +94,7 @@ def _error(broker: Broker, context: RequestContext, group_id: str) -> ErrorCode:
 def _fetch(
     broker: Broker, context: RequestContext, group_id: str, topics: Asked
 ) -> Iterator[tuple[Fetched | None, ErrorCode]]:
-    """What is committed, a topic at a time; None for one that the session may not describe, empty where it is named.
+    """Yield committed offsets, a topic at a time; None for one that the session may not describe, empty if it is named.
 
     It is what the coordinator of this step has: in a cluster there may be none in the next.
     """

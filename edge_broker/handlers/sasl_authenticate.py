@@ -103,7 +103,7 @@ def _in_turn(
 
 
 def _step(take: Callable[[], T]) -> T | LogInFailed:
-    """What comes of a message; a failure without its frames, which hold the message, and keep each other."""
+    """Return the result of a message; a failure without its frames, which hold the message, and keep each other."""
     try:
         return take()
     except LogInFailed as failure:

@@ -36,7 +36,7 @@ ASSIGNMENTS_MAX = 2000  # in one request, or twice as many as a group may have
 def sync_group(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Outcome:
     """Wait for the leader's assignments and their sync.
 
-    What 2,000 take is 1 ms of the loop in one piece; as many as fit into a request took 22 ms.
+    2,000 take 1 ms of the loop in one slice; as many as fit into a request took 22 ms.
     """
     if context.api_version >= PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
         return Reply(_response(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))

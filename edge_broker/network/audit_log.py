@@ -31,7 +31,7 @@ OTHERS = "others"
 
 
 class _Source:
-    """What one source has brought about of one event in this window; `tally` counts for one request still under way."""
+    """One source's lines of one event in this window; `tally` counts for one request in progress."""
 
     __slots__ = ("lines", "summed", "tally")
 

@@ -26,7 +26,7 @@ AHEAD_MAX = 8  # else a client that makes topics without end would starve the di
 
 
 class Answer:
-    """What a worker's thread waits for and the loop gives it; only the first one counts."""
+    """An answer of the loop that a worker's thread waits for; only the first one counts."""
 
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""What an API is, and the headers around every request and response.
+"""Declare an API, and the headers of every request and response.
 
 Contains: keys, versions, and the frames' outer bytes. Does not contain: which APIs are served (broker/api.py).
 Source: Kafka protocol guide, KIP-482 for flexible headers, KIP-511 for ApiVersions.

@@ -147,7 +147,7 @@ def weight(value: object) -> int:
 
 
 def elements(message: Message) -> list[object]:
-    """What its arrays hold, and theirs where they are few: the whole in pieces that can be handled at once."""
+    """Yield the elements of its arrays, and of theirs if they are few: the whole in slices."""
     found: list[object] = []
     for field in message.FIELDS:
         if field.kind == "array" and (items := getattr(message, field.name)):

@@ -56,7 +56,7 @@ class RecordsCheck:
     def run(self, bytes_max: int = PIECE_BYTES, *, on_loop: bool = False) -> bool:
         """Walk about `bytes_max` more bytes; True once all of it is checked and right.
 
-        What is known of the walk is good until the next one `on_loop` is begun.
+        Facts of the walk are valid until the next one `on_loop` begins.
         """
         unpacker, walk = self._unpacker, self._walk
         end = self.walked_bytes + bytes_max

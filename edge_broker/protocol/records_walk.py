@@ -155,7 +155,7 @@ class PythonWalk:
         return GOES_ON
 
     def _take(self, field: int, number: int) -> int:
-        """What a whole number means where it stands; a verdict, or GOES_ON with the next field set."""
+        """Handle a whole number of the current field; a verdict, or GOES_ON with the next field set."""
         verdict = GOES_ON
         if field == _SIZE:
             if number < 1:

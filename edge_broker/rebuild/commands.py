@@ -1,4 +1,4 @@
-"""What the options of `cluster rebuild` come to: disks are read, the plan is shown, and written.
+"""Run `cluster rebuild`: read disks, show the plan, and write it.
 
 Contains: files and text. Does not contain: ZooKeeper (session.py), decisions (cluster/rebuild/rebuild_plan.py).
 """

@@ -1,4 +1,4 @@
-"""What an ACL says, and a set of them by the resource that they are about.
+"""An ACL, and a set of them by resource.
 
 | an ACL is about | pattern | name |
 |---|---|---|
@@ -23,7 +23,7 @@ ACLS_MAX = 10_000
 
 
 class ResourceType(IntEnum):
-    """What something is done to."""
+    """The types of resources."""
 
     UNKNOWN = 0
     ANY = 1
@@ -46,7 +46,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done."""
+    """The operations."""
 
     UNKNOWN = 0
     ANY = 1

@@ -1,4 +1,4 @@
-"""Who may do what: Kafka's StandardAuthorizer, as a function of ACLs.
+"""Decide permissions: Kafka's StandardAuthorizer, as a function of ACLs.
 
 | asked | answered, the first that holds |
 |---|---|
@@ -71,13 +71,13 @@ OPERATIONS = {
     ),
     ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
 }
-"""What there is to do to a resource of a type; AclEntry.supportedOperations of Apache Kafka."""
+"""The operations on a resource of a type; AclEntry.supportedOperations of Apache Kafka."""
 
 
 class Authorizer:
     """Decides by ACLs; `super_users` are principals, TYPE:NAME, that may do everything.
 
-    What was decided is kept until the ACLs change, CACHED_MAX of it at most, so that a decision costs a look into a
+    Decisions are kept until the ACLs change, CACHED_MAX of it at most, so that a decision costs a look into a
     dictionary. It is used on the loop alone. Until it has ACLs it is `closed`.
     """
 
@@ -141,7 +141,7 @@ class Authorizer:
         return any(not _covered(acl, denied) for acl in allowed)
 
     def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
-        """What somebody may do to a resource, a bit for an operation's number (KIP-430)."""
+        """Return a principal's permissions on a resource, a bit for an operation's number (KIP-430)."""
         return sum(
             1 << operation
             for operation in OPERATIONS[resource_type]

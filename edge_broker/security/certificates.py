@@ -48,7 +48,7 @@ class Certificate(NamedTuple):
 
 
 class CertificateId(NamedTuple):
-    """What names a certificate: its serial number, and its issuer's name as it is encoded."""
+    """The name of a certificate: its serial number, and its issuer's name as it is encoded."""
 
     serial: int
     issuer: bytes

@@ -1,4 +1,4 @@
-"""Who is denied although a certificate or a password is right: one entry per line of a file.
+"""Deny clients with a valid certificate or password: one entry per line of a file.
 
 | line | denies |
 |---|---|

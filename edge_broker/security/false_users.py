@@ -61,7 +61,7 @@ class SaltKind(NamedTuple):
 
 
 class CredentialKind(NamedTuple):
-    """What a log-in's first answer shows of a credential."""
+    """The parts of a credential that a log-in's first answer shows."""
 
     salt: SaltKind
     iterations: int

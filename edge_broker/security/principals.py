@@ -1,4 +1,4 @@
-"""Who a client is, by Kafka's names, and how the subject of its certificate becomes one.
+"""The principal of a client, by Kafka's names, and how the subject of its certificate becomes one.
 
 | rule | a subject that it fits becomes |
 |---|---|
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 USER = "User:"
 ANONYMOUS = USER + "ANONYMOUS"
-"""Who has not said who it is."""
+"""The principal of a client without authentication."""
 DEFAULT_RULES = "DEFAULT"
 
 _RULE = re.compile(r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     case: str
 
     def name(self, subject: str) -> str | None:
-        """What the subject is called, None when the rule does not fit."""
+        """Return the name of the subject, None if the rule does not fit."""
         if self.pattern is None:
             return subject
         match = self.pattern.fullmatch(subject)
@@ -87,7 +87,7 @@ def _rule(match: re.Match[str]) -> Rule:
 
 
 def principal_of(subject: str, rules: list[Rule]) -> str:
-    """What a client with a certificate of this subject is called; NoRuleFits."""
+    """Return the name of a client with a certificate of this subject; NoRuleFits."""
     for rule in rules:
         name = rule.name(subject)
         if name is not None:

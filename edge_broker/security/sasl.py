@@ -53,7 +53,7 @@ class LoginState(IntEnum):
 
 
 class PlainMessage(NamedTuple):
-    """What a client sends with PLAIN."""
+    """The message of a client with PLAIN."""
 
     authorization_id: str
     user: str
@@ -69,7 +69,7 @@ class PlainExchange:
         self.user = ""
 
     def read(self, data: bytes) -> PlainMessage:
-        """What the message says; LogInFailed when it is none of PLAIN."""
+        """Decode the message; LogInFailed if it is none of PLAIN."""
         message = read_plain(data)
         self.user = message.user
         return message

@@ -56,7 +56,7 @@ class LogInFailed(Exception):
 
 
 class ScramCredential(NamedTuple):
-    """What is kept of a password for one mechanism: neither the password nor what a client sends can be had from it."""
+    """The stored credential for one mechanism: neither the password nor a client's proof follows from it."""
 
     salt: bytes
     iterations: int
@@ -93,7 +93,7 @@ def salted(mechanism: Mechanism, password: bytes, salt: bytes, iterations: int) 
 
 
 def credential_of(mechanism: Mechanism, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """What is kept of a salted password."""
+    """Return the stored credential of a salted password."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.hash_name)
     return ScramCredential(
         salt,
@@ -104,7 +104,7 @@ def credential_of(mechanism: Mechanism, salted_password: bytes, salt: bytes, ite
 
 
 def new_credential(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """What is kept of a password; as slow as `salted`."""
+    """Return the stored credential of a password; as slow as `salted`."""
     return credential_of(mechanism, salted(mechanism, password.encode(), salt, iterations), salt, iterations)
 
 

@@ -37,7 +37,7 @@ Credentials = Mapping[str, ScramCredential]  # by mechanism
 
 
 class WantedSecurity(NamedTuple):
-    """What commands want changed of a cluster's users and ACLs; a user without credentials is to go.
+    """The changes of a cluster's users and ACLs that commands request; a user without credentials is to go.
 
     `restore`: the cluster's are lost, damaged or old, and this broker's copy is to be them again.
     """
@@ -52,7 +52,7 @@ class WantedSecurity(NamedTuple):
         return state.with_users(self.users).with_acls(state.acls - self.removed | self.added)
 
     def without(self, done: WantedSecurity) -> WantedSecurity:
-        """What is left of it once those were made."""
+        """Return the rest of it once those were made."""
         return WantedSecurity(
             {user: held for user, held in self.users.items() if done.users.get(user) != held or user not in done.users},
             self.added - done.added,
@@ -62,7 +62,7 @@ class WantedSecurity(NamedTuple):
 
 
 def difference(before: SecurityState, after: SecurityState) -> WantedSecurity:
-    """What makes `after` of `before`, apart from its `restore`."""
+    """Return the change from `before` to `after`, apart from its `restore`."""
     names = before.users.keys() | after.users.keys()
     return WantedSecurity(
         {name: after.users.get(name, {}) for name in names if before.users.get(name) != after.users.get(name)},

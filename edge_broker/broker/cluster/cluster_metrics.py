@@ -1,4 +1,4 @@
-"""What a member counts of its cluster, under Kafka's names, for metrics and /health.
+"""Count a member's view of its cluster, under Kafka's names, for metrics and /health.
 
 | figure | counts |
 |---|---|
@@ -39,7 +39,7 @@ class Few(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """What a follower of a partition lacks; `seconds` since it last had everything, 0 while it has."""
+    """The lag of a follower of a partition; `seconds` since it last had everything, 0 while it has."""
 
     partition: PartitionId
     broker: int

@@ -1,4 +1,4 @@
-"""What followers have ordered of this leader, and the requests of theirs that wait: fetch sessions (KIP-227).
+"""Keep the orders of followers of this leader, and their waiting requests: fetch sessions (KIP-227).
 
 A session is one connection of one follower. A fetch names only what has changed; what it does not name stays ordered.
 
@@ -102,7 +102,7 @@ class FetchSession:
         self._answer[PartitionId(name, index)] = topic_id, PartitionData(partition_index=index, error_code=error)
 
     def outcome(self, token: int, wait_ms: float) -> Outcome:
-        """What becomes of the request that was taken: an answer, or it waits, and the one before does not any more."""
+        """Answer the accepted request, or let it wait, and the one before wait no longer."""
         if not self._reading:
             self._let_go(len(self._waiting))
             self._gather()

@@ -14,7 +14,7 @@ Which entries the log has, the log says: it is read once in each leader epoch, b
 taken, up to its end, which binds. An entry is the same if directory, sequence and key are: a journal that was set back,
 as by an old copy of a card, gives numbers again, to other losses, and those are taken. Of each journal what came last is
 remembered, more than one request holds: an earlier one is not repeated, as a journal lets go of what was taken before
-it goes on. What would still come twice, readers count once, by its id.
+it goes on. Readers count an entry that still comes twice once, by its id.
 
 Does not contain: what is known of entries (known_entries.py), what a loss is, who forwards when
 (cluster/ledger_forwarding.py).

@@ -1,4 +1,4 @@
-"""What the handlers of ACLs share: who may see and change them, ACLs and filters of their messages, changes of the set.
+"""Shared by the handlers of ACLs: permission to see and change them, ACLs and filters of messages, changes of the set.
 
 Does not contain: where ACLs are kept (security_store.py), what they mean (security).
 """
@@ -30,7 +30,7 @@ def check_acl_rights(broker: Broker, context: RequestContext, operation: Operati
 
 
 def kind(of: type[E], number: int) -> E:
-    """What a number of the protocol means; UNKNOWN where nobody knows it."""
+    """Return the meaning of a number of the protocol; UNKNOWN for an unknown one."""
     try:
         return of(number)
     except ValueError:

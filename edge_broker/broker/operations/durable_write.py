@@ -12,7 +12,7 @@
 | MARKED | the partition's in-use mark is on the disk (storage/recovery/dirty_markers.py), or the sync |
 | SYNCED | the high watermark covers the batch, in a cluster while this broker leads in the epoch of the append |
 
-Who writes calls `write_all`, or `advance`, `all_settled` and `wait_for` where its answers are its own.
+The caller uses `write_all`, or `advance`, `all_settled` and `wait_for` where its answers are its own.
 
 Contains: append, wait, sync, go on. Does not contain: what is written, and what the answer says.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Needs(IntEnum):
-    """What must be there before a write is answered."""
+    """The condition for the acknowledgement of a write."""
 
     WRITTEN = 0
     MARKED = 1

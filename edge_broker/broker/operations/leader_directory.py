@@ -52,7 +52,7 @@ def brokers(broker: Broker, session: Session) -> list[Node]:
 
 
 def controller(broker: Broker) -> int:
-    """Who answers for topics; any broker of the cluster changes them. -1: nobody, just now, or nobody can tell."""
+    """The broker that changes topics; in a cluster any broker does. -1: none now, or unknown."""
     return broker.node_id if broker.cluster is None else broker.cluster.view.controller
 
 
@@ -98,7 +98,7 @@ class NextLeader(NamedTuple):
 
 
 def next_leader(broker: Broker, session: Session, topic: str, partition: int) -> NextLeader | None:
-    """Who leads instead of this broker, by what it knows; None: nobody that this client could reach."""
+    """The leader instead of this broker, as far as known; None: none that this client could reach."""
     view = broker.cluster.view if broker.cluster is not None else None
     state = view.state(topic, partition) if view is not None else None
     if view is None or state is None or state.leader == broker.node_id:

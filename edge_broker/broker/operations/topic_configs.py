@@ -10,8 +10,8 @@
 | the answer | |
 
 In a cluster the topic's znode is replaced instead of a file, by its version, so that no change is lost; it is
-answered once this broker's image shows it, and each broker's logs go by it as it comes. What a topic says of its
-replicas never gets lost by not being named (topic_creation.py: replicated_config).
+answered once this broker's image shows it, and each broker's logs go by it as it comes. A change that does not
+name a topic's replica settings keeps them (topic_creation.py: replicated_config).
 
 A topic's configuration changes as a whole or not at all; the neighbour's refusal does not matter to it.
 

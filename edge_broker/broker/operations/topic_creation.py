@@ -108,9 +108,9 @@ def replicated_config(broker: Broker, config: Mapping[str, str], factor: int) ->
 
 
 def names_in_metrics(broker: Broker) -> Callable[[], Mapping[str, str]]:
-    """What check_new_topic is given for all topics of one request: the names are gathered once, if at all.
+    """Facts for check_new_topic, for all topics of one request: the names are gathered once, if at all.
 
-    What another request adds between its steps is for `create` to see, which looks again.
+    Another request may add a topic between its steps: `create` checks again.
     """
     return cache(broker.topics.in_metrics)
 
@@ -179,7 +179,7 @@ def create(
     """Make topics, then show them; `then` gets the refusals by name. `timeout_ms` is what a cluster has for it.
 
     When another request is making or erasing one of them, `again` is called once that is over. The names are free
-    again however the making ends. What was checked in steps is looked at once more: another request may be quicker.
+    again however the making ends. The checks of earlier steps are repeated: another request may be quicker.
     """
     taken = broker.topics.taken(topic.name for topic in topics)
     if taken is not None:

@@ -38,7 +38,7 @@ OTHER = "other"
 
 
 class _Derived(NamedTuple):
-    """What follows from a state: credentials of names that are none; the most iterations of what PLAIN needs."""
+    """Values derived from a state: credentials of names that are none; the most iterations of what PLAIN needs."""
 
     false_users: FalseUsers
     most: dict[str, int]
@@ -119,7 +119,7 @@ class LogIns:
         return self._derived
 
     def plain_trials(self, user: str) -> list[Trial]:
-        """What a user's password is verified against: the same work for everybody, also for who is not there."""
+        """The credentials to verify a user's password: the same work for every user, also for an unknown one."""
         most = self._of(self._users()).most
         return [Trial(name, self.finder(name)(user), iterations) for name, iterations in most.items()]
 

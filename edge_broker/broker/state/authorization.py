@@ -1,10 +1,10 @@
-"""What sessions may do, and what becomes of a denial: an answer that tells nothing else, and a line in the log.
+"""Check the permissions of sessions; a denial is an error without further facts, and a line in the log.
 
 | without an authorizer | everybody may do everything |
 |---|---|
 | with one | it is asked about each topic, group and the cluster that a request names |
 
-What a request does not name but would be shown, and what is only told as authorized operations, is left out in silence.
+Resources that a request does not name, and authorized operations, are left out without a denial.
 
 Contains: asking the authorizer for a session. Does not contain: how it decides (security/authorizer.py), what
 belongs to the broker itself (topic_registry.py). Source: Kafka's AuthHelper.
@@ -98,14 +98,14 @@ class Rights:
         return ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     def operations(self, context: RequestContext, resource_type: ResourceType, name: str) -> int:
-        """What a session may do to a resource, a bit for an operation's number."""
+        """Return a session's permissions on a resource, a bit for an operation's number."""
         authorizer, session = self.authorizer, context.session
         if authorizer is None:
             return _ALL[resource_type]
         return authorizer.operations(session.principal, session.host, resource_type, name)
 
     def cluster_operations(self, context: RequestContext, *, told: bool) -> int:
-        """What is answered of the cluster's operations, whether they are to be `told` or not."""
+        """Return the cluster's authorized operations for a response; `told`: whether they are requested."""
         if not told:
             return NO_AUTHORIZED_OPERATIONS
         if not self.may(context, Operation.DESCRIBE, ResourceType.CLUSTER):

@@ -16,7 +16,7 @@
 | of a command | it is `wanted` in the copy, and made as a client's is; what is done is not wanted any more |
 | when ZooKeeper does not answer | REQUEST_TIMED_OUT after WAIT_MS: it may hold, or come to hold |
 
-One change is under way at a time. What is long is the work of `files`, whose jobs come in order.
+One change is under way at a time. Long work runs in `files`, whose jobs come in order.
 
 Does not contain: what holds on this broker (security_state.py), znodes (security_znode.py).
 """
@@ -66,14 +66,14 @@ NOTHING = WantedSecurity()
 
 
 class Use(Protocol):
-    """Who goes by what holds."""
+    """Receives the state that holds."""
 
     def __call__(self, state: SecurityState, acls: Acls) -> None:
         """This holds from now on."""
 
 
 class _Taken(NamedTuple):
-    """What a worker made of a reading."""
+    """A worker's result for a reading."""
 
     state: SecurityState
     acls: Acls
@@ -107,7 +107,7 @@ class _Change:
 
 
 class SharedSecurity:
-    """What a member does about them; `use` gets the state that holds, `note` the text for an operator."""
+    """A member's part in them; `use` gets the state that holds, `note` the text for an operator."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class SharedSecurity:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know."""
+        """Notes for an operator."""
         unkept = "the copy of the cluster's users and ACLs could not be written, and is not that of now: "
         return [unkept + self._unkept] * bool(self._unkept) + [self._unmade] * bool(self._unmade)
 

@@ -92,7 +92,7 @@ class Wanted:
         )
 
     def tell_again(self) -> None:
-        """What was told did not reach the client."""
+        """The last response did not reach the client."""
         self.high_watermark, self.quiet = NOT_TOLD, None
 
 
@@ -111,7 +111,7 @@ class FetchSession:
         self.order: dict[Wanted, None] = {}
 
     def key(self, topic: FetchTopic | ForgottenTopic) -> TopicKey:
-        """What tells topics apart in this session."""
+        """The key of topics in this session."""
         return topic.topic_id if self.by_id else topic.topic
 
     def topic(self, topic: FetchTopic) -> WantedTopic:
@@ -242,7 +242,7 @@ class FetchSessions:
         return True
 
     def _victims(self, partitions: int, now_ms: int, but: FetchSession | None) -> Iterator[FetchSession]:
-        """Who may go for one of so many partitions, the first ones first."""
+        """Yield sessions that may be evicted for one of so many partitions, in order."""
         left: list[FetchSession] = []
         for session in self._sessions.values():
             if session is but:

@@ -66,7 +66,7 @@ class Groups:
         """Why a partition's offsets could not be loaded."""
         self.cluster: ClusterPort | None = None
         self.unburied: list[tuple[GroupCoordinator, list[OffsetKey]]] = []
-        """What is gone with its topic, and the log could not be told."""
+        """Offsets of deleted topics whose tombstones could not be written."""
         self.again_ms = 0  # when what failed in a cluster is tried again
         self._deleted: dict[str, None] = {}  # names of topics that this broker saw go
         self._deleted_meanwhile: dict[int, set[str]] = {}  # by partition that is being loaded
@@ -149,7 +149,7 @@ class Groups:
             del self._deleted[name]
 
     def take_deleted(self, partition: int) -> set[str]:
-        """What a partition that was loaded just now may have, and must not."""
+        """Offsets of deleted topics that a partition may have that was just loaded."""
         assert self.cluster is not None
         gone = {name for name in self._deleted if name not in self.cluster.view.topics}
         return gone | self._deleted_meanwhile.pop(partition, set())

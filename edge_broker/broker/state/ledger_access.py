@@ -1,4 +1,4 @@
-"""Who may produce to `__edge_ledger`, and what is taken there.
+"""Check which clients may produce to `__edge_ledger`, and which records it accepts.
 
 | asked from | answered with |
 |---|---|

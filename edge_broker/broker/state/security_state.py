@@ -1,4 +1,4 @@
-"""What handlers ask about users and rights, and the one way to change them.
+"""Answer handlers' questions about users and permissions, and change both.
 
 | who | what happens |
 |---|---|
@@ -66,7 +66,7 @@ class Security:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know, a sentence each: of ACLs that nobody asks, and of a file that others may read."""
+        """Notes for an operator, a sentence each: of ACLs without an authorizer, and of a file that others may read."""
         sentences = self._without_effect, self._without_anybody, self.state.exposed, self._store.log_problem
         found = [sentence for sentence in sentences if sentence]
         return found + (self._shared.notes if self._shared is not None else [])
@@ -148,7 +148,7 @@ class Security:
         return then()
 
     def apply(self, state: SecurityState, acls: Acls | None = None) -> None:
-        """What this state says holds from now on; `acls` are its own, where a worker has put them in order already."""
+        """Apply this state from now on; `acls` are its own, where a worker has put them in order already."""
         if state.damage and state.damage not in (self.state.damage, NOT_READ_YET):
             self._effects.note(f"users and rights cannot be read, so nobody has any: {state.damage}")
         gone = self.state.gone(state)

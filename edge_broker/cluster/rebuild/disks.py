@@ -1,4 +1,4 @@
-"""What one board's disk has of a cluster: the description that a rebuild goes by, and its JSON.
+"""Describe what one broker's disk has of a cluster, for a rebuild, and as JSON.
 
 `edge-broker cluster disk` describes a data directory; the file is carried to where `edge-broker cluster rebuild` runs.
 It holds no secret: of users and ACLs it has the generation alone.

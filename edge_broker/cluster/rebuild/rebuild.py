@@ -178,7 +178,7 @@ def _first_state(state: PartitionState, *, may_lose: bool) -> PartitionState:
 
 
 def _removals(name: str) -> Generator[Request, Answer, list[Delete]]:
-    """What removes a topic, its children first; nothing where it is not there."""
+    """Return the operations that remove a topic, its children first; none if it does not exist."""
     path = topic_path(name)
     children = yield Children(path)
     if children is Failure.NO_NODE:

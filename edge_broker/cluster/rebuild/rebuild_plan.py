@@ -40,7 +40,7 @@ ANY_TOPIC = "*"
 
 
 class Decisions(NamedTuple):
-    """What a person has decided: boards written off, boards preferred, topics kept or dropped by name or id."""
+    """A person's decisions: boards written off, boards preferred, topics kept or dropped by name or id."""
 
     written_off: frozenset[int] = frozenset()
     prefer: Mapping[PartitionId, int] = {}
@@ -352,7 +352,7 @@ def _plan_partition(
 
 
 def _entries(disks: Sequence[Disk]) -> dict[int, InSyncReplica]:
-    """What a state says of each disk: it was caught up under its newest registration."""
+    """Return the entry of each disk in a state: it was caught up under its newest registration."""
     return {disk.broker: InSyncReplica(disk.broker, disk.directory, disk.epoch) for disk in disks}
 
 

@@ -52,7 +52,7 @@ WRITTEN_ONCE = 0  # the version of a state that nobody has changed since the reb
 
 
 class RebuiltLosses:
-    """What this disk has to write down; `unreadable` hears of a znode that says nothing."""
+    """The losses that this disk must record; `unreadable` hears of a znode that says nothing."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the znodes of a cluster say, as values (FORMATS.md has their bytes, znode_codec.py reads and writes them).
+"""The contents of a cluster's znodes, as values (FORMATS.md has their bytes, znode_codec.py reads and writes them).
 
 A broker's epoch is the zxid that made its registration: no two registrations of an ensemble share one, so it is the
 start count that the in-sync set goes by. A data directory keeps the epochs under which it was registered (`Identity`).
@@ -45,7 +45,7 @@ class InSyncReplica(NamedTuple):
 
 
 class OfflineLog(NamedTuple):
-    """What a member of the in-sync set has said under a registration: its log cannot be read or written."""
+    """The report of an ISR member under a registration: its log cannot be read or written."""
 
     broker: int
     epoch: int

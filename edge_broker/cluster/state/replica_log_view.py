@@ -1,4 +1,4 @@
-"""What the cluster reads of a partition's log; a Replica (replica_log.py) has it all, a simulation's log no more.
+"""A partition's log as the cluster reads it; a Replica (replica_log.py) has it all, a simulation's log no more.
 
 Does not contain: writing. Changes are effects (effects.py).
 """

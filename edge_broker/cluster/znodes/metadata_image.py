@@ -1,4 +1,4 @@
-"""What this broker knows of the cluster: a copy of the znodes, kept by one-shot watches.
+"""This broker's image of the cluster: a copy of the znodes, kept by one-shot watches.
 
 | event | what is asked |
 |---|---|
@@ -9,7 +9,7 @@
 | a state is younger than the last change of its topic that was read | nothing: it is of the next topic of that name, of which the watch on the topic tells |
 
 Answers of a session come in order and are never older than those before, so the last answer for a path is the newest.
-What was read before a connection was lost stays, until it is read again.
+Data from before a lost connection stays, until it is read again.
 
 Does not contain: what follows from it. Source: ZooKeeper's Programmer's Guide, "Watches".
 """  # noqa: E501
@@ -37,7 +37,7 @@ from edge_broker.cluster.znodes.zookeeper import Answer, Children, Failure, Get,
 
 
 class Seen(Protocol):
-    """Who goes by the image."""
+    """A user of the image."""
 
     def brokers_changed(self) -> None:
         """Somebody came or went."""

@@ -98,7 +98,7 @@ class Protection:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know, a sentence each."""
+        """Notes for an operator, a sentence each."""
         found = [self._unprotected] if self._unprotected else []
         if self.refused:
             found.append(f"{_named(sorted(self.refused))} not the brokers' alone, and not believed")

@@ -60,7 +60,7 @@ Told = Callable[[bool], None]
 
 
 class Standing(Enum):
-    """What is known of the node."""
+    """The known state of the node."""
 
     THERE = auto()
     NEVER_MADE = auto()
@@ -70,7 +70,7 @@ class Standing(Enum):
 
 
 class Found(NamedTuple):
-    """What was read last; `version` is the node's."""
+    """The last reading; `version` is the node's."""
 
     standing: Standing
     data: bytes = b""
@@ -78,7 +78,7 @@ class Found(NamedTuple):
 
 
 class SecurityNode:
-    """What this broker knows of the node; `told` hears of each reading, also of one that is like the last."""
+    """This broker's knowledge of the node; `told` hears of each reading, also of one that is like the last."""
 
     def __init__(self, ask: AskThen, told: Callable[[Found], None]) -> None:
         self._ask_then, self._told = ask, told

@@ -158,12 +158,12 @@ def with_security(node: Node) -> bytes:
 
 
 def encode_controller(broker: int) -> bytes:
-    """Who holds the office."""
+    """Encode the controller's broker id."""
     return encode({"broker": broker})
 
 
 def decode_controller(node: Node) -> int:
-    """Who holds the office; LayoutFault."""
+    """Decode the controller's broker id; LayoutFault."""
     with _reading(CONTROLLER, node.data) as fields:
         return _number(fields["broker"])
 
@@ -250,7 +250,7 @@ def _decode_line(fields: dict[str, Any]) -> Line:
 
 
 class MayBeLost(NamedTuple):
-    """What a rebuild may have lost of a partition, which the broker of `entry` writes down before it leads.
+    """Encode the possible losses of a rebuild, which the broker of `entry` records before it leads.
 
     `state` is what the partition's znode gets then.
     """

@@ -31,7 +31,7 @@ ANY_VERSION = -1
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper says of a node; zxids grow with each change of the ensemble."""
+    """ZooKeeper's Stat of a node; zxids grow with each change of the ensemble."""
 
     version: int
     czxid: int  # the change that made it
@@ -66,14 +66,14 @@ EVERYBODY: AclEntries = (AclEntry("world", "anyone"),)
 
 
 class Node(NamedTuple):
-    """What Get answers."""
+    """The answer to Get."""
 
     data: bytes
     stat: Stat
 
 
 class Names(NamedTuple):
-    """What Children answers: names without the path, in order."""
+    """The answer to Children: names without the path, in order."""
 
     names: tuple[str, ...]
 
@@ -86,7 +86,7 @@ class Acl(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What Delete, Multi and Sync answer."""
+    """The answer to Delete, Multi and Sync."""
 
 
 class Failure(Enum):
@@ -196,7 +196,7 @@ Request: TypeAlias = Create | Get | SetData | Delete | Multi | Children | Exists
 
 
 class Change(Enum):
-    """What a watch tells."""
+    """The event of a watch."""
 
     CREATED = auto()
     CHANGED = auto()

@@ -1,4 +1,4 @@
-"""What the kernel says was written: by this process, and to the disk below the data directory by everybody.
+"""Read the kernel's counts of written bytes: by this process, and to the data directory's disk by all processes.
 
 Contains: reading those two counters. Does not contain: guesses; where a counter cannot be had there is none.
 Source: proc_pid_io(5), Linux's Documentation/block/stat.rst.

@@ -390,7 +390,7 @@ def _escaped(value: str) -> str:
 
 
 def health_text(notes: Iterable[str] = ()) -> str:
-    """What is said of a broker that is well: ok, what it cannot do on this platform, and what a person should know."""
+    """Return the text for a healthy broker: ok, what this platform lacks, and notes for an operator."""
     missing = missing_codecs()
     return ", but ".join(("ok", "; ".join(([refused_codecs(missing)] if missing else []) + list(notes)))).removesuffix(
         ", but "
@@ -398,6 +398,6 @@ def health_text(notes: Iterable[str] = ()) -> str:
 
 
 def refused_codecs(missing: Sequence[str]) -> str:
-    """What follows from codecs whose libraries are not installed, for people."""
+    """Return the consequence of codecs without an installed library, as text."""
     packages = sorted({MODULES[CODEC_NAMES.index(name)].partition(".")[0] for name in missing})
     return f"batches in {', '.join(missing)} are refused: the Python packages {', '.join(packages)} are not installed"

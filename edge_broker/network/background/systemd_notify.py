@@ -1,4 +1,4 @@
-"""What the broker tells systemd: ready, stopping, its state in one line, and that it is alive.
+"""Report to systemd: ready, stopping, the state in one line, and keep-alives.
 
 | the broker | what systemd hears |
 |---|---|

@@ -76,7 +76,7 @@ class BrokerLink(ABC):
         """Send a message, if the other broker can be reached; the owner receives the response."""
 
     def _lost(self) -> None:  # noqa: B027 - there may be nothing to forget
-        """What was said on a connection that is gone is forgotten."""
+        """Forget the messages of a connection that is gone."""
 
     def _say(self, level: str, what: str, error: object) -> None:
         self._log.line(level, f"{self._name}-{what}".rstrip("-"), broker=self.to, error=error)

@@ -369,7 +369,7 @@ class ClusterShell:
         self._broker.effects.start(Do(partial(self._broker.store.directory.register, epoch, cluster), recorded, failed))
 
     def _read_copy(self) -> ClusterCopy:
-        """What the disk has of the cluster's topics; a damaged copy is written again once this broker is a member."""
+        """The disk's copy of the cluster's topics; a damaged copy is written again once this broker is a member."""
         try:
             return read_cluster_copy(self._broker.store.fs, self._broker.store.data_dir)
         except FileNotFoundError:

@@ -48,7 +48,7 @@ def place_of(data_dir: str, boot_id: str) -> str:
 
 
 def read_session(fs: FileSystem, data_dir: str) -> Session | None:
-    """What the file says; None: there is none, or it cannot be read."""
+    """Return the contents of the file; None: it does not exist, or cannot be read."""
     try:
         ((place, session_id, password),) = read_state(fs, f"{data_dir}/{FILE}", KIND)
         return Session(place, int(session_id, 16), bytes.fromhex(password))

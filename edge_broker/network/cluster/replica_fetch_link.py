@@ -6,7 +6,7 @@
 | the same order, as the disk has confirmed more, or as time has passed | no bytes wanted: the order stands |
 
 A request is under way while anything is ordered, so that the leader has something to answer; another one goes as soon
-as there is something to say, UNDER_WAY_MAX at most. What was ordered on a connection that is lost is ordered again on
+as there is something to say, UNDER_WAY_MAX at most. An order on a lost connection is ordered again on
 the next one. A wanted fetch of a topic that was replaced meanwhile is not sent: it says nothing of the new one.
 
 Does not contain: what answers mean (edge_broker.cluster), requests whose answers wait for
@@ -54,7 +54,7 @@ Order = tuple[int, int, int, bool]  # leader epoch, fetch offset, last fetched e
 
 
 class Bounds(NamedTuple):
-    """What a fetch asks for, as configured."""
+    """The configured limits of a fetch."""
 
     partition_bytes_max: int
     wait_ms: int
@@ -117,7 +117,7 @@ class ReplicaLink(BrokerLink):
         answer.add_done_callback(partial(self._answered, connection))
 
     def _of_now(self) -> dict[PartitionId, ReplicaFetch]:
-        """What is wanted under the newest registration, of topics that are still there."""
+        """The wanted fetches under the newest registration, of topics that still exist."""
         newest = max((fetch.replica.epoch for _, fetch in self._wanted.values()), default=-1)
         found = {}
         for partition, (topic_id, fetch) in self._wanted.items():

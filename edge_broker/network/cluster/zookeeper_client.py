@@ -65,7 +65,7 @@ RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.1, "max_d
 
 
 class Credentials(NamedTuple):
-    """Who may change the nodes: ZooKeeper's digest scheme."""
+    """The user that may change the nodes: ZooKeeper's digest scheme."""
 
     user: str
     password: str

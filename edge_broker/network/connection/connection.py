@@ -70,7 +70,7 @@ class Exchange:
 
 
 class Owner(Protocol):
-    """What a connection needs of the server that accepted it."""
+    """The server of a connection, as the connection uses it."""
 
     receive_buffer: memoryview
     request_bytes_max: int
@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport and register, or close at once when the broker is full or the client has left already.
 
-        Who has left has no address any more, and what it sent is there still: nobody knows whose rights it would have.
+        A client that has left has no address any more, though its bytes are there: its permissions would be unknown.
         """
         self.transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
@@ -540,7 +540,7 @@ class Connection(asyncio.BufferedProtocol):
     def halt(self) -> None:
         """Take no more requests at all; the caller closes, once those under way are answered.
 
-        What still comes is read and dropped: closing a socket with unread bytes would reset it, and a reset may
+        Further bytes are read and dropped: closing a socket with unread bytes would reset it, and a reset may
         overtake the last answers.
         """
         self._halted = True

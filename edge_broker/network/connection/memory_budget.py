@@ -1,4 +1,4 @@
-"""What clients can make the broker hold, in bytes of memory: two pools, and each connection's share of them.
+"""Bound the memory that clients can make the broker hold: two pools, and each connection's share of them.
 
 | pool | what counts | at the bound |
 |---|---|---|
@@ -118,7 +118,7 @@ class Pool:
 
 
 class Share:
-    """What one connection holds of a pool; the first ALLOWANCE_BYTES are its own."""
+    """One connection's share of a pool; the first ALLOWANCE_BYTES are its own."""
 
     __slots__ = ("held", "pool")
 

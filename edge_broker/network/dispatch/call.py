@@ -14,7 +14,7 @@ from edge_broker.protocol.message import Message
 
 
 class Call(Exchange):
-    """What it takes to answer a request: its connection and how the response is written; neither for our own work."""
+    """A request in progress: its connection and how the response is written; neither for our own work."""
 
     __slots__ = (
         "api",

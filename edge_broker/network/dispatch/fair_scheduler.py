@@ -88,7 +88,7 @@ class Turns:
         self._turn_soon()
 
     def go_on(self) -> None:
-        """What kept jobs from beginning has ended."""
+        """Let blocked jobs begin, as the cause has ended."""
         if self._waiting or self._begun:
             self._turn_soon()
 

@@ -37,7 +37,7 @@ Kept = list[object]
 
 
 def request_bytes(api_key: int, size: int) -> int:
-    """What a small request takes until it is answered; records are not kept, or counted where they are."""
+    """Return the memory of a small request until it is answered; records are not kept, or counted where they are."""
     return REQUEST_BYTES if api_key == PRODUCE else REQUEST_BYTES + BYTES_PER_WIRE_BYTE * size
 
 

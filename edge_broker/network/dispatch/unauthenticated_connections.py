@@ -28,7 +28,7 @@ _DEADLINE = -2  # among the tokens of requests, which are none of these
 
 
 class Logins:
-    """Who of all connections must log in; owned by the loop. `connections` are those that are open."""
+    """The connections that must log in; owned by the loop. `connections` are those that are open."""
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self.connections: Collection[Connection] = ()

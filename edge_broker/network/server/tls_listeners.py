@@ -70,7 +70,7 @@ class Encryption:
         self._peers_note = ""
 
     def protocol(self, listener: str, made: Callable[[], Connection]) -> Callable[[], TlsTransport]:
-        """What makes the protocol of a new connection to a listener."""
+        """Return the protocol factory of a listener's new connections."""
         (tls,) = [tls for tls in self.listeners if tls.listener == listener]
 
         def judge(connection: ssl.SSLObject) -> Shown:

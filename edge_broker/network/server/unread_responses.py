@@ -21,7 +21,7 @@ UNREAD_S_MAX = 60.0
 
 
 class _Owed:
-    """What one client is owed: `counted` in the pool; it had `taken` so much in all `since` then."""
+    """One client's unread responses: `counted` in the pool; it had `taken` so much in all `since` then."""
 
     __slots__ = ("counted", "since", "taken")
 

@@ -9,7 +9,7 @@ It is all that it was given, less all that it has given back and what each recor
 | TLS 1.2, else | 21 at least | RFC 7905, 6655, 5246 |
 
 Java pads each record of TLS 1.3 with 16 zeros, so what it is there is learned from the first record, whose head says
-how long it is. Who pads otherwise makes the sum too large, or once too small, and then the least is taken.
+how long it is. Other padding makes the sum too large, or once too small, and then the least is taken.
 
 Pure. Does not contain: what is done with it (connection/socket_low_water.py).
 """

@@ -46,14 +46,14 @@ CHAINS_MAX = 4 * SESSIONS_MAX  # of clients whose sessions contexts may remember
 BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 CERTIFICATE, AUTHORITIES, PROBLEM = "certificate", "authorities", "problem"
-"""What a look may find changed: a store that was read again, and what is wrong with them."""
+"""The changes that a check finds: a store that was read again, and problems of both."""
 
 Identity = tuple[FileIdentity, ...]
 Store = TypeVar("Store")
 
 
 class _Key(NamedTuple):
-    """What a key store holds: private key and chain in PEM; the chain as DER, the broker's own certificate first."""
+    """The contents of a key store: private key and chain in PEM; the chain as DER, the broker's certificate first."""
 
     text: str
     chain: tuple[bytes, ...]
@@ -64,7 +64,7 @@ class _Key(NamedTuple):
 
 
 class _Stores(NamedTuple):
-    """What both stores hold, or held when each could last be used, and why one is refused now; empty: it is not.
+    """The contents of both stores, at their last valid state, and the reason of a present refusal; empty: none.
 
     `authorities`: the CAs as DER, with the last second of each.
     """
@@ -170,7 +170,7 @@ class Tls:
         return frozenset(changed.union(self._stores.read_since(before)))
 
     def judge(self, tls: ssl.SSLObject) -> Shown:
-        """What a client has shown whose handshake is complete; Refused when its certificate or a CA of it has ended."""
+        """Return the identity of a client after its handshake; Refused if its certificate or a CA of it has ended."""
         chain = peer_chain(tls)
         if not chain:
             return Shown()
@@ -181,7 +181,7 @@ class Tls:
             raise Refused(str(error)) from None
 
     def _certificates_of(self, tls: ssl.SSLObject, chain: Sequence[bytes]) -> tuple[CertificateId, ...]:
-        """What names the client's certificate and its CAs, which OpenSSL forgets of a session that is resumed."""
+        """Return the names of the client's certificate and its CAs, which OpenSSL forgets of a resumed session."""
         found = tuple(map(certificate_id, chain))
         if tls.session_reused:
             return self._chains.get(found[0], found)
@@ -239,7 +239,7 @@ def _today(now_s: float) -> str:
 
 
 def _read_stores(settings: TlsSettings, now_s: float, before: _Stores | None = None) -> _Stores:
-    """What both stores hold now; what one held `before` where it cannot be used, without that a ConfigurationError."""
+    """Return the present contents of both stores, `before` for an unusable one; without that ConfigurationError."""
     wait_s = None if before is None else AT_ONCE_S  # the worker that syncs records does not wait for a pipe
     key, key_refusal = _latest(lambda: _read_key(settings, wait_s), before.key if before else None)
     if settings.client_auth == "none":

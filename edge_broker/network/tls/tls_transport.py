@@ -8,9 +8,8 @@
 
 Nothing here holds the loop for long: handshakes run in a worker, decrypting stops a record's size after TURN_S, and
 what is written beyond TURN_BYTES is encrypted by turns (`due`), which stop TURN_BYTES after TURN_S, as fast as the
-kernel takes it. What is not encrypted yet stays what it was, views of what was read; what is not decrypted yet is kept
-as it came. What OpenSSL keeps between its ends is fed and emptied a record's size at a time, as it never gives back
-what it has once needed.
+kernel takes it. Unencrypted data stays views of the bytes that were read; undecrypted data is kept
+as it came. OpenSSL's buffers are fed and emptied a record's size at a time, as they never shrink.
 
 Contains: bytes in and out, back-pressure on both sides. Does not contain: frames, contexts (tls_contexts.py),
 how many handshakes there may be (handshakes.py). Source: asyncio's transports and protocols; ssl.MemoryBIO.
@@ -50,7 +49,7 @@ class Shown(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step of a handshake came to: whether it is complete, and what the client has shown."""
+    """The result of a step of a handshake: whether it is complete, and the client's identity."""
 
     complete: bool
     shown: Shown = Shown()
@@ -88,11 +87,11 @@ class Behind(Protocol):
         """Little of it is left."""
 
     def violate(self, violation: ProtocolViolation) -> None:
-        """What came is no TLS: close, as for anything else that is none of its frames."""
+        """Received bytes are no TLS: close, as for any other invalid frame."""
 
 
 class Owner(Protocol):
-    """What a TLS connection needs of those that it shares the loop with."""
+    """The state that TLS connections of one loop share."""
 
     cipher_buffer: memoryview
     kept_bytes: int  # of ciphertext, by all connections
@@ -380,7 +379,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._kept = kept
 
     def _violated(self, why: str) -> None:
-        """What came is no TLS; OpenSSL encrypts nothing more either."""
+        """Received bytes are no TLS; OpenSSL encrypts nothing more either."""
         self._decrypting = False
         if self._behind is not None:
             self._behind.violate(ProtocolViolation(why))

@@ -32,7 +32,7 @@ class AlterPartitionReassignmentsRequest(Message, flexible_from=0):
 
 
 class ReassignablePartitionResponse(Message):
-    """What becomes of a partition."""
+    """The result for a partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -40,7 +40,7 @@ class ReassignablePartitionResponse(Message):
 
 
 class ReassignableTopicResponse(Message):
-    """What becomes of a topic's partitions."""
+    """The results for a topic's partitions."""
 
     name: str = string()
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)

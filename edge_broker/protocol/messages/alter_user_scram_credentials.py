@@ -34,7 +34,7 @@ class AlterUserScramCredentialsRequest(Message, flexible_from=0):
 
 
 class AlterUserScramCredentialsResult(Message):
-    """What became of one user."""
+    """The result for one user."""
 
     user: str = string()
     error_code: int = int16()

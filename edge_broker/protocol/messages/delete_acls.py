@@ -43,7 +43,7 @@ class DeleteAclsMatchingAcl(Message):
 
 
 class DeleteAclsFilterResult(Message):
-    """What one filter meant."""
+    """The ACLs that one filter matched."""
 
     error_code: int = int16()
     error_message: str | None = nullable_string()

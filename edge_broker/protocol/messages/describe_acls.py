@@ -24,7 +24,7 @@ class DescribeAclsRequest(Message, flexible_from=2):
 
 
 class AclDescription(Message):
-    """Who may do what, or not."""
+    """One ACL of a resource."""
 
     principal: str = string()
     host: str = string()

@@ -25,7 +25,7 @@ class ElectLeadersRequest(Message, flexible_from=2):
 
 
 class PartitionResult(Message):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_id: int = int32()
     error_code: int = int16()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaState(Message):
-    """Who asks, when it is a broker; consumers leave it out."""
+    """The replica that fetches; consumers leave it out."""
 
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
@@ -79,7 +79,7 @@ class FetchEpochEndOffset(Message):
 
 
 class FetchLeaderIdAndEpoch(Message):
-    """Who leads now, sent with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH."""
+    """The present leader, sent with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH."""
 
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
@@ -100,7 +100,7 @@ class AbortedTransaction(Message):
 
 
 class PartitionData(Message):
-    """What was read from one partition, and its offsets."""
+    """The records read from one partition, and its offsets."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -118,7 +118,7 @@ class PartitionData(Message):
 
 
 class FetchableTopicResponse(Message):
-    """What was read from one topic."""
+    """The records read from one topic."""
 
     topic: str = string("0-12")
     topic_id: UUID = uuid_("13+")
@@ -135,7 +135,7 @@ class FetchNodeEndpoint(Message):
 
 
 class FetchResponse(Message, flexible_from=12):
-    """What was read; session id 0 says that there is no session."""
+    """The records read; session id 0 says that there is no session."""
 
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("7+")

@@ -11,7 +11,7 @@ from edge_broker.protocol.scalars import boolean, int8, int32, nullable_string, 
 
 
 class AlterableConfig(Message):
-    """What becomes of one key: set 0, delete 1, append to its list 2, subtract from its list 3."""
+    """The operation on one key: set 0, delete 1, append to its list 2, subtract from its list 3."""
 
     name: str = string()
     config_operation: int = int8()

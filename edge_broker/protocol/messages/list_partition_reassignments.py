@@ -42,7 +42,7 @@ class OngoingTopicReassignment(Message):
 
 
 class ListPartitionReassignmentsResponse(Message, flexible_from=0):
-    """What is being moved, or why it is not told."""
+    """The partitions in reassignment, or an error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

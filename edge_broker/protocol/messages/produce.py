@@ -41,7 +41,7 @@ class BatchIndexAndErrorMessage(Message):
 
 
 class ProduceLeaderIdAndEpoch(Message):
-    """Who leads now, sent with NOT_LEADER_OR_FOLLOWER."""
+    """The present leader, sent with NOT_LEADER_OR_FOLLOWER."""
 
     leader_id: int = int32("10+", default=-1)
     leader_epoch: int = int32("10+", default=-1)

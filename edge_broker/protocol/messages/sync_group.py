@@ -10,7 +10,7 @@ from edge_broker.protocol.scalars import bytes_, int16, int32, nullable_string, 
 
 
 class SyncGroupRequestAssignment(Message):
-    """What the leader gives to one member."""
+    """The leader's assignment of one member."""
 
     member_id: str = string()
     assignment: bytes = bytes_()

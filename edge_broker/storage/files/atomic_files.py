@@ -22,7 +22,7 @@ OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def fault_of(error: OSError, path: str, position: int) -> StorageFault:
-    """What the system said, as the fault of one place of one file."""
+    """Return the system's error as the fault of one place of one file."""
     return StorageFault(error.filename or path, position, error.strerror or repr(error))
 
 
@@ -111,7 +111,7 @@ def decode_state(path: str, data: bytes, kind: str, version_max: int) -> list[li
 
 
 def checked_body(path: str, data: bytes, kind: str, version_max: int) -> bytes:
-    """What follows the first line; StorageFault when damaged, of another kind or too new."""
+    """Return the content after the first line; StorageFault if damaged, of another kind or too new."""
     head, _, body = data.partition(b"\n")
     words = head.split(b" ")
     if len(words) != 4 or words[0] != b"drupelet" or not words[2].isdigit():

@@ -241,7 +241,7 @@ def _bounded(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
 
 
 def age_of(entries: Sequence[Sequence[str]]) -> Age:
-    """What the entries of the file say; ValueError when they cannot be right."""
+    """Return the age that the file's entries have; ValueError if they cannot be right."""
     (age_ms, boot_id, boot_ms, known_age_ms, known_wall_ms, known_boot_id, unsure_ms, *stepped), *lines = entries
     known = (int(known_age_ms), int(known_wall_ms), "" if known_boot_id == "-" else known_boot_id)
     if len(stepped) > 1 or any(len(line) not in (2, 3) for line in lines):

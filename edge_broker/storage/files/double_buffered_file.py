@@ -31,7 +31,7 @@ _GENERATION = "generation"
 
 
 class Twin(NamedTuple):
-    """What one of the two files says, its entries in fields; without a generation it is 0."""
+    """The contents of one of the two files, its entries in fields; without a generation it is 0."""
 
     generation: int
     file: int

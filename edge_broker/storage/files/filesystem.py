@@ -66,7 +66,7 @@ class File(Protocol):
 
 
 class FileSystem(Protocol):
-    """What storage may do with names; paths are texts with `/`."""
+    """The operations on names that storage uses; paths are texts with `/`."""
 
     def files_max(self) -> int:
         """How many files this process may have open, connections included."""
@@ -284,7 +284,7 @@ class Disk:
         return f"{found.st_ino}/{found.st_size}/{found.st_mtime_ns}/{found.st_ctime_ns}"
 
     def mode(self, path: str) -> int:
-        """What owner, group and others may do with it, as chmod has it."""
+        """Return the mode for owner, group and others, as chmod has it."""
         return os.stat(path).st_mode & 0o7777
 
     def size(self, path: str) -> int:

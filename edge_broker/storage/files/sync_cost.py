@@ -1,4 +1,4 @@
-"""What a sync costs on the card under the data directory, measured once and kept.
+"""Measure the cost of a sync on the data directory's storage device, once, and keep it.
 
 | line of the file `card` | content |
 |---|---|
@@ -33,7 +33,7 @@ FILES_ROUNDS = 4
 
 
 class Cost(NamedTuple):
-    """What one write of `size` bytes and its fdatasync took, µs; with few samples p99 is the greatest."""
+    """The time of one write of `size` bytes and its fdatasync, µs; with few samples p99 is the greatest."""
 
     size: int
     samples: int
@@ -43,7 +43,7 @@ class Cost(NamedTuple):
 
 
 class Card(NamedTuple):
-    """What was measured; `files_us`: `files` files synced one by one, `all_us`: by one syncfs, -1: proves nothing."""
+    """The measurement; `files_us`: `files` files synced one by one, `all_us`: by one syncfs, -1: proves nothing."""
 
     costs: tuple[Cost, ...]
     files: int
@@ -51,12 +51,12 @@ class Card(NamedTuple):
     all_us: int
 
     def each_us(self, files: int) -> float:
-        """What so many files synced one by one would take."""
+        """Return the time to sync so many files one by one."""
         return self.files_us * files / self.files
 
 
 def read_card(fs: FileSystem, data_dir: str) -> Card | None:
-    """What was measured here; None when nothing was. StorageFault for a damaged file, OSError."""
+    """Return the kept measurement; None without one. StorageFault for a damaged file, OSError."""
     try:
         lines = read_state(fs, f"{data_dir}/{NAME}", KIND)
     except FileNotFoundError:

@@ -36,7 +36,7 @@ SLOW = 3
 
 
 class Flush:
-    """What one sync will confirm: everything written when it was begun, from byte `begin` of its segment on."""
+    """The data that one sync will confirm: all written when it began, from byte `begin` of its segment on."""
 
     __slots__ = ("begin", "end")
 

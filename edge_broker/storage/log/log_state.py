@@ -1,4 +1,4 @@
-"""What is there of a partition: its segments, and the ends up to which it is written, synced and shown.
+"""The state of a partition's log: its segments, and the ends up to which it is written, synced and shown.
 
 | end | meaning | who moves it |
 |---|---|---|
@@ -8,8 +8,8 @@
 | last_stable_offset | what no open transaction lies below | the same |
 
 The parts of a PartitionLog share one of these: what several threads read is replaced in one assignment and never
-changed in place (`segments`, `synced`, `shown`). Who replaces `segments` holds `layout`, as a roll and a removal may
-meet.
+changed in place (`segments`, `synced`, `shown`). A replacement of `segments` holds `layout`, as a roll and a
+removal may meet.
 
 Does not contain: bytes, files, who decides. Source: Kafka's LocalLog, UnifiedLog.
 """
@@ -163,7 +163,7 @@ class LogState:
 
     @runs_in()
     def bounds(self, segment: Segment) -> Bounds | None:
-        """What is known of a segment apart from its bytes; None when it is not one of this log any more."""
+        """Return the known bounds of a segment; None if it is not one of this log any more."""
         synced = self.synced  # before the segments: a roll replaces them first
         segments = self.segments
         for at, one in enumerate(segments):

@@ -132,7 +132,7 @@ class Writing:
             self.error = fault_of(error, self.path, self.position)
 
     def result(self) -> Appended:
-        """What append would have returned or raised; WriteUnderWay until then."""
+        """Return or raise what append would have; WriteUnderWay until then."""
         if not self.done:
             raise WriteUnderWay(self)
         if self.error is not None:
@@ -209,7 +209,7 @@ class LogWriter:
     def begin_write(self, records: memoryview, header: BatchHeader, now: Now) -> Appended | Writing:
         """As `append`, but the write is left to a worker; `end_write` must follow its `run`, on the loop.
 
-        `records` must not change until then. What was written before is answered at once.
+        `records` must not change until then. A duplicate that was written before is answered at once.
         """
         news = self._admit(len(records), header, now)
         if isinstance(news, Appended):
@@ -309,7 +309,7 @@ class LogWriter:
             raise self._refusal()
 
     def _admit(self, size: int, header: BatchHeader, now: Now) -> Appended | Producer | None:
-        """What to keep of its producer once this is written, or where it was written before; raises as `append`."""
+        """Return the producer's new entry once this is written, or its earlier offset; raises as `append`."""
         self._may_append()
         state, news = self.state, None
         if header.producer_id >= 0:

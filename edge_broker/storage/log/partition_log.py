@@ -105,7 +105,7 @@ class PartitionLog:
 
     @property
     def settings(self) -> LogSettings:
-        """What its topic's configuration says."""
+        """The settings of its topic."""
         return self.state.settings
 
     @property
@@ -234,7 +234,7 @@ class PartitionLog:
         self.damage_notes.append(f"{found}; {lost}, readers go on after byte {corrupt_range.end_position}")
 
     def take_damage_notes(self) -> list[str]:
-        """What was quarantined and not said yet, a sentence each; the caller says it."""
+        """Return the unreported quarantines, a sentence each; the caller reports them."""
         notes = self.damage_notes[:]
         del self.damage_notes[: len(notes)]  # the worker may append meanwhile
         return notes

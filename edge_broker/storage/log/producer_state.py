@@ -1,4 +1,4 @@
-"""What each idempotent producer wrote last, so that a retry is answered and not written twice.
+"""Keep each idempotent producer's last batches, so that a retry is answered and not written twice.
 
 | producer's batch | answer |
 |---|---|
@@ -172,7 +172,7 @@ class Producers:
             self.bound(BYTES_MAX)
 
     def granted(self, batch: BatchHeader, age_ms: int) -> Producer | None:
-        """What to `keep` of a batch that has its offsets and is not judged; None: of no producer."""
+        """Return the entry to `keep` of a batch with offsets, without a check; None: of no producer."""
         if batch.producer_id < 0 or batch.is_control:
             return None
         known = self._known.get(batch.producer_id)
@@ -244,7 +244,7 @@ def encode_snapshot(place: SnapshotPosition, known: Mapping[int, Producer]) -> b
 
 
 def decode_snapshot(data: bytes) -> tuple[SnapshotPosition, Iterator[tuple[int, Producer]]] | None:
-    """What a .snapshot file holds, one producer at a time, as older versions wrote any number of them.
+    """Yield the contents of a .snapshot file, one producer at a time, as older versions wrote any number of them.
 
     None when it is torn, damaged or of another version: the log serves then.
     """

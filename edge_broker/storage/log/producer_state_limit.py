@@ -1,4 +1,4 @@
-"""What the idempotent producers of all partitions take of memory, and which of them are forgotten when it is too much.
+"""Bound the memory of the idempotent producers of all partitions, and forget some when it is too much.
 
 | event | what happens |
 |---|---|
@@ -6,7 +6,7 @@
 | an evicted producer's next batch | is taken as one of an unknown producer, as Kafka does with one that expired |
 | a start | each partition that it opens counts at once, so that snapshots of many do not add up |
 
-What is lost with a producer is its last five batches: a retry of one of them would be written twice. For that some
+A forgotten producer loses its last five batches: a retry of one of them would be written twice. For that some
 18,000 others must have written between a batch and its retry. Contains: the sum. Does not contain: clocks.
 """
 

@@ -1,4 +1,4 @@
-"""Who decides what may be shown where a board stands alone: its own disk.
+"""Set the high watermark on a single node: its own disk decides.
 
 | topic | high watermark |
 |---|---|

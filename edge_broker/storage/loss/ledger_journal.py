@@ -1,7 +1,7 @@
 """The journal of a board in a cluster: what it lost, synced on its own disk, until `__edge_ledger` has it.
 
 The journal is the log in which a board that stands alone keeps its ledger, under a name that no topic can have: the
-same records, the same sync before the act, the same blocks set aside for a full disk. What it holds is forwarded to the
+same records, the same sync before the act, the same blocks set aside for a full disk. Its entries are forwarded to the
 leader of `__edge_ledger` (cluster/ledger_forwarding.py), and goes once enough disks of the cluster have it.
 
 | an entry of `__edge_ledger` | is the journal's record, and |
@@ -58,7 +58,7 @@ DISK = ":disk "
 
 
 class EntryId(NamedTuple):
-    """What an entry of `__edge_ledger` says of the journal that it came by, and its key."""
+    """Return the journal that an entry of `__edge_ledger` came by, and its key."""
 
     directory: str
     sequence: int
@@ -107,7 +107,7 @@ def waiting(log: PartitionLog) -> int:
 def entry_of(record: Record, directory: str) -> tuple[bytes, bytes] | None:
     """The entry of `__edge_ledger` for a record of a journal; None where that is no ledger record, or is far too large.
 
-    What its header says of the reason, as the gateway writes it, is a field of the entry.
+    The reason in its header, as the gateway writes it, is a field of the entry.
     """
     if fault_of_record(record.key, record.value):
         return None
@@ -117,7 +117,7 @@ def entry_of(record: Record, directory: str) -> tuple[bytes, bytes] | None:
 
 
 def fields_of(record: Record, directory: str) -> dict[str, Any]:
-    """What the entry says that a journal's ledger record becomes."""
+    """Return the entry for a journal's ledger record."""
     fields: dict[str, Any] = json.loads(record.value or b"")
     if fields["cause"] in CAUSES and DISK not in fields["id"]:
         fields["id"] += f"{DISK}{directory}"
@@ -164,7 +164,7 @@ def read_entries(log: PartitionLog, directory: str) -> Forwarded:
 
 
 class _Taken:
-    """What goes into one batch."""
+    """Yield the losses of one batch."""
 
     def __init__(self, begin: int) -> None:
         self.entries: list[tuple[bytes, bytes]] = []

@@ -1,4 +1,4 @@
-"""What is damaged is fenced in: written down in the ledger, jumped over by readers, and all around it stays in use.
+"""Quarantine a corrupt range: record it in the ledger and make readers skip it. The rest stays available.
 
 | step | on the disk | a crash after it leaves |
 |---|---|---|
@@ -7,8 +7,8 @@
 | 3 | `<base>.holes` has it, synced | a corrupt range, known at every start |
 | 4 | readers jump over it | |
 
-What a replica lacks another one may have: it is owed first (missing_ranges.py), and nobody jumps over it until that
-is settled.
+A replica notes it as a missing range first (missing_ranges.py), as another one may have it. No reader skips it until
+that is resolved.
 
 The bytes stay in place. Where a range begins is decided by the log alone: from a batch before it whose CRC is right
 and whose offset is the one that an index entry says, or from the segment's start, the batches are walked up to the
@@ -121,7 +121,7 @@ def quarantine(log: PartitionLog, found: DamageFound, *, lost: bool = False) -> 
 def owe(log: PartitionLog, found: DamageFound, corrupt_range: CorruptRange) -> None:
     """Remember what a replica lacks, synced; StorageFault always: readers get no further.
 
-    Where it cannot be written down it is known to this process alone. What lies before the log's start is no loss.
+    If it cannot be recorded only this process knows it. A part before the log's start is no loss.
     """
     segment, owed = found.segment, corrupt_range._replace(owed=1)
     if corrupt_range.end_offset <= log.log_start_offset:

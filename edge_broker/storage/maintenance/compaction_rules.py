@@ -1,4 +1,4 @@
-"""What compaction keeps: of each key the latest record, and around it what Kafka keeps.
+"""The rules of compaction: it keeps the latest record of each key, and the other records that Kafka keeps.
 
 | batch or record | what becomes of it |
 |---|---|
@@ -149,7 +149,7 @@ class Transactions:
 
 
 def marker_of(batch: memoryview, header: BatchHeader) -> int | None:
-    """What a control batch says: 0 abort, 1 commit; None for an emptied one and for kinds that end no transaction."""
+    """Return the type of a control batch: 0 abort, 1 commit; None for an emptied one and other kinds."""
     if not header.records_count:
         return None
     key = next(records_of(batch)).key or b""
@@ -193,7 +193,7 @@ class Compaction:
         self._seen: set[int] = set()  # producers of whose open transaction data was met
 
     def keep(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
-        """What stays of a batch: itself when all does, another one of the same offsets, or None. ProtocolViolation."""
+        """Return the rest of a batch: itself, another one of the same offsets, or None. ProtocolViolation."""
         if header.is_control:
             return self._keep_marker(batch, header)
         if header.is_transactional:

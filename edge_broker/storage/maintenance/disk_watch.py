@@ -64,7 +64,7 @@ LOGS_RESERVED_MAX = 8  # 256 KiB each, whatever offsets.topic.num.partitions is
 
 
 class DiskStatus(NamedTuple):
-    """What a look found and did; `free` and `total` are bytes of the disk, `stage` the highest that was needed.
+    """The result of a check; `free` and `total` are bytes of the disk, `stage` the highest that was needed.
 
     `tight`: other boards should lead what is led here, as only unpassed data is left to go.
     """
@@ -81,7 +81,7 @@ class DiskStatus(NamedTuple):
 
     @property
     def room_bytes(self) -> int:
-        """What may be written before the next look is due; below 0 nothing may."""
+        """The bytes that may be written before the next check; below 0 none may."""
         return -1 if self.refusing else self.free - self.marks.min
 
 

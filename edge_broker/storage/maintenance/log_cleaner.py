@@ -74,7 +74,7 @@ class PutOffError(Exception):
 
 
 class Cleanable(NamedTuple):
-    """What could be cleaned of a log: offsets [dirty_offset, end_offset), and how much of its bytes that is."""
+    """The dirty part of a log: offsets [dirty_offset, end_offset), and how much of its bytes that is."""
 
     log: PartitionLog
     dirty_offset: int
@@ -90,7 +90,7 @@ class Cleanable(NamedTuple):
 
 @runs_in()
 def cleanable(log: PartitionLog, dirty_offset: int, now: Now) -> Cleanable | None:
-    """What there is to clean of a log; None for nothing. StorageFault."""
+    """Return the dirty part of a log; None: it has none. StorageFault."""
     segments = log.segments
     sealed = segments[:-1]
     if log.fault is not None or log.is_held or log.owed or not log.settings.compacts or not sealed:
@@ -248,7 +248,7 @@ class Cleaning:
         return DamageFound(segment, position, "the CRC of a record batch does not match its bytes")
 
     def _quarantine(self, found: DamageFound) -> None:
-        """What cannot be quarantined, or not for good, ends the pass."""
+        """End the pass, as a range cannot be quarantined, or not for good."""
         place = (found.segment.path, found.position)
         if place in self._quarantined:
             raise PutOffError(f"{found}, but not each time it is read; check the card")
@@ -357,7 +357,7 @@ class Cleaning:
         self._syncs += 1
 
     def _copy(self, output: _Output, offset: int, end_offset: int) -> Iterator[int]:
-        """What stayed as it is, up to the first batch that did not."""
+        """Return the unchanged part, up to the first batch that changed."""
         for batch, header in self._batches(offset, end_offset):
             output.add(batch)
             yield header.size // _BYTES_PER_WORK

@@ -94,7 +94,7 @@ class Scrubber:
 
 
 def _closed_segment(log: PartitionLog, base_offset: int) -> Segment | None:
-    """What begins there now: a round holds no segment, as what compaction replaces meanwhile would stay on the disk."""
+    """The segment that begins there now: a round holds none, as one that compaction replaces would stay on disk."""
     if log.fault is not None:
         return None
     return next((segment for segment in log.segments[:-1] if segment.base_offset == base_offset), None)

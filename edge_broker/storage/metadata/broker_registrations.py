@@ -11,7 +11,7 @@ A data directory that has the file belongs to a cluster. Its epochs are synced b
 in-sync set that names one of them speaks of this disk, and of no empty, cloned or restored one. A damaged file stops
 the start, as nobody may guess which disk this is. Without it the disk counts as another one, which is the safe side.
 
-What an answer without a sync promised, as of a topic that is left to the kernel, a power cut may have taken back: no
+A power loss may take acknowledged, unsynced records, as of a topic that is left to the kernel: no
 entry of a registration up to `cut` holds for such a topic. It stays, as starts may come and go before the entry does.
 
 Does not contain: who goes by it (cluster_state.py). Source: KIP-858 (directory ids), KIP-841.
@@ -52,7 +52,7 @@ class Registrations(NamedTuple):
 
 
 def read_registrations(fs: FileSystem, data_dir: str) -> Registrations:
-    """What the file says; FileNotFoundError, StorageFault when it is damaged."""
+    """Return the file's contents; FileNotFoundError, StorageFault if it is damaged."""
     path = f"{data_dir}/{FILE}"
     lines = read_state(fs, path, KIND)
     try:

@@ -1,4 +1,4 @@
-"""What only ZooKeeper knows of the cluster's topics, kept on this disk too: the file `cluster-copy`.
+"""The copy of what only ZooKeeper knows of the cluster's topics: the file `cluster-copy`.
 
 | line | content |
 |---|---|

@@ -1,4 +1,4 @@
-"""What is lost, written down: the records of `__edge_ledger` that the broker itself makes.
+"""Records of losses: those of `__edge_ledger` that the broker itself makes.
 
 Each record has the fields of drupelet/ledger.py; node is the broker's id, as text, and last_offset null means all
 unsynced records after first_offset. These follow:
@@ -79,7 +79,7 @@ class Ledger(Protocol):
 
 
 class NoLedger:
-    """What a log has before its store gave it one: nothing can be lost on purpose."""
+    """The ledger of a log before its store gives it one: nothing can be removed."""
 
     def write(self, losses: Sequence[Loss]) -> None:
         """Raise StorageFault."""

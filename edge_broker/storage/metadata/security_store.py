@@ -109,7 +109,7 @@ class SecurityStore:
 
     @property
     def log_problem(self) -> str:
-        """What the security log lacks, in one sentence; empty: nothing."""
+        """Return the lines that the security log lacks, in one sentence; empty: none."""
         return "" if self._log is None else self._log.problem
 
     @runs_in("files")
@@ -205,11 +205,11 @@ class SecurityStore:
         return f"{self.data_dir}/{name}"
 
     def new_secret(self) -> bytes:
-        """What false salts are made of."""
+        """The secret that false salts are made of."""
         return self._new_bytes(SECRET_BYTES)
 
     def new_mark(self) -> str:
-        """What tells a user from an earlier one of the same name."""
+        """Return a word that differs between users of the same name over time."""
         return self._new_bytes(MARK_BYTES).hex()
 
     def _replace_by(self, edit: Callable[[SecurityState], SecurityState], author: Author | None) -> SecurityState:
@@ -288,7 +288,7 @@ class SecurityStore:
         return f"`chmod 600 {shell_path(self._path)}`"
 
     def _read(self) -> tuple[str, SecurityState]:
-        """What names the file, and what it says, which is on the disk."""
+        """Return the file's identity, and its contents, which are on the disk."""
         seen = ""
         try:
             seen = self._identity()

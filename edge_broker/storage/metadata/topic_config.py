@@ -32,7 +32,7 @@ class TopicConfigEntry(NamedTuple):
 
 
 def check_new_config(config: Mapping[str, str]) -> None:
-    """Refuse what a topic may not be given; Refusal INVALID_CONFIG. What older versions stored is opened all the same.
+    """Reject an invalid configuration of a topic; Refusal INVALID_CONFIG. One of older versions is opened all the same.
 
     Its size first, at most CONFIG_BYTES_MAX and GROUPS_MAX: other refusals repeat what they refuse.
     """

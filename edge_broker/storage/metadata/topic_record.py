@@ -36,7 +36,7 @@ _PARTITION_DIRECTORY = re.compile(rf"({JOURNAL_TOPIC}|[a-zA-Z0-9._-]+)-(\d{{1,9}
 
 
 class TopicRecord(NamedTuple):
-    """What a topic's file says."""
+    """The contents of a topic's file."""
 
     name: str
     topic_id: uuid.UUID
@@ -87,7 +87,7 @@ def _crc_text(record: Mapping[str, object]) -> str:
 
 
 def decode_topic(path: str, data: bytes) -> TopicRecord:
-    """What a topic's file says; StorageFault when it cannot be understood."""
+    """Decode a topic's file; StorageFault if it is invalid."""
     try:
         record = json.loads(data)
         version = int(record["version"])

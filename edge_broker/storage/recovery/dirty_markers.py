@@ -61,14 +61,14 @@ class Session(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """What the files say: whose marks, and which."""
+    """The contents of the files: the session, and its markers."""
 
     session: Session
     keys: frozenset[MarkKey]
     failed: frozenset[MarkKey] = frozenset()  # of logs whose disk had refused to sync them
 
     def lost_in(self, session: Session) -> frozenset[MarkKey]:
-        """Who may have lost something, seen from a session that begins."""
+        """Return the partitions that may have lost records, as seen from a new session."""
         return self.failed if self.session.kept(session) else self.keys | self.failed
 
 
@@ -127,7 +127,7 @@ class InUse:
     # at a start and a stop; nothing else may run
 
     def read(self) -> Marks | None:
-        """What the stop before left, None when there is no file; StorageFault."""
+        """Return the markers of the stop before, None if the file does not exist; StorageFault."""
         try:
             entries = self._files.read()
         except FileNotFoundError:

@@ -105,7 +105,7 @@ class LogMissing(StorageFault):
 
 
 class RecoveryContext(NamedTuple):
-    """What opening any partition needs; `leader_epoch` is the one that the store has from now on."""
+    """The state for opening any partition; `leader_epoch` is the one that the store has from now on."""
 
     files: OpenFiles
     leader_epoch: int
@@ -288,7 +288,7 @@ def _corrupt_ranges_of(opening: RecoveryContext, segment: Segment, names: Sequen
 
 
 def _account_of(opening: RecoveryContext, directory: str, names: Sequence[str]) -> tuple[Removed, ...]:
-    """What ever went from the front; a damaged account counts as lost, and what it held as damaged."""
+    """Return what was removed from the front; a damaged account counts as lost, and its offsets as damaged."""
     if FILE not in names:
         return ()
     try:
@@ -332,7 +332,7 @@ def _account_for_front(
 
 
 def _read_epochs(opening: RecoveryContext, directory: str, names: Sequence[str]) -> LeaderEpochs | None:
-    """What the checkpoint says, nothing if it was never written, None when it is damaged or lost."""
+    """Return the checkpoint, empty if it was never written, None if it is damaged or lost."""
     try:
         lines = read_state(opening.files.fs, f"{directory}/leader-epoch-checkpoint", KIND)
         return LeaderEpochs((int(epoch), int(offset)) for epoch, offset in lines)
@@ -520,7 +520,7 @@ class _Recovery:
         """True when nothing can have been written since the stored end was confirmed.
 
         The bytes and the size were synced before that was written down, and a segment begins once all names before are
-        synced. What else changes a directory is synced where it is done, or done again by the next start.
+        synced. Other changes of a directory are synced on the spot, or done again by the next start.
         """
         stored = self._stored
         return stored is not None and (stored.segment_base, stored.position) == (active.base_offset, active.size)

@@ -24,7 +24,7 @@ PartitionKey = tuple[uuid.UUID, int]
 
 
 class Position(NamedTuple):
-    """What was written down about a partition: its log start and its confirmed end."""
+    """The stored position of a partition: its log start and its confirmed end."""
 
     log_start_offset: int
     segment_base: int
@@ -60,7 +60,7 @@ class PositionsFiles:
 
 
 def read_positions(fs: FileSystem, data_dir: str) -> dict[PartitionKey, Position]:
-    """What the last checkpoint says of each partition, nothing without one; StorageFault, ValueError."""
+    """Return each partition's entry in the last checkpoint, nothing without one; StorageFault, ValueError."""
     files = PositionsFiles(fs, data_dir)
     files.read()
     return files.stored

@@ -52,7 +52,7 @@ def encode_truncation(truncation: Truncation) -> bytes:
 
 
 def read_truncation(fs: FileSystem, directory: str) -> Truncation:
-    """What is decided; FileNotFoundError, StorageFault when it cannot be read: nobody may guess."""
+    """Return the decided truncation; FileNotFoundError, StorageFault if it is unreadable: do not guess."""
     path = f"{directory}/{FILE}"
     try:
         ((end_offset, segment_base, position),) = read_state(fs, path, KIND)
@@ -113,7 +113,7 @@ def _cut_ranges(fs: FileSystem, segment: Segment, names: Sequence[str], end_offs
 
 
 def ranges_before(ranges: Iterable[CorruptRange], end_offset: int) -> tuple[CorruptRange, ...]:
-    """What is left of corrupt ranges where a log ends at an offset; one that lies around it keeps its bytes."""
+    """Return the rest of corrupt ranges if a log ends at an offset; one around it keeps its bytes."""
     kept = [one for one in ranges if one.first_offset < end_offset]
     return tuple(one._replace(end_offset=min(one.end_offset, end_offset)) for one in kept)
 

@@ -1,4 +1,4 @@
-"""What a power cut, or an unmount, may have cost without leaving a trace: a loss for each partition that was in use.
+"""Record what a power loss, or an unmount, may have cost without a trace: a loss for each partition in use.
 
 | the marks (dirty_markers.py) | who is believed to have been in use |
 |---|---|

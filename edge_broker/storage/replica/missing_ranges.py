@@ -1,4 +1,4 @@
-"""What a replica lacks and another one may have: damage of which it is not known yet whether it is a loss.
+"""Missing ranges: records that this replica lost and another may still have. They are a loss only if no replica has them.
 
 | step | on the disk | a crash after it leaves |
 |---|---|---|

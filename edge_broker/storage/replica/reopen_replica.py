@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Reopened(NamedTuple):
-    """What an offline log is to `go_on_as`, and sentences about it."""
+    """The log that an offline one is to `go_on_as`, and sentences about it."""
 
     log: PartitionLog
     notes: list[str]

@@ -10,7 +10,7 @@
 | both | `show` what replicas have | |
 | a worker, which may wait for the disk | `show_exactly` | |
 
-What a follower appends is what its leader has: offsets, leader epochs, timestamps, each byte. It is checked before it
+A follower appends exactly its leader's bytes: offsets, leader epochs, timestamps, each byte. It is checked before it
 is written:
 
 | a fetched batch | |
@@ -130,7 +130,7 @@ class Replica:
 
     def lost_until(self, offset: int) -> int:
         """Where what was written down as lost from an offset on ends, at most the log's end; the offset itself, where
-        nothing was. What lies before the log's start is none of it.
+        nothing was. Records before the log's start are not part of it.
         """
         state = self.log.state
         if self.log.damaged or not state.log_start_offset <= offset < state.log_end_offset:
@@ -227,7 +227,7 @@ class Replica:
     # what may be shown
 
     def show(self, high_watermark: int) -> None:
-        """What lies before the high watermark may be shown, up to the last end before it that is known. Loop.
+        """Show records before the high watermark, up to the last known end before it. Loop.
 
         It never goes back: a truncation does that.
         """
@@ -252,7 +252,7 @@ class Replica:
 
 
 def as_fault(log: PartitionLog, error: Exception) -> StorageFault:
-    """What failed of a log, as its fault; a bug, too, leaves nobody knowing what its files say."""
+    """Return a failure as the log's fault; a bug, too, leaves the contents of its files unknown."""
     return error if isinstance(error, StorageFault) else StorageFault(log.directory, 0, repr(error))
 
 

@@ -61,7 +61,7 @@ class Entered(NamedTuple):
 
 
 class Going:
-    """What goes of one leader epoch."""
+    """The records to remove of one leader epoch."""
 
     def __init__(self, epoch: int, first_offset: int) -> None:
         self.epoch, self.first_offset, self.end_offset = epoch, first_offset, first_offset
@@ -236,7 +236,7 @@ def remade(
 ) -> PartitionLog:
     """Have it decided, durably, what becomes of a log that is held; it is opened again then, and `finish`ed.
 
-    What fails of it takes the log offline: StorageFault.
+    A failure takes the log offline: StorageFault.
     """
     if log.fault is not None:
         raise log.fault.kept()
@@ -278,7 +278,7 @@ def _decide(store: LogStore, log: PartitionLog, end: Truncation) -> None:
 
 
 def reopened(store: LogStore, log: PartitionLog, now: Now) -> PartitionLog:
-    """What is made of a log by a truncation that is decided; `fault` is set if it cannot be opened. OSError."""
+    """Return the log after a decided truncation; `fault` is set if it cannot be opened. OSError."""
     segment, position, offset, _ = log.synced
     topic = store.kept_topic_of(log)
     end = Position(log.log_start_offset, segment.base_offset, position, offset)

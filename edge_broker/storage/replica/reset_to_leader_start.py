@@ -20,7 +20,7 @@ A replica without a record that starts after its leader's records is reset to 0,
 | the segments go, durably, which hold nothing | the next start makes the log that was there, without a record |
 | LogStore.make_anew: its position and directory go, a new one is made | it is missing: the cluster makes a new one |
 
-What went is no loss: the leader has removed it, by its retention or on request, and has it in its own account.
+The removed records are no loss: the leader has removed them, by retention or on request, and has them in its account.
 
 The leader's log may start amid a batch, as after DeleteRecords. It sends that batch whole, so the first one of an
 empty log may begin before where the log starts. A segment is named by where its first batch begins: another one takes
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 @runs_in("files")
 def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) -> PartitionLog:
     """Empty a log that is held, durably; it goes on at an offset, not before its end, or at 0 where it has no record.
-    What it is to `go_on` as.
+    Return what it is to `go_on` as.
 
     StorageFault takes it offline; the next start goes on with what was decided.
     """
@@ -158,7 +158,7 @@ def _decide(log: PartitionLog, start_offset: int) -> None:
 
 
 def _going(log: PartitionLog) -> Iterator[Removed]:
-    """What is held now, segment by segment. OSError."""
+    """Yield the present contents, segment by segment. OSError."""
     segments = log.segments
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         first = max(segment.base_offset, log.log_start_offset)

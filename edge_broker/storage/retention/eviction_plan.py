@@ -1,4 +1,4 @@
-"""What has to go when the disk, or a topic's budget, is full: the plan.
+"""Plan what to remove if the disk, or a topic's budget, is full.
 
 | stage | what goes | in which order | written down |
 |---|---|---|---|
@@ -59,7 +59,7 @@ def segment_bytes_max(total_bytes: int, budget_bytes: int) -> int:
 
 
 class SegmentView(NamedTuple):
-    """What the plan goes by; `written_age_ms` is smaller for what is older."""
+    """The facts for the plan; `written_age_ms` is smaller for what is older."""
 
     base_offset: int
     end_offset: int

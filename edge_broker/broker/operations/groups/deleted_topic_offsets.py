@@ -1,4 +1,4 @@
-"""What groups committed for topics that are gone, in a cluster: it goes too, lest a new topic of the name inherits it.
+"""Remove committed offsets of deleted topics, in a cluster, so that a new topic of the name does not inherit them.
 
 | a partition of `__consumer_offsets` | what was committed there for a topic that is gone |
 |---|---|

@@ -5,7 +5,7 @@
 | a board that stands alone | all partitions, at its start | what the disk has confirmed |
 | a member of a cluster | each partition that it begins to lead | the log's end: a leader's log is binding |
 
-What a loading brings that ends in another leader epoch than it began in is served to nobody.
+The result of a load that ends in another leader epoch than it began in is discarded.
 
 Contains: loading, one partition after another, and dropping what is led elsewhere. Does not contain: what a record
 means (coordinator), who leads.

@@ -1,6 +1,6 @@
 """Committed offsets go `offsets.retention.minutes` after nobody needs them any more (KIP-211); off by default.
 
-What is counted is the age of the data directory (data_age.py), never the time of day: an offset may stay longer
+The age of an offset is by the age of the data directory (data_age.py), never the time of day: an offset may stay longer
 than the key says where the clock cannot be believed, never shorter. Each offset that is committed while the key is set
 carries its age in a header; one without counts from the start that loaded it. In a cluster each broker drops those of
 the partitions that it leads, and all count from when it began to: ages of another data directory say nothing here.

@@ -165,7 +165,7 @@ class FollowerJobs:
         self._broker.effects.start(Do(faulted(log.directory, work), done, failed, "writer"))
 
     def _pause_fetches(self, partition: PartitionId, replica: Replica, error: Exception) -> None:
-        """What a leader sent cannot be appended, or there is no space: it is fetched again a while later."""
+        """Fetch a leader's records again later that cannot be appended, or that find no space."""
         log = replica.log
         self._logs.log.line("error", "replica-append-refused", topic=log.topic, partition=log.partition, error=error)
         replica.pauses = True
