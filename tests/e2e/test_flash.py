@@ -582,7 +582,7 @@ REFUSED = [
     (["ALL", "--host-key", "/nowhere"], "--host-key /nowhere cannot be read: no such file or directory"),
     (
         ["ALL", "--host-key", __file__],
-        "is no private key without a passphrase: give the one beside",
+        "is no private key without a passphrase: give the file without .pub",
     ),
 ]
 
