@@ -107,7 +107,7 @@ def _wanted(options: argparse.Namespace) -> Iterator[AclBinding]:
 
 
 def _check_stars(options: argparse.Namespace, principals: Iterable[str]) -> None:
-    """Refuse what looks like a pattern and would be one name, as kafka-acls takes it: to deny User:temp* denies nobody.
+    """Refuse what looks like a pattern and would be one name, as kafka-acls takes it: User:temp* denies no client.
 
     A user of that very name may be there, and the subject of a certificate may be CN=*.example.org.
     """

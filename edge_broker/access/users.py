@@ -87,7 +87,7 @@ def _password(options: argparse.Namespace) -> str:
 
 
 def _prompted(name: str) -> str:
-    from getpass import getpass  # noqa: PLC0415 - only where somebody types
+    from getpass import getpass  # noqa: PLC0415 - only for a password that is typed
 
     try:
         password = getpass(f"Password of {name}: ")

@@ -1,6 +1,6 @@
 """Request context: the authenticated principal, the client address, and the request header.
 
-Contains: both values. Does not contain: sockets, what somebody may do (state/topic_registry.py).
+Contains: both values. Does not contain: sockets, permissions (state/topic_registry.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Session:
 
     @property
     def known(self) -> bool:
-        """Whether somebody has logged in, by a certificate or by SASL."""
+        """Whether the client has authenticated, by a certificate or by SASL."""
         return self.principal != ANONYMOUS
 
     @property

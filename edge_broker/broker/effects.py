@@ -4,7 +4,7 @@
 |---|---|
 | APPENDED log | has it synced, or wakes its waiters where the topic is left to the kernel |
 | SHOWN log | asks everybody who waits for this log: more may be shown, or another broker leads |
-| SYNC log | has its unsynced data synced for somebody who waits |
+| SYNC log | has its unsynced data synced for a waiting client |
 | MARK log | has its in-use mark written, which an answer needs |
 | ROLL log | closes its active segment in the worker `disk` |
 | WRITE log | has its batch written by the worker `writer` |
@@ -86,7 +86,7 @@ class Effects:
         self.left.append((Effect.SHOWN, log))
 
     def sync(self, log: PartitionLog) -> None:
-        """Somebody waits for what is not synced of this log."""
+        """A client waits for unsynced data of this log."""
         self.left.append((_SYNC, log))
 
     def mark(self, log: PartitionLog) -> None:

@@ -50,7 +50,7 @@ class Reply:
 class Wait:
     """Ask `ready` again whenever one of `logs` moves.
 
-    `syncs`: unsynced data of `logs` is synced at once, as somebody waits for it. `holds`: the request keeps a copy of
+    `syncs`: unsynced data of `logs` is synced at once, as a client waits for it. `holds`: the request keeps a copy of
     its records, `kept_bytes` of them, so that its connection may send no more meanwhile. `patient`: nothing is lost
     when its deadline comes early, as it does when memory is short.
     """

@@ -42,7 +42,7 @@ def loop_bytes_max() -> int:
 class Checking:
     """One batch's check; `done` on the loop once `result` says how it ended. `records` is a copy for the worker.
 
-    `wanted` says whether somebody still waits for it.
+    `wanted` says whether a request still waits for it.
     """
 
     __slots__ = ("_check", "cost", "done", "error", "header", "log", "records", "wanted")

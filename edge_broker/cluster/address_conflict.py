@@ -2,7 +2,7 @@
 
 Clients and brokers would reach one of the two where they mean the other. The later broker waits, as the other may be a
 previous process whose session has not ended; then it ends with the sentence. A copy of another board's card is no
-contradiction: an in-sync set names the broker beside its disk.
+contradiction: an in-sync set names the broker and its disk.
 
 Does not contain: how long is waited (member.py). Source: Kafka's KafkaServer, which
 refuses end points that another broker has registered.
@@ -16,7 +16,7 @@ from edge_broker.cluster.state.cluster_state import Registration
 
 
 def contradiction(mine: Registration, others: Iterable[Registration]) -> str:
-    """Why a broker of this registration cannot be beside those that were there before it; empty: it can."""
+    """Return why a broker of this registration conflicts with earlier ones; empty: it does not."""
     here = {at for _, at in mine.endpoints}
     for other in others:
         shared = [at for _, at in other.endpoints if at in here]

@@ -71,7 +71,7 @@ class Office(Enum):
     ASKING = auto()
     WAITING = auto()
     HOLDING = auto()
-    BARRED = auto()  # somebody else's znode is in the way
+    BARRED = auto()  # a foreign znode is in the way
 
 
 class Controller:
@@ -221,7 +221,7 @@ def out_of_balance(
 ) -> Iterator[tuple[int, HandOver]]:
     """Leaders that are not the preferred ones though those are in sync and there, with the wish for each.
 
-    Of brokers of whose partitions more than `percent` in a hundred are led by others, or by nobody.
+    Of brokers of whose partitions more than `percent` in a hundred are led by others, or by none.
     """
     should, do = Counter[int](), Counter[int]()
     for name, topic in topics.items():
@@ -245,7 +245,7 @@ def out_of_balance(
 _ERRORS: dict[Failure, ErrorCode] = {
     Failure.NODE_EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
     Failure.NO_NODE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    Failure.BAD_VERSION: ErrorCode.NOT_CONTROLLER,  # somebody else has changed it meanwhile: clients try again
+    Failure.BAD_VERSION: ErrorCode.NOT_CONTROLLER,  # another broker has changed it meanwhile: clients try again
     Failure.CONNECTION_LOSS: ErrorCode.REQUEST_TIMED_OUT,  # it may be there, or gone: asked again, it says so
     Failure.SESSION_EXPIRED: ErrorCode.NOT_CONTROLLER,
 }

@@ -185,7 +185,7 @@ class OwnUp(NamedTuple):
 
 
 class Reopen(NamedTuple):
-    """Try to open a log that is offline; one that is missing is made `anew`, as nobody counts on it any more.
+    """Try to open a log that is offline; one that is missing is made `anew`, as no broker counts on it any more.
 
     The leader has, up to `kept_until`, what this replica led and its disk has not confirmed; 0: not as far as is known.
     """

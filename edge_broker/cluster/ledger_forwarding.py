@@ -2,10 +2,10 @@
 
 | stage | event | next |
 |---|---|---|
-| idle | a tick: the journal has something, and somebody leads | forwarding: Forward, the oldest entries |
+| idle | a tick: the journal has entries, and the ledger has a leader | forwarding: Forward, the oldest entries |
 | forwarding | taken: enough disks of the cluster have them | forgetting: Forget |
 | forwarding | refused | pausing |
-| forwarding | no answer within ANSWER_MS: nobody knows whether they are taken | pausing |
+| forwarding | no answer within ANSWER_MS: the outcome is unknown | pausing |
 | forgetting | the journal has let go of them | idle |
 | forgetting | the disk refused that | pausing |
 | pausing | its time is over; twice as long each time, up to PAUSE_MS_MAX, until something is taken | idle |
@@ -62,7 +62,7 @@ class Forwarding:
         self.refused = ""  # why nothing was taken the last time, for people; empty: it was
 
     def tick(self, now_ms: float, leader: int | None) -> None:
-        """Time has passed; `leader` is who leads `__edge_ledger` and is there, None: nobody."""
+        """Time has passed; `leader` is the registered leader of `__edge_ledger`, None: none."""
         if self.stage is Stage.FORWARDING and now_ms >= self._due_ms:
             self._pause(now_ms, "no answer came in time")
         elif self.stage is Stage.PAUSING and now_ms >= self._due_ms:

@@ -5,7 +5,7 @@
 | apart | Connected | registering: znodes/protection.py, whose ensemble it is, then the ephemeral node of its id |
 | registering | the ensemble has another cluster than the disk, or none | Contradicts |
 | registering | Stat | recording: the data directory keeps the epoch |
-| registering | NODE_EXISTS, another session's | waiting: somebody with this id is there, or was a moment ago |
+| registering | NODE_EXISTS, another session's | waiting: a broker with this id is registered, or was a moment ago |
 | waiting | the node is gone | registering |
 | waiting | it is of another disk, and still there after a session's time and a half | Contradicts |
 | waiting | it is of this disk, in an epoch that was not recorded, and still there after five | Contradicts: a copy |
@@ -823,7 +823,7 @@ class ClusterMember:
             self._protect_due_ms = now_ms + PROTECT_AGAIN_MS
             self._register()
         if self.leaving and not self.connected and now_ms >= self._leave_began_ms + self.settings.hand_over_ms_max:
-            self.out(Left())  # without ZooKeeper nobody else can lead
+            self.out(Left())  # without ZooKeeper no other broker can lead
         if self.standing is not Standing.SERVING:
             return
         self._check_shared_root()
@@ -968,7 +968,7 @@ class ClusterMember:
         return any(each.role is Role.BEGINNING for each in self.partitions.values())
 
     def _give(self, partition: Partition) -> bool:
-        """To each heir about as many: each has to write down where its epochs begin."""
+        """Give each new leader about as many: each has to write where its epochs begin."""
         for heir in partition.heirs(Counter(self._given.values())):
             if partition.hand_over(heir):
                 self._given[partition.partition], self._handing[partition] = heir, self.now_ms

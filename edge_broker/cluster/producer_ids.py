@@ -2,7 +2,7 @@
 
 | stage | event | next |
 |---|---|---|
-| idle | somebody wants a block | reading: Get |
+| idle | a block is requested | reading: Get |
 | reading | Node | taking: SetData of its version, with the end of the block as the next id |
 | reading | NO_NODE | making: Create |
 | making | Stat | reading |

@@ -40,5 +40,5 @@ class Lease:
         return now_ms < self._proved_ms + self._timeout_ms
 
     def holds(self, now_ms: float) -> bool:
-        """Whether nobody can have been told that this broker is gone."""
+        """Whether no broker can have learnt that this broker is gone."""
         return now_ms < self._proved_ms + self._timeout_ms * 2 / 3

@@ -121,7 +121,7 @@ class _Probe:
     def _read(self, sock: socket.socket, server: Server) -> None:
         try:
             piece = sock.recv(ANSWER_BYTES_MAX)
-        except OSError:  # it was reset, by somebody who is alive
+        except OSError:  # it was reset, by a live server
             piece = b""
         if NOT_SERVING in piece:
             self.silent[server] = "it does not serve requests, as without a majority"

@@ -2,7 +2,7 @@
 
 | refused | why |
 |---|---|
-| --listen or --advertise beside `listeners` | one would be meant and the other served |
+| --listen or --advertise together with `listeners` | one would be meant and the other served |
 | a name or a port twice | Kafka's rule; one port for an IPv4 and an IPv6 address is none twice |
 | a name without a protocol | `listener.security.protocol.map` says it for any other than the four protocols' own |
 | an advertised name without a listener, or a listener without an advertised address | |
@@ -233,7 +233,7 @@ def open_to_anybody(config: BrokerConfig, listeners: Iterable[Listener], metrics
 
 
 def network_problem(config: BrokerConfig, listeners: Iterable[Listener], metrics: Endpoint | None) -> str:
-    """Say what serves a network that nobody called trusted; empty where nothing does."""
+    """Name the listeners of a network that is not trusted; empty: none."""
     found = open_to_anybody(config, listeners, metrics)
     if not found or config.boolean(TRUSTED):
         return ""

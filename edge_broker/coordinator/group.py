@@ -8,7 +8,7 @@ answers, records; those are group_coordinator.py's. Source: Apache Kafka's class
 | Empty | PreparingRebalance | a member joins |
 | Empty | Dead | nothing tells of the group any more |
 | PreparingRebalance | CompletingRebalance | all joined, or the time is up and some did |
-| PreparingRebalance | Empty | nobody is left |
+| PreparingRebalance | Empty | no member is left |
 | CompletingRebalance | Stable | the leader's assignment is on disk |
 | CompletingRebalance | PreparingRebalance | a member joins, leaves or fails; no SyncGroup in time; the disk fails |
 | Stable | PreparingRebalance | a member joins, leaves or fails; the leader joins again |
@@ -210,7 +210,7 @@ class Group:
             self.unsynced_ids.add(member_id)
 
     def follows(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
-        """Whether somebody with these protocols can be a member: one at least must be followed by all."""
+        """Whether a client with these protocols can be a member: all must share one at least."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
         common = self._common_protocols()
@@ -226,7 +226,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def all_joined(self) -> bool:
-        """Whether nobody is left to wait for in PreparingRebalance."""
+        """Whether no member is left to wait for in PreparingRebalance."""
         return not self.pending_ids and all(member.join_token is not None for member in self.members.values())
 
     def elect_leader(self) -> bool:

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48): none are set, as nobody is held to any; Kafka's tools ask for them beside users.
+"""DescribeClientQuotas (key 48): none are set, as no client has any; Kafka's tools ask for them with users.
 
 Source: DescribeClientQuotas 0 and 1, KIP-546; Kafka's ClientQuotasImage.
 """

@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35): how many bytes of which partitions lie on this broker's disk, in its one data directory.
 
 A broker answers for itself alone, so clients ask each. A partition that is asked for and does not lie here is left
-out, as is a board's journal of the ledger, which is nobody's to ask for.
+out, as is a board's journal of the ledger, which no client may request.
 
 | field | value |
 |---|---|

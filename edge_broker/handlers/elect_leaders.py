@@ -8,7 +8,7 @@
 | unclean | is there | ELECTION_NOT_NEEDED |
 | unclean | is away | ELIGIBLE_LEADERS_NOT_AVAILABLE: replicas elect themselves as far as the topic lets them |
 
-Nobody can be made to lead by a request who may lack what was answered for: the topic says whether that may be, in
+No request elects a replica that may lack acknowledged records: the topic says whether that may be, in
 `unclean.leader.election.enable`, and it is done without a request then. Where all partitions are asked for, those that
 need no election are left out. A board that stands alone leads everything.
 

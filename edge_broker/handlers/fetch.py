@@ -572,7 +572,7 @@ def _take(
 def _tell_leader(
     broker: Broker, context: RequestContext, gathered: _FetchPass, wanted: FetchTopic | WantedTopic, data: PartitionData
 ) -> None:
-    """Say who leads a partition that was not read, so that nobody has to ask for the metadata first (KIP-951)."""
+    """Name the leader of a partition that was not read, so that no client needs metadata first (KIP-951)."""
     topic = broker.cluster.view.describe_by_id(wanted.topic_id) if broker.cluster is not None else None
     found = next_leader(broker, context.session, topic.name, data.partition_index) if topic is not None else None
     if found is not None:

@@ -9,8 +9,8 @@
 | ≥ 0 | the first record at or after that time, -1 when there is none |
 
 In a cluster the leader alone answers. A new one has to hear from its followers before it can say where what is shown
-ends: until then -1, -3 and times are OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5 (KIP-207). Nobody is
-waited for but this broker's own disk: others may be away for long.
+ends: until then -1, -3 and times are OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before version 5 (KIP-207). It
+waits only for this broker's own disk: others may be away for long.
 
 Replica id -2, Kafka's DEBUGGING_REPLICA_ID, asks any replica, in a cluster, for the end of what counts as replicated
 there (timestamp -1); `edge-broker cluster status` compares replicas by it. It says where a log ends, and shows nothing.

@@ -190,7 +190,7 @@ def _asked(
 
 
 def _absent(name: str) -> Refusal:
-    """Why a topic that nobody wanted to make is not there: it may be one that never can be."""
+    """Return the error of a missing topic without creation: its name may be invalid."""
     try:
         check_topic_name(name)
     except Refusal as refusal:

@@ -282,7 +282,7 @@ def _reply(broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend
 
 
 def _tell_leaders(broker: Broker, context: RequestContext, response: ProduceResponse) -> None:
-    """Say who leads what was refused for another leader, so that nobody has to ask for the metadata first."""
+    """Name the leader of partitions refused for another leader, so that no client needs metadata first."""
     nodes = dict[int, Node]()
     for topic in response.responses:
         for answer in topic.partition_responses:

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): one message of a log-in; the last one makes the client somebody, or closes its connection.
+"""SaslAuthenticate (key 36): one message of a log-in; the last one authenticates the client, or closes its connection.
 
 A log-in that fails is answered late, at the same time after its request whatever was wrong with it; after many
 failures the next one waits before it is looked at (security/failure_delays.py). Does not contain: the mechanisms

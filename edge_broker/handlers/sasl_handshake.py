@@ -23,7 +23,7 @@ from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, S
     "their connections are closed; Kerberos (GSSAPI) and OAUTHBEARER: a board has neither a KDC nor a token service",
 )
 def sasl_handshake(broker: Broker, context: RequestContext, request: SaslHandshakeRequest) -> Outcome:
-    """Take the mechanism, or close the connection; where nobody logs in, or not now, as Kafka answers."""
+    """Take the mechanism, or close the connection; without authentication, or not now, as Kafka answers."""
     session, login = context.session, context.session.login
     if login is not None and login.in_exchange:
         broker.log_ins.refused(session, login.mechanism, "", "a second handshake within the log-in")

@@ -104,7 +104,7 @@ class AuditLog:
 
 
 def source_of(fields: Mapping[str, object]) -> str:
-    """Return the principal of an event's fields, or its address where nobody has logged in; empty without both."""
+    """Return the principal of an event's fields, or its address if unauthenticated; empty without both."""
     principal = str(fields.get("principal", ""))
     if principal and principal != "User:ANONYMOUS":
         return principal

@@ -3,7 +3,7 @@
 Contains: the base class `Message`, the specifiers of lists and structures (`scalars.py` has those of plain values),
 and what becomes of a class of them (slots, initialiser).
 Does not contain: bytes; `codec.py` reads and writes them. Source: Kafka's message schemas, in our own words
-(README.md beside them, KIP-482 for tagged fields).
+(README.md next to them, KIP-482 for tagged fields).
 
 Versions are written as Kafka writes them: "0+", "4+", "0-12", "3". A field that a version lacks has its default there.
 Every field may be left out of the initialiser; what it then is, is the schema's default (0, "", [], the zero UUID).

@@ -137,7 +137,7 @@ class AclFilter(NamedTuple):
 
     @property
     def unknown(self) -> bool:
-        """Whether a part of it is of a kind that nobody knows."""
+        """Whether a part of it is of an unknown kind."""
         return 0 in (self.resource_type, self.pattern_type, self.operation, self.permission)
 
     def matches(self, acl: AclBinding) -> bool:

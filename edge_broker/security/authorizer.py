@@ -97,7 +97,7 @@ class Authorizer:
         self._forget()
 
     def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether somebody may do this to a resource; `host` is an address."""
+        """Whether a principal may do this to a resource; `host` is an address."""
         known = self._cached[resource_type][operation]
         allowed = known.get((principal, host, name))
         if allowed is None:
@@ -108,7 +108,7 @@ class Authorizer:
         return allowed
 
     def allows_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether somebody may do this to at least one resource of a type, even if there is none yet.
+        """Whether a principal may do this to at least one resource of a type, even if there is none yet.
 
         As in Kafka an ALLOW counts here only for the operation itself and ALL. To work it out takes up to 13 ms with
         10,000 ACLs.
@@ -149,7 +149,7 @@ class Authorizer:
         )
 
     def names(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether somebody is a super user or has an ALLOW for this very resource in his own name, and no DENY."""
+        """Whether a principal is a super user or has an ALLOW for this very resource in its own name, and no DENY."""
         if principal == ANYBODY:  # a client of that name: an entry for all names no client
             return False
         if not self.allows(principal, host, operation, resource_type, name):

@@ -73,7 +73,7 @@ class DenyList(NamedTuple):
 def parse_deny_list(data: bytes) -> DenyList:
     """Return what the lines say; ValueError names the first that says nothing, by its number, and the remedy.
 
-    The last line must have an end: without one it may be half of what somebody wrote.
+    The last line must have an end: without one it may be half of a written line.
     """
     if data and not data.endswith(b"\n"):
         number = data.count(b"\n") + 1

@@ -38,7 +38,7 @@ OF_OPENSSL = {
     "2.5.4.97": "organizationIdentifier",
     "1.2.840.113549.1.9.1": "emailAddress",
 }
-"""Names of types that OpenSSL prints beside those of Java."""
+"""Names of types that OpenSSL prints in addition to those of Java."""
 _NUMBERS = {name.lower(): number for number, name in {**KEYWORDS, **OF_OPENSSL}.items()}
 _TYPE = re.compile(r"\s*([^=,+\"\\]+?)\s*=\s*")
 _PIECE = re.compile(r'\\([0-9A-Fa-f]{2})|\\(.)|"((?:[^"\\]|\\.)*)"|([^\\",+])', re.DOTALL)

@@ -124,7 +124,7 @@ def _in_base_36(number: int) -> bytes:
 
 
 class FalseUsers:
-    """The credentials of names that do not exist, beside these real users."""
+    """The credentials of names that do not exist, similar to these real users'."""
 
     def __init__(self, users: Iterable[Mapping[str, ScramCredential]]) -> None:
         profiles = Counter(_profile(held) for held in users)

@@ -158,7 +158,7 @@ class Login:
 
     @property
     def again(self) -> bool:
-        """Whether somebody has logged in here before."""
+        """Whether a client has authenticated on this connection before."""
         return bool(self.user)
 
     def refusal(self, api_key: int, now_ms: int) -> str:

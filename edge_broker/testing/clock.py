@@ -32,7 +32,7 @@ class HandClock:
         return self._start_ms + round(self._loop.now_s * 1000)
 
     def steady_ms(self) -> int:
-        """The same: nobody sets this clock."""
+        """The same: this clock is not set."""
         return self.wall_ms()
 
     def seconds(self) -> float:

@@ -201,7 +201,7 @@ class SimulatedDisk:
     # what tests do to it
 
     def crash(self) -> None:
-        """Lose the power: afterwards the kernel knows what the disk has, and nobody holds a lock."""
+        """Lose the power: afterwards the kernel knows what the disk has, and no process holds a lock."""
         self.kill()
         self.mounts += 1
         for pages in self._names.crash(self.random):
@@ -266,14 +266,14 @@ class SimulatedDisk:
             self._names.change([(directory, name, pages)])
         return SimulatedFile(self, path, pages)
 
-    create_private = create  # nobody else is here
+    create_private = create  # no other user exists
 
     def append(self, path: str) -> SimulatedFile:
         """Open a file whose writes go to its end, which the caller names; made where it is missing."""
         return self.open(path) if self.exists(path) else self.create(path)
 
     def files_max(self) -> int:
-        """As where nobody set a limit."""
+        """As without a limit."""
         return 1024
 
     def size(self, path: str) -> int:

@@ -644,7 +644,7 @@ class Client:
         connection.send_up(lambda: self._accept(connection, session_id, seen))
 
     def _accept(self, connection: Connection, session_id: int, seen: int) -> None:
-        """At the server: it takes nobody who has seen more than it has, nor anybody while it has no leader."""
+        """At the server: it takes no client that has seen more than it has, and none while it has no leader."""
         server = connection.server
         if server.cut or server.applied < seen:
             connection.close()

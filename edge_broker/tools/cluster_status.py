@@ -69,7 +69,7 @@ class PartitionStatus(NamedTuple):
 
     @property
     def is_led(self) -> bool:
-        """Whether somebody leads it."""
+        """Whether it has a leader."""
         return self.partition.leader >= 0
 
     @property

@@ -40,7 +40,7 @@ class Node(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A partition, who leads it, -1 for nobody, and the brokers that have it: the preferred leader first."""
+    """A partition, its leader, -1 for none, and the brokers that have it: the preferred leader first."""
 
     number: int
     leader: int

@@ -1,6 +1,6 @@
 """Groups as a client sees them: who coordinates which, their members, and what they have committed.
 
-A group that a broker lists is coordinated by that broker, so nobody has to be asked where: FindCoordinator would make
+A group that a broker lists is coordinated by that broker, so no query for it is needed: FindCoordinator would make
 Apache Kafka create its topic of offsets. Does not contain: text for people. Every function raises WireFailure.
 """
 

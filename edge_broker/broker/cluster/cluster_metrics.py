@@ -5,7 +5,7 @@
 | partitions, led | replicas that are open here, and those of them that this broker leads |
 | under-replicated | of those led here: fewer replicas are in sync and there than there should be |
 | under min ISR | of those led here: fewer than `min.insync.replicas`, so acks=all is refused |
-| offline | of all partitions of the cluster: nobody leads; told by the controller alone, as in Kafka |
+| offline | of all partitions of the cluster: without a leader; reported by the controller alone, as in Kafka |
 | entries | losses in this board's journal that `__edge_ledger` has not taken yet, and the journal's bytes |
 | lag | of each follower of what is led here: records that it has not confirmed, and since when it has not had all |
 
@@ -97,7 +97,7 @@ def _under_replicated(found: list[Few]) -> list[Few]:
 
 
 def offline(view: ClusterReads) -> int:
-    """Partitions that nobody leads."""
+    """Partitions without a leader."""
     return sum(
         view.leader(name, number) == NO_LEADER
         for name, topic in view.topics.items()

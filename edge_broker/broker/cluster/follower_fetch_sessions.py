@@ -126,7 +126,7 @@ class FetchSession:
             self._end(partition, order.topic_id, order.fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def advanced(self, partition: PartitionId) -> None:
-        """A high watermark has risen: said beside the next answer."""
+        """A high watermark has risen: included in the next response."""
         if partition in self.orders:
             self._marks[partition] = None
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import AppendGate, ClusterPort
     from edge_broker.storage.log.partition_log import PartitionLog
 
-WAIT_MS_MAX = 15_000  # then nobody can tell, and it is forwarded again
+WAIT_MS_MAX = 15_000  # then the outcome is unknown, and it is forwarded again
 Told = Callable[[ErrorCode], Outcome]
 
 
@@ -108,7 +108,7 @@ class _Taking:
         self._error = ErrorCode.KAFKA_STORAGE_ERROR
 
     def _looked(self) -> Outcome:
-        """Append what the log has not; on the loop, where nobody else appends meanwhile."""
+        """Append what the log has not; on the loop, where no other append comes between."""
         of = self._of
         if self._error is not None:
             return self._told(self._error)

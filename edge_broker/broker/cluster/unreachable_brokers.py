@@ -1,4 +1,4 @@
-"""Brokers whose port was found closed: they have a session with ZooKeeper, and nobody is there to talk to.
+"""Brokers whose port was found closed: they have a session with ZooKeeper, and no process answers.
 
 A broker that was killed is registered until its session ends, six seconds as a rule, and leads until then, by
 ZooKeeper. Metadata reports that no broker leads its partitions: clients ask again soon, instead of trying a port that
@@ -11,7 +11,7 @@ refuses them, and records without a key go to other partitions meanwhile.
 | the time is over, and it is still registered, so that it lives | what ZooKeeper says |
 
 Leaders let it leave their in-sync sets meanwhile (leader_state.py), as any leader may, down to min.insync.replicas:
-acks=all waits for it no more. Nobody is elected by this: a closed port proves nothing.
+acks=all waits for it no more. It elects no broker: a closed port proves nothing.
 
 Contains: which those are. Does not contain: decisions.
 """

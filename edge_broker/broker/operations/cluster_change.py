@@ -75,7 +75,7 @@ class ChangeOfTopic(Change):
 def agree(
     broker: Broker, changes: Sequence[Change], then: Callable[[dict[str, Refusal]], Outcome], timeout_ms: int = WAIT_MS
 ) -> Outcome:
-    """Carry out changes whose names nobody has taken; `then` gets the refusals by name."""
+    """Execute changes whose names are free; `then` gets the refusals by name."""
     errors: dict[str, Refusal] = {}
     broker.topics.take_names([change.name for change in changes])
     begun = [_Agreeing(broker, change, errors) for change in changes]

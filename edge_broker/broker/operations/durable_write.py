@@ -170,7 +170,7 @@ class Write:
         return log.fault is not None
 
     def fail(self, error: Refusal) -> None:
-        """It is not written, or nobody knows for how long."""
+        """It is not written, or the time until then is unknown."""
         self.appended, self.error = None, error
         self.records = self.writing = self.checking = None
 

@@ -29,7 +29,7 @@ def change(
     then: Callable[[dict[K, R | Refusal]], Outcome],
     over: Callable[[], None] = lambda: None,
 ) -> Do:
-    """Do the pieces with these names taken, which nobody else has; `then` gets each result, or why there is none.
+    """Do the pieces with these free names taken; `then` gets each result, or why there is none.
 
     A StorageFault is reported as KAFKA_STORAGE_ERROR. `over` is called however it ends, before `then`.
     """

@@ -7,7 +7,7 @@ followers are not waited for: they may be away for long, and Apache Kafka's high
 | topic | the end is what may be shown |
 |---|---|
 | synced when someone waits | after a sync of what was written before the request |
-| synced by the clock alone (`edge.durability=interval`) | at the clock's next sync: nobody waits |
+| synced by the clock alone (`edge.durability=interval`) | at the clock's next sync: no request waits |
 | left to the kernel | at once |
 
 Does not contain: handlers, messages.

@@ -77,7 +77,7 @@ def _offsets_factor(broker: Broker, there: int) -> int:
 
 
 def automatic_topic(broker: Broker, name: str) -> NewTopic:
-    """How a topic is made that somebody merely asked for."""
+    """How a topic is created automatically, on a request for it."""
     if name == OFFSETS_TOPIC:
         return offsets_topic(broker)
     factor = default_factor(broker)
@@ -220,7 +220,7 @@ class _NewInCluster(Change):
         self._ids.add(topic_id)
         try:
             topic = cluster.changes.place(topic_id, new.partitions, new.factor, new.config)
-        except ValueError:  # somebody has gone since it was looked at
+        except ValueError:  # a broker has gone since the check
             raise _too_few_brokers(new.factor, len(cluster.view.broker_ids)) from None
         cluster.changes.make_topic(new.name, topic._replace(replicas=new.assigned or topic.replicas), told)
 

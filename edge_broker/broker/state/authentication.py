@@ -80,7 +80,7 @@ class LogIns:
         self._derived = _derived([])
 
     def denial(self, principals: Iterable[str], certificates: Iterable[CertificateId] = ()) -> str:
-        """Return why the deny list denies somebody, in a sentence; empty: it does not."""
+        """Return why the deny list denies a client, in a sentence; empty: it does not."""
         return "" if self.deny_list is None else self.deny_list.denial(principals, certificates)
 
     def begin(self, session: Session, listener: Listener | None) -> None:
@@ -146,7 +146,7 @@ class LogIns:
         )
 
     def came_by_certificate(self, session: Session) -> None:
-        """Note that a client is somebody by its certificate."""
+        """Record that a client has authenticated by its certificate."""
         self._note(
             "log-in",
             principal=session.principal,
@@ -209,7 +209,7 @@ class LogIns:
 
 def _derived(held: Sequence[Credentials]) -> _Derived:
     by_name = {name: [one[name].iterations for one in held if name in one] for name in MECHANISMS}
-    # one mechanism is enough where every user has it; else each that somebody has
+    # one mechanism is enough if every user has it; else each that any user has
     everybodys = next((name for name, found in by_name.items() if len(found) == len(held)), "")
     needed = [everybodys] if everybodys else [name for name, found in by_name.items() if found]
     return _Derived(FalseUsers(held), {name: max(by_name[name], default=ITERATIONS_MIN) for name in needed})

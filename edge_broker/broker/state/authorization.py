@@ -113,7 +113,7 @@ class Rights:
         return self.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def denied(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Count that somebody asked for what he may not do, and note it, NOTED_MAX times of one request.
+        """Count a denial, and note it, NOTED_MAX times of one request.
 
         The others are summed: to write, or leave out, a line for each of the 50,000 names that fit into one request
         would hold the loop for 0.3 s.

@@ -6,7 +6,7 @@
 | is empty as it was made, and this board has something of its own | that is taken over, by compare-and-set |
 | is there, and this board had something else of its own | that is set aside, and told: the cluster wins |
 | is there | it holds, and is kept as a copy, synced |
-| is damaged, lost, older than the copy, or not the brokers' | nobody has any rights until it is mended |
+| is damaged, lost, older than the copy, or not the brokers' | no user has any permissions until it is repaired |
 | cannot be reached | the copy holds |
 
 | a change | |
@@ -258,7 +258,7 @@ class SharedSecurity:
         self._use(state, acls)
 
     def _close(self, why: str) -> None:
-        """Nobody has any rights, until it is mended."""
+        """Take all permissions from all users, until it is repaired."""
         self._state, self._damaged = None, why
         mended = self._found is not None and self._found.standing in (Standing.FOREIGN, Standing.BARRED)
         damage = why if mended else f"{why} {RESTORE} {self._restore_command} on one board"

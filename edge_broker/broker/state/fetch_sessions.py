@@ -212,7 +212,7 @@ class FetchSessions:
             raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "there is no room for a session of so many partitions")
 
     def look(self, now_ms: int) -> None:
-        """End what nobody will go on with: not used for long, and its connection is gone."""
+        """End abandoned sessions: unused for long, and their connections are gone."""
         for session in list(self._sessions.values()):
             if now_ms - session.used_ms <= STALE_MS:
                 break
@@ -222,7 +222,7 @@ class FetchSessions:
     def _has_room(
         self, coming: FetchSession | None, partitions: int, now_ms: int, but: FetchSession | None = None
     ) -> bool:
-        """Whether there is room for a session of so many partitions, or was made; nobody goes in vain."""
+        """Return whether a session of so many partitions fits, after evictions if needed; none is evicted in vain."""
         slots, size = (1, coming.bytes_held) if coming is not None else (0, 0)
         excess_slots = len(self._sessions) + slots - self.slots
         excess_bytes = self.bytes_held + size - BYTES_MAX

@@ -204,7 +204,7 @@ class Groups:
     def any_unready(self) -> ErrorCode:
         """The first reason why some group that is this broker's to serve cannot be served, or NONE."""
         if self.cluster is not None and not self.cluster.view.serves:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # nobody knows whose they are
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # their coordinator is unknown
         unready = map(self._unready, range(self.partitions))
         return next((one for one in unready if one not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)), ErrorCode.NONE)
 
@@ -244,7 +244,7 @@ class Groups:
             coordinator.ahead = ahead
 
     def abandon(self, token: int, now_ms: int) -> None:
-        """Nobody waits for this token any more."""
+        """No request waits for this token any more."""
         parked = self.parked.pop(token, None)
         if parked is not None and self.unready(parked.group_id) == ErrorCode.NONE:
             self.of(parked.group_id).forget(parked.group_id, token, now_ms)

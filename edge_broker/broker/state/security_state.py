@@ -165,9 +165,9 @@ class Security:
 
 
 def check_rights(config: BrokerConfig, state: SecurityState, data_dir: str) -> None:
-    """Refuse an authorizer that nobody passes, ConfigurationError; with damage it says nothing."""
+    """Refuse an authorizer that denies all clients, ConfigurationError; with damage it says nothing."""
     if config.text("zookeeper.connect") or config.boolean("allow.everyone.if.no.acl.found"):
-        return  # the cluster may let somebody in; everybody comes in
+        return  # the cluster may have users and ACLs; without an authorizer all clients get in
     if config.text("authorizer.class.name") and not (config.super_users or state.acls or state.damage):
         raise ConfigurationError(
             "authorizer.class.name names an authorizer, and neither super.users nor an ACL lets anybody in: name "

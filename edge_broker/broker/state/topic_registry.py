@@ -10,8 +10,8 @@
 | another leader epoch than the log's | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320) |
 | a partition whose storage has failed | StorageFault, which is KAFKA_STORAGE_ERROR |
 
-In a cluster its image says which topics there are, wherever their partitions lie; what lies here is only asked for the
-log of a partition that this broker leads. A board's journal of the ledger is nobody's to ask for.
+In a cluster its image says which topics exist, on any broker; the store is only asked for the
+log of a partition that this broker leads. No client may request a broker's journal of the ledger.
 
 Contains: who may see what. Does not contain: what is done to it then. Source: KIP-320; Kafka's AclOperation.
 """
@@ -81,7 +81,7 @@ class Topics:
             self.spare_own(context, name, operation)
 
     def spare_own(self, context: RequestContext, name: str, operation: Operation) -> None:
-        """Refuse what nobody may do to a topic that belongs to the broker, or not from where the session comes."""
+        """Refuse an operation on the broker's own topic that no client may do, or not from the session's address."""
         if name not in OWN_TOPICS:
             return
         if operation in (Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS) and self.exists(name):
@@ -99,7 +99,7 @@ class Topics:
         return found
 
     def described(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> AnyTopic:
-        """The topic of a name or an id, wherever it lies; Refusal."""
+        """Return the topic of a name or an id, on any broker; Refusal."""
         if isinstance(asked, str):
             self.authorize(context, asked, operation)
             return self.described_there(asked)
@@ -118,7 +118,7 @@ class Topics:
         return topic
 
     def described_there(self, name: str) -> AnyTopic:
-        """The topic of a name that the session was authorized for, wherever it lies; Refusal."""
+        """Return the topic of a name that the session was authorized for, on any broker; Refusal."""
         if self.cluster is None:
             return self.there(name)
         topic = self.cluster.view.describe(name)

@@ -173,7 +173,7 @@ def _write_topic(topic: PlannedTopic) -> Steps:
 
 
 def _first_state(state: PartitionState, *, may_lose: bool) -> PartitionState:
-    """Nobody is in sync before the ledger has what may be lost."""
+    """No replica is in sync before the ledger has the possible losses."""
     return state._replace(in_sync=()) if may_lose else state
 
 

@@ -9,7 +9,7 @@
 | the state is another one, or the topic is gone | | the node goes: an unclean election, or a person, has decided |
 | no answer | | all of it once everything is read again; the same entry has the same id |
 
-Until then the in-sync set of the partition is empty, so nobody leads it.
+Until then the in-sync set of the partition is empty, so no broker leads it.
 
 Contains: that. Does not contain: what may be lost (rebuild_plan.py).
 """
@@ -48,7 +48,7 @@ from edge_broker.cluster.znodes.zookeeper import (
     SetData,
 )
 
-WRITTEN_ONCE = 0  # the version of a state that nobody has changed since the rebuild
+WRITTEN_ONCE = 0  # the version of a state without a change since the rebuild
 
 
 class RebuiltLosses:

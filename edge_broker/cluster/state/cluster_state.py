@@ -52,7 +52,7 @@ class OfflineLog(NamedTuple):
 
 
 class Objection(NamedTuple):
-    """A broker whose disk acted by a state of another line: nobody acts for the partition while one stands."""
+    """A broker whose disk acted by a state of another line: no broker acts for the partition while one stands."""
 
     broker: int
     state_id: str  # that its disk has kept

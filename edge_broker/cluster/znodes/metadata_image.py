@@ -40,7 +40,7 @@ class Seen(Protocol):
     """A user of the image."""
 
     def brokers_changed(self) -> None:
-        """Somebody came or went."""
+        """A broker registered, or its registration ended."""
 
     def topic_changed(self, name: str) -> None:
         """A topic was made, or is gone."""

@@ -8,7 +8,7 @@
 | ADMIN to neither, or cannot be read | FOREIGN | refuse | refuse |
 
 The ownership record is the znode `/format/ownership`. A broker creates it once it has taken over what it found. It is a
-child of `/format`, so that nobody but the brokers can remove it, nor `/format`, which has a child then.
+child of `/format`, so that only the brokers can remove it, or `/format`, which has a child then.
 
 Permission to delete a znode, or to create it, is the parent's. So the parent of all znodes is protected as well: the
 chroot, or `/` where no other product has znodes.

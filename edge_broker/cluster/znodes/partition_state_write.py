@@ -4,7 +4,7 @@
 |---|---|---|
 | idle | begin | sent |
 | sent | Done | idle: what was written holds |
-| sent | BAD_VERSION | syncing: somebody else was first |
+| sent | BAD_VERSION | syncing: another broker was first |
 | sent, syncing, reading, checking | CONNECTION_LOSS | unknown |
 | unknown | connected, at the next look | syncing |
 | syncing | Done | reading |
@@ -13,7 +13,7 @@
 | checking | Stat of the topic's id | idle: what was read holds |
 | reading, checking | refused, or what is no state | unknown |
 | any | NO_NODE | idle: the partition is gone |
-| any | SESSION_EXPIRED | idle: nothing is certain, and nobody may go by it |
+| any | SESSION_EXPIRED | idle: nothing is certain, and no broker may act by it |
 
 Where ZooKeeper refuses a change and the same state holds as before, `refusals` counts: the caller requests it
 again later.

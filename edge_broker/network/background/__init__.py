@@ -1,1 +1,1 @@
-"""Loops beside the requests: compaction, scrubbing, metrics, systemd."""
+"""Loops that run concurrently with requests: compaction, scrubbing, metrics, systemd."""

@@ -2,7 +2,7 @@
 
 | message | on the wire | its answer |
 |---|---|---|
-| HandOver | ElectLeaders | nobody waits for it |
+| HandOver | ElectLeaders | no request waits for it |
 | AskEnd | OffsetForLeaderEpoch | TellEnd |
 | ForwardEntries | Produce, acks=all, with a tag of ours | EntriesTaken |
 

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from edge_broker.network.dispatch.dispatcher import Dispatcher
 
 LEAVE_S = 1.0
-JOIN_S = 30.0  # then clients are let in, and told that nobody leads
+JOIN_S = 30.0  # then clients are let in, and see no leaders
 OF_LOGS = (
     effects.Append,
     effects.BeginEpoch,
@@ -276,7 +276,7 @@ class ClusterShell:
             session.give_up()
 
     def _went_wrong(self, what: str, error: Exception) -> None:
-        """Write down a bug that nobody is there to be answered for."""
+        """Log a bug that no client waits for."""
         self._dispatcher.failures += 1
         trace = "".join(traceback.format_exception(error))
         self._log.line("error", "cluster-step-failed", what=what, error=repr(error), trace=trace)
@@ -334,7 +334,7 @@ class ClusterShell:
         self.turn(lambda at_ms: self.member.happened(event, at_ms))
 
     def _end_former_session(self) -> None:
-        """Beside this life's own, which waits for it where it has to."""
+        """Concurrently with this process's own session, which waits for it if needed."""
         former = read_session(self._broker.store.fs, self._broker.store.data_dir)
         if former is not None and former.place == self._place:
             connect = self._broker.config.text("zookeeper.connect")
@@ -490,7 +490,7 @@ class ClusterShell:
     async def joined(self, stop: asyncio.Event) -> None:
         """Return once this broker is a member and knows what there is, or is to stop; JOIN_S at most."""
         until = self._loop.time() + JOIN_S
-        while not (self._knows or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - nobody tells
+        while not (self._knows or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - no event exists
             await asyncio.sleep(TICK_S)
         if not (self._knows or stop.is_set()):
             log_line("warning", "not-joined", text=self.cluster.view.not_serving or "users and ACLs are not known yet")

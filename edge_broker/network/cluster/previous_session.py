@@ -94,7 +94,7 @@ def end_session(connect: str, timeout_ms: int, session: Session) -> None:
         client.stop()
         if ended:
             log_line("info", "former-session-ended", session=f"{session.session_id:x}")
-    except Exception as error:  # noqa: BLE001 - nobody answers in time, or a bug: the session expires
+    except Exception as error:  # noqa: BLE001 - no answer in time, or a bug: the session expires
         log_line("warning", "former-session-not-ended", error=repr(error))
     finally:
         client.close()

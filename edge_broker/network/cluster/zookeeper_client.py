@@ -140,7 +140,7 @@ class KazooSession:
         return self._client.client_id or (0, b"")
 
     def _learn_timeout(self) -> None:
-        """The ensemble may agree to a shorter timeout than was asked for, and kazoo tells nobody."""
+        """The ensemble may agree to a shorter timeout than was asked for, and kazoo does not report it."""
         connection = self._client._connection
         invoke = connection._invoke
 

@@ -6,7 +6,7 @@
 | `OTHERS_MAX` | handshakes under way, clients of /metrics, links to other brokers and ZooKeeper, files of its own |
 | the rest, `CONNECTIONS_MIN` at least | clients |
 
-A broker without a descriptor left takes no connection, of nobody, and cannot open its own files.
+A broker without a descriptor left takes no connection, of any client, and cannot open its own files.
 Does not contain: which connection is refused or closed (server/listener_server.py).
 """
 
@@ -31,7 +31,7 @@ class ConnectionBound(NamedTuple):
 
 
 def needed(connections: int) -> int:
-    """Return the limit of open files by which so many connections have room beside everything else."""
+    """Return the limit of open files that leaves so many connections in addition to everything else."""
     return min(connections + OTHERS_MAX + FILES_MAX, 2 * (connections + OTHERS_MAX))
 
 

@@ -7,7 +7,7 @@
 
 Each connection has ALLOWANCE_BYTES of either pool to itself, so that small requests never wait for what others hold.
 What un-parks others may use `urgent_bytes` more. And some may go ahead of the bound to their end, one at least and as
-many as `spare_bytes` take in all, so that somebody gets on whatever others have begun and do not end. A share that went
+many as `spare_bytes` take in all, so that one client proceeds even if others never end. A share that went
 ahead counts there until it holds no more than its allowance: a request that has arrived is held until it is answered.
 
 Contains: sums, and who waits for them. Does not contain: sockets, timers, what a request means.
@@ -75,7 +75,7 @@ class Pool:
         self.on_shortage()
 
     def wait_behind(self, share: Share, who: object, again: Callable[[], None]) -> None:
-        """The same once `share`, which went ahead, has come to its end: until then `who` keeps nobody waiting.
+        """The same once `share`, which went ahead, has come to its end: until then `who` blocks no other.
 
         One waits after a share; `again` must know by then whether `who` is gone.
         """

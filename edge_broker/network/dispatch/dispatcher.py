@@ -180,7 +180,7 @@ class Dispatcher:
         """Work on a request piece by piece; its connection sends no more until that is done."""
         assert call.connection is not None
         size = len(frame)
-        if size <= RECEIVE_BUFFER_BYTES:  # else it is memory of its own, which nobody writes to any more
+        if size <= RECEIVE_BUFFER_BYTES:  # else it is memory of its own, without further writes
             frame = memoryview(bytearray(frame))
         call.cost = request_bytes(PRODUCE, size) + size
         call.connection.expect(call)
@@ -229,7 +229,7 @@ class Dispatcher:
 
     @property
     def working(self) -> bool:
-        """True while somebody waits for a sync or a worker; long polls and groups do not count."""
+        """Whether a request waits for a sync or a worker; long polls and groups do not count."""
         return self.syncer.busy or self.checks.busy or self._log_jobs > 0 or self._in_workers > 0
 
     def sync_all(self) -> None:
@@ -241,7 +241,7 @@ class Dispatcher:
                     self.syncer.sync_soon(log)
 
     def start(self, step: Callable[[], Outcome]) -> None:
-        """Do work of the broker's own, which answers nobody; a bug in it leaves a trace and stops nothing else."""
+        """Do work of the broker's own, without a response; a bug in it leaves a trace and stops nothing else."""
         self._run(Call(None, None, 0, 0, NO_TOKEN), step)
         self.apply()
 
@@ -496,7 +496,7 @@ class Dispatcher:
                 self.syncer.sync_awaited(log)
 
     def _sync_is_awaited(self, log: PartitionLog) -> bool:
-        """True while somebody waits for more than a write or a roll of this log."""
+        """Whether a request waits for more than a write or a roll of this log."""
         waiting = self._waiting.get(log)
         return waiting is not None and any(call.wait is not None and call.wait.syncs for call in waiting)
 

@@ -55,7 +55,7 @@ class LoopLedger:
             self._waiting.discard(answer)
 
     def stop(self) -> None:
-        """Let nobody wait any more; the loop is about to join the workers. Loop."""
+        """Release all waiters; the loop is about to join the workers. Loop."""
         self._stopped = True
         for answer in list(self._waiting):
             answer.put(self._stopping())

@@ -90,7 +90,7 @@ class Large:
         return Job(call.name, whose, self._guarded(call, self._to_answer(call, outcome, 0, kept), kept), 0)
 
     def ended(self, call: Call) -> None:
-        """A call is answered, or nobody waits for its answer any more."""
+        """A call is answered, or no client waits for its response any more."""
         size = self.parked.pop(call, 0)
         if size:
             self._parked_bytes -= size

@@ -3,7 +3,7 @@
 | bound | what | why |
 |---|---|---|
 | one batch of a partition | others wait as for a roll, a request of each connection, which is not read then | order |
-| until nobody waits for it | a request that timed out or lost its connection ends its check | turns are for others |
+| until no waiter is left | a request that timed out or lost its connection ends its check | turns are for others |
 | OPEN_MAX batches begun | the rest waits as it came, packed | a begun zstd batch keeps a window of up to 16 MiB |
 
 Contains: whose turn it is. Does not contain: what is checked (broker/record_checks.py), threads (worker.py).

@@ -2,8 +2,8 @@
 
 | state | event | next |
 |---|---|---|
-| clean | append that nobody waits for | dirty, due within log.flush.interval.ms |
-| clean, dirty | somebody waits for it, durability sync | wanted: in the round that begins now, or in the next |
+| clean | append without a waiter | dirty, due within log.flush.interval.ms |
+| clean, dirty | a client waits for it, durability sync | wanted: in the round that begins now, or in the next |
 | wanted | round ends | clean; the log's waiters are notified |
 | any | an answer needs the mark of a log (dirty_markers.py) | it is written in this round or the next |
 | any | a sync fails | the partition goes offline, the sync is never retried |
@@ -76,7 +76,7 @@ class Syncer:
             self._begin()
 
     def sync_awaited(self, log: PartitionLog) -> None:
-        """Sync `log` for somebody who waits: at once, unless its topic leaves that to the clock."""
+        """Sync `log` for a waiting client: at once, unless its topic leaves that to the clock."""
         if log.settings.sync_awaited:
             self.sync_soon(log)
         else:

@@ -5,7 +5,7 @@
 | one more than connection_limit.py says, or than max.connections.per.ip | at once; some are for this host alone |
 | who has not logged in, and has asked for nothing for longest | as many are open, and its address has most |
 | a silent one | connections.max.idle.ms without a request, and none unanswered |
-| half a request | no byte for STALLED_S, or ahead for AHEAD_S_MAX, while somebody waits for memory |
+| half a request | no byte for STALLED_S, or ahead for AHEAD_S_MAX, while another waits for memory |
 | a client that is owed answers | it took no byte for UNREAD_S_MAX |
 
 Contains: what all connections share. Does not contain: requests and their meaning (dispatcher).
@@ -95,7 +95,7 @@ class Server:
     async def listen(self, listeners: Iterable[Listener], encryption: Encryption | None = None) -> list[Listener]:
         """Take addresses; the listeners with their real ports. ConfigurationError: an address cannot be had.
 
-        Nobody is let in before `serve`.
+        No client is let in before `serve`.
         """
         self.encryption = encryption
         bound = [await self._listen(listener) for listener in listeners]
@@ -157,7 +157,7 @@ class Server:
         return "" if other is not None else self.bound.reason, other
 
     def _to_displace(self, ip: str) -> Connection | None:
-        """Whose place one more connection from this address may have, so that nobody alone keeps all others out."""
+        """The connection that one more from this address may replace, so that no client keeps all others out."""
         most = max(self._connections_by_ip, key=self._connections_by_ip.__getitem__)
         if self._connections_by_ip[most] <= self._connections_by_ip.get(ip, 0) + 1:
             return None

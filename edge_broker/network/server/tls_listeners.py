@@ -110,7 +110,7 @@ class Encryption:
 
 
 def _settings(config: BrokerConfig, listener: Listener, *, chacha_first: bool) -> TlsSettings:
-    """A listener's settings; the order of suites that somebody chose stays."""
+    """A listener's settings; a configured order of suites stays."""
     settings = read_tls_settings(config, listener.name, logs_in=listener.logs_in)
     if chacha_first and settings.ciphers == cipher_suites.AES_FIRST:
         return settings._replace(ciphers=cipher_suites.CHACHA_FIRST)

@@ -41,7 +41,7 @@ def has_aes() -> bool:
 
 
 def put_chacha_first() -> bool:
-    """Let TLS 1.3 take ChaCha20 wherever the client has it; False when this OpenSSL cannot be told."""
+    """Let TLS 1.3 take ChaCha20 if the client has it; False if this OpenSSL has no such setting."""
     import _ssl  # noqa: PLC0415 - both only where it matters
     import ctypes  # noqa: PLC0415
 

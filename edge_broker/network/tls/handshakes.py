@@ -6,8 +6,8 @@
 | any | it is not complete after HANDSHAKE_S_MAX |
 | a new one | the connection would be one too many (server/listener_server.py) |
 
-Each step, which is signing and checking of signatures, runs in a worker: a large RSA key or a slow board holds nobody
-else up. Contains: their number and their time. Does not contain: bytes (tls_transport.py), contexts
+Each step, which is signing and checking of signatures, runs in a worker: a large RSA key or a slow board blocks no
+other client. Contains: their number and their time. Does not contain: bytes (tls_transport.py), contexts
 (tls_contexts.py).
 """
 

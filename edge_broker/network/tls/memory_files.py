@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def as_file(text: str) -> Iterator[str]:
-    """The path of a file with this text, which nobody else sees: what is checked is what is used."""
+    """The path of a file with this text, invisible to other processes: the checked text is the used one."""
     descriptor = os.memfd_create("drupelet", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, text.encode("ascii", errors="replace"))

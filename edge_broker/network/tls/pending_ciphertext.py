@@ -1,8 +1,8 @@
 """How much ciphertext OpenSSL was given and has not given back, which it does not tell: a part of one record.
 
-It is all that it was given, less all that it has given back and what each record has beside that:
+It is all that it was given, less all that it has given back and each record's overhead:
 
-| | bytes of a record beside its content | source |
+| | bytes of a record in addition to its content | source |
 |---|---|---|
 | TLS 1.3 | 22, or 14 by CCM_8, and padding | RFC 8446, 5.2 |
 | TLS 1.2, GCM | 29 | RFC 5288 |

@@ -283,7 +283,7 @@ def _make(settings: TlsSettings, stores: _Stores, now_s: float, host: str) -> _M
     if settings.client_auth != "none":
         context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == "required" else ssl.CERT_OPTIONAL
         sound = {der: end for der, end in stores.authorities.items() if end >= now_s}
-        if sound:  # else nobody is trusted until the trust store has another CA
+        if sound:  # else no client is trusted until the trust store has another CA
             _load_authorities(context, settings, sound)
         next_end_s, last_end_s = min(sound.values(), default=next_end_s), max(stores.authorities.values())
     named = not host or names_host(context, stores.key.chain, host)
@@ -389,7 +389,7 @@ def _certificates(where: str, text: str) -> list[bytes]:
 
 
 def _read(key: str, path: str, wait_s: float | None, *, secret: bool = False) -> str:
-    """The text of a file, whose secret nobody else may use. ConfigurationError; `wait_s` as of `read_named`."""
+    """The text of a file, whose secret no other user may use. ConfigurationError; `wait_s` as of `read_named`."""
 
     def check(status: os.stat_result) -> None:
         if secret:

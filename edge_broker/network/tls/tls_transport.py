@@ -233,7 +233,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._owner.step(self, self._handshake)
 
     def _handshake(self) -> Step:
-        """One step; runs in the worker, and nobody touches the TLS object meanwhile."""
+        """One step; runs in the worker, and no other thread touches the TLS object meanwhile."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:

@@ -60,7 +60,7 @@ def replace(
 ) -> None:
     """Put synced `data` under a name, whole; without `sync_name` the caller syncs the directory.
 
-    `private`: nobody but the directory's owner may read it. Only one thread may do this for a name; what a crash
+    `private`: only the directory's owner may read it. Only one thread may do this for a name; what a crash
     leaves is dropped by `drop_leftovers`.
     """
     temporary = temporary_name(directory, name)

@@ -428,13 +428,13 @@ def mount_of(path: str, sys_dir: str = "/sys") -> str:
             pass
     try:
         number = libc.mount_id(path)
-    except OSError:  # a sandbox that lets nobody ask
+    except OSError:  # a sandbox that allows no query
         number = None
     return "" if number is None else f"{device}/mount/{number}"
 
 
 def lock_holder(path: str) -> int | None:
-    """The process that holds the lock of a file (see `FileSystem.lock`), found without a try to take it; None: nobody.
+    """The process that holds the lock of a file (see `FileSystem.lock`), found without a try to take it; None: none.
 
     A process of another container is not seen.
     """

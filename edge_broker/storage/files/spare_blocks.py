@@ -18,7 +18,7 @@ SPARE_BYTES = 256 << 10
 
 
 class Spare:
-    """A file of blocks that nobody needs, which a file of state may be written into when there are no others."""
+    """A file of reserve blocks, which a state file may be written into if no others are free."""
 
     def __init__(self, fs: FileSystem, data_dir: str) -> None:
         self._fs = fs

@@ -41,7 +41,7 @@ class WriteThrottle:
 
     @property
     def sync_early(self) -> bool:
-        """True when so much is unsynced that nobody should wait for its time."""
+        """Whether so much is unsynced that a sync must begin before its time."""
         return self.unsynced_bytes - self.syncing_bytes > EARLY_SYNC_BYTES
 
     def held_up(self, seconds: float, size: int) -> bool:

@@ -100,7 +100,7 @@ class LogReader:
         return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is out of range of {self.state!r}")
 
     def _read_segment(self, segment: Segment, offset: int, bytes_max: int, *, blocking: bool) -> Bytes:
-        """Batches that were checked just now, wherever they came from: memory may have them back from the disk."""
+        """Batches that were checked just now, from any place: memory may have read them back from the disk."""
         limit = self._limit(segment)
         if blocking:
             segment.load_index()

@@ -155,7 +155,7 @@ class LogWriter:
         self.flush: Flush | None = None  # under way
         self.writing: Writing | None = None
         self.retreated = False  # a refused write was cut off again, and no sync has told the disk
-        self.out_of_space = False  # the file system had no space for a write, since somebody cleared this last
+        self.out_of_space = False  # the file system had no space for a write, since this was last cleared
         self.stay_bytes = 0  # up to here the segment is written on, as no next one could be made
         self.roll_refusal: Refusal | None = None
         self._expire_at_age_ms = AGE_UNKNOWN

@@ -147,7 +147,7 @@ def in_order(corrupt_ranges: Iterable[CorruptRange]) -> tuple[CorruptRange, ...]
 
 @runs_in("files")
 def add_corrupt_range(segment: Segment, corrupt_range: CorruptRange) -> None:
-    """Write a corrupt range down beside its segment, synced, then let readers jump over it. StorageFault."""
+    """Record a corrupt range in a file next to its segment, synced, then let readers skip it. StorageFault."""
     write_corrupt_ranges(
         segment,
         tuple(sorted((*segment.corrupt_ranges, corrupt_range), key=lambda one: (one.first_offset, one.position))),

@@ -59,14 +59,14 @@ Breathe: TypeAlias = Callable[[], None]
 
 
 def no_breath() -> None:
-    """Let nobody in between."""
+    """Let no other work run in between."""
 
 
 class OffsetMap:
     """The latest offset of each key, in one block of memory: 24 bytes a slot, at most nine slots of ten taken.
 
     A key is known by its 128 bit BLAKE2b hash alone. Two of n keys share one with a probability of n²/2¹²⁹, for the
-    157,000 keys of 4 MiB about 4·10⁻²⁹; nobody can make such a pair. `end_offset`: whatever is below it was put in.
+    157,000 keys of 4 MiB about 4·10⁻²⁹; none is made on purpose. `end_offset`: whatever is below it was put in.
     """
 
     __slots__ = ("_slots", "_table", "capacity", "count", "end_offset")

@@ -296,7 +296,7 @@ class Cleaning:
         return None
 
     def _scan(self, offset: int) -> Iterator[int]:
-        """Learn how the transactions ended that begin below the end of what is cleaned, wherever their markers lie."""
+        """Learn how the transactions ended that begin below the end of the cleaned part, with markers anywhere."""
         transactions, end_offset = self._transactions, self._what.end_offset
         for batch, header in self._batches(offset, self.log.high_watermark):
             yield 1
@@ -476,7 +476,7 @@ class _Output:
             self._fs.remove(self._path)
 
     def sealed(self, end_offset: int, written: LastWrite) -> Segment:
-        """The segment once it has its name, with what lies beside it as far as there is space. OSError."""
+        """The segment once it has its name, with its other files as far as there is space. OSError."""
         made = self._segment
         tally = Tally(self._tally.counts()._replace(written=written))
         summary = tally.summary(made.base_offset, end_offset, made.size, made.max_timestamp)

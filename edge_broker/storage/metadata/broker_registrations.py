@@ -9,7 +9,7 @@
 
 A data directory that has the file belongs to a cluster. Its epochs are synced before anything is done under them: an
 in-sync set that names one of them speaks of this disk, and of no empty, cloned or restored one. A damaged file stops
-the start, as nobody may guess which disk this is. Without it the disk counts as another one, which is the safe side.
+the start, as the disk's identity cannot be guessed. Without it the disk counts as another one, which is the safe side.
 
 A power loss may take acknowledged, unsynced records, as of a topic that is left to the kernel: no
 entry of a registration up to `cut` holds for such a topic. It stays, as starts may come and go before the entry does.

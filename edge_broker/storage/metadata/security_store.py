@@ -17,7 +17,7 @@ The security log (security_log.py) names each right and user of a change, synced
 | a file that others may write | `damage`: who wrote it gave himself what rights he liked |
 | a file that others may read | what it says, and `exposed` |
 | a copy of a cluster's, with a generation | what the cluster's were, and what commands want changed there |
-| anything else | `damage`: no users, no ACLs, and no change until somebody puts the file right |
+| anything else | `damage`: no users, no ACLs, and no change until the file is repaired |
 
 Does not contain: who may log in or do what, clocks, waiting.
 """
@@ -185,7 +185,7 @@ class SecurityStore:
     def log_intent(self, before: SecurityState, after: SecurityState, author: Author) -> None:
         """Log who is about to have a cluster make its next generation, synced, before it is sent.
 
-        The events of the change follow with the copy of that generation, whichever board writes them.
+        The events of the change follow with the copy of that generation, from the broker that writes them.
         """
         changed = difference(before, after)
         counts = {"added": len(changed.added), "removed": len(changed.removed), "users": len(changed.users)}

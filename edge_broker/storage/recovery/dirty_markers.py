@@ -3,7 +3,7 @@
 | a partition's mark | event | next |
 |---|---|---|
 | none | an answer is due that no sync covers (acks=1, all with `interval`) | asked for; the answer waits |
-| none | a record came that nobody is answered for (acks=0) | asked for; nobody waits |
+| none | a record with acks=0 came | requested; no response waits |
 | asked for | the commit round that writes it ends | there: answers wait for nothing |
 | asked for | it could not be written | none; answers wait until their records are synced |
 | there | all is synced and nothing was appended for IDLE_S | none; taken off the disk by the next write |
@@ -138,7 +138,7 @@ class InUse:
             raise StorageFault(self._path, 0, f"a line cannot be understood ({error})") from None
 
     def clear(self, kept: Iterable[MarkKey] = ()) -> None:
-        """Leave no mark of the time before, apart from those that nobody could look at. OSError."""
+        """Remove all earlier markers, except those of unreadable partitions. OSError."""
         self._kept = frozenset(kept)
         self._files.write(list(_lines(Marks(self.session, self._kept))))
 

@@ -505,7 +505,7 @@ class _Recovery:
         return end
 
     def _was_answered_to_nobody(self, active: Segment, end_offset: int, end: int) -> bool:
-        """Whether a tail is no loss: the ledger's, on which nobody has acted, or half of the last write."""
+        """Whether a tail is no loss: the ledger's, which no act followed, or half of the last write."""
         if self._found.topic in LEDGERS:
             return True
         cut = self._opening.cut
@@ -717,7 +717,7 @@ class _Recovery:
             self._epoch_before = header.leader_epoch
 
     def _cut(self, segment: Segment, offset: int, position: int) -> int:
-        """Take the invalid tail off, after a copy was put beside it; the size of the segment then."""
+        """Truncate the invalid tail, after a copy was made of it; return the size of the segment then."""
         try:
             kept = copy_tail(segment, position, self._opening.leader_epoch, self._found.names, self._opening.notes)
         except OSError as error:

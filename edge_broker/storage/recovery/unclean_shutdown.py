@@ -2,9 +2,9 @@
 
 | the marks (dirty_markers.py) | who is believed to have been in use |
 |---|---|
-| say the session of now | nobody: the kernel still had everything |
+| have the present session | none: the kernel still had everything |
 | say another session | whom they name |
-| are not there, or both damaged, in the boot of the last start | nobody: a broker before the marks went by that alone |
+| are not there, or both damaged, in the boot of the last start | none: a broker before the markers used that alone |
 | are not there, or both damaged, in another boot | once: every partition, those left to the kernel aside |
 
 Contains: the losses, pure. Does not contain: files, what else a start finds (open_partition.py).

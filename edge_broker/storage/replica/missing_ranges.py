@@ -3,7 +3,7 @@
 | step | on the disk | a crash after it leaves |
 |---|---|---|
 | `damage.owe`: damage was found | `<base>.holes` has the range, owed, synced | a replica that knows at its start what it lacks |
-| then `own_up`, where nobody else has it | the ledger has it (`damaged`), synced | a record that is made again, with the same id |
+| then `own_up`, if no other replica has it | the ledger has it (`damaged`), synced | a record that is made again, with the same id |
 | | `<base>.holes` has it, no longer missing, synced: readers skip it | a corrupt range, as on a single-node broker |
 | or `truncating.cut_damage`, once it is in no in-sync set | the log ends where the first such range begins | the records after it come from the leader |
 

@@ -6,7 +6,7 @@
 | the same, and it led since its last fetch | the same; what the leader lacks is in the ledger first (`sync_failed`) |
 | failed amid a truncation that was decided | that is carried out (recovery/truncation_file.py) |
 | was never opened | what lies there, as the next start would |
-| the same, as its directory or all segments are missing | an empty log, once nobody counts on this replica any more |
+| the same, as its directory or all segments are missing | an empty log, once no broker counts on this replica |
 
 A follower's unsynced end comes from the leader again, and is no loss. No epoch is raised: elections do that.
 
@@ -50,7 +50,7 @@ def reopen(
     """Open an offline log of a replica again, of which nothing else is under way.
 
     `led_from`: where its own appends as a leader began, since when it has fetched nothing; `kept_until`: up to where
-    another leader has them. `anew`: nobody counts on it, so one that is missing may be made. StorageFault, Refusal: the
+    another leader has them. `anew`: no broker counts on it, so a missing one may be made. StorageFault, Refusal: the
     disk or the ledger still refuses, and the log stays as it is.
     """
     topic = store.kept_topic_of(log)

@@ -263,7 +263,7 @@ def keep_epochs(replicas: Sequence[Replica], together: BatchedFiles | None) -> N
         log = replica.log
         try:
             replica.keep_epoch(together)
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody knows what the file says
+        except Exception as error:  # noqa: BLE001 - after any error the file's contents are unknown
             log.fail(as_fault(log, error))
             if together is not None:
                 together.drop(log.directory)

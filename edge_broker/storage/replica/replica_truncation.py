@@ -121,7 +121,7 @@ def enter(log: PartitionLog, end_offset: int, cause: Cause = "truncated") -> Ent
 
 
 def is_repeated(log: PartitionLog, cause: Cause) -> bool:
-    """Whether what a truncation takes was answered to nobody, and comes again: journals and clients still have it.
+    """Whether a truncation takes only unacknowledged records that come again: journals and clients still have them.
 
     Were it written down, a full journal would keep the ledger's own replica from following.
     """
@@ -132,7 +132,7 @@ def is_repeated(log: PartitionLog, cause: Cause) -> bool:
 def enter_unknown(log: PartitionLog, leader_epoch: int, cause: Cause = "unclean_election") -> None:
     """Record that others have, or had, records after this log's end; synced when this returns.
 
-    `leader_epoch` is the one of the state in which nobody led. StorageFault, Refusal of the ledger.
+    `leader_epoch` is the one of the state without a leader. StorageFault, Refusal of the ledger.
     """
     where = (cause, log.topic, log.topic_id, log.partition, log.log_end_offset)
     log.ledger.write([Loss(*where, None, None, None, leader_epoch=leader_epoch)])

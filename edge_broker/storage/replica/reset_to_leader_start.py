@@ -87,7 +87,7 @@ def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) 
         _carry_out(log, start_offset)
 
     def forget(fresh: PartitionLog) -> None:
-        fresh.state.epochs, fresh.state.leader_epoch = LeaderEpochs(), NONE  # of batches that nobody has
+        fresh.state.epochs, fresh.state.leader_epoch = LeaderEpochs(), NONE  # of batches that no replica has
         fresh.roller.keep_epochs()
 
     return remade(store, log, now, decide, forget)

@@ -9,7 +9,7 @@
 
 Stages 1 to 3 begin when free space falls below the low mark and end when it is back there; stage 4 begins below the
 other mark and ends half way between the two. Within a partition only the oldest segment can go, so a later one that
-is in a lower stage waits for it. A topic that names no group has nobody whose passing could make its data safe to
+is in a lower stage waits for it. A topic that names no group has no group that could make its data safe to
 go: it is kept until its retention, or lost in stage 3.
 
 Contains: marks and plan, pure. Does not contain: files, clocks, how a segment is removed.

@@ -314,7 +314,7 @@ def split_at(first_offset: int, end_offset: int, passed_offset: int, passed: str
 def active_expired(log: PartitionLog, now: Now, *, leads: bool = True) -> bool:
     """True when the segment that is written to may go like those before it, once it is closed. Safe on the loop.
 
-    Else a topic that nobody writes to any more would keep its last segment for ever, as would one whose records were
+    Else a topic without further writes would keep its last segment for ever, as would one whose records were
     all deleted by request. Source: Kafka's UnifiedLog.deleteSegments, which rolls before it deletes the active one.
     """
     state = log.state

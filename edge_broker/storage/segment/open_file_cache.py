@@ -34,7 +34,7 @@ class OpenFiles:
 
     The loop, the disk worker and the reader use it at once: each step is one call of a C method, which no other
     thread can split. A file is closed when its last user lets go of it; of a retired segment nothing is kept, so that
-    a removed or replaced file gives its space back once nobody reads it.
+    a removed or replaced file gives its space back once no reader has it open.
     """
 
     def __init__(self, fs: FileSystem, files_max: int = 0, indexes_max: int = 32) -> None:

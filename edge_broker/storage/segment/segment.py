@@ -137,7 +137,7 @@ class Segment:
         return self.pinned or self.files.held(self)
 
     def name(self, suffix: str) -> str:
-        """The name of a file beside the log, such as `index`."""
+        """The name of another file of the segment, such as `index`."""
         return f"{self.base_offset:020d}.{suffix}"
 
     def open_tail(self, position: int = 0, offset: int = -1) -> None:
@@ -338,7 +338,7 @@ class Segment:
     def detach(self) -> None:
         """Keep to this file when its name is given to another: no index by that name is used any more.
 
-        A reader of it keeps the file open, nobody else does. StorageFault, OSError. The indexes are replaced
+        Only a reader of it keeps the file open. StorageFault, OSError. The indexes are replaced
         after this, so a reader that has just loaded one finds `indexed_from` 0 afterwards and uses nothing of it.
         """
         self.pinned = self.file
@@ -416,7 +416,7 @@ class Segment:
 
     @runs_in()
     def write_summary(self, summary: Summary) -> None:
-        """Put a summary beside the log; the caller syncs the directory. OSError."""
+        """Write the segment's summary; the caller syncs the directory. OSError."""
         replace(self.files.fs, self.directory, self.name("summary"), encode_summary(summary), sync_name=False)
         self.stored_summary = summary
 

@@ -1,4 +1,4 @@
-"""What a sealed segment holds, in numbers: written once, so that nobody needs to read the segment to know.
+"""Summarise a sealed segment in numbers, once, so that later no read of the segment is needed for them.
 
 | line of `<base offset>.summary` | content |
 |---|---|

@@ -1,4 +1,4 @@
-"""What a start cuts off the end of a segment, kept beside it: never believed again, but there to be looked at.
+"""Keep a copy of the tail that a start truncates from a segment: never used again, but there for inspection.
 
 Contains: the copies, `<base offset>.cut-<leader epoch>`. Does not contain: what is cut, and why
 (open_partition.py).

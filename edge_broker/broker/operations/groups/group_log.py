@@ -111,7 +111,7 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def required_topics(broker: Broker) -> dict[str, list[str]]:
-    """By group: the topics whose edge.required.groups names it, wherever they lie."""
+    """By group: the topics whose edge.required.groups names it, on any broker."""
     found: dict[str, list[str]] = {}
     for topic in broker.topics.all():
         for group_id in required_groups(broker, topic.name):
@@ -160,7 +160,7 @@ class Settling:
             self._answer()
 
     def answer_later(self, token: int, answer: Callable[[], Steps]) -> bool:
-        """Have the request of this token answered once all is settled; False when it is, and nobody has to wait."""
+        """Answer the request of this token once all is complete; False if it is, and no request has to wait."""
         if self._left:
             self._answer = lambda: self._broker.effects.answer(token, answer())
         return self._left > 0

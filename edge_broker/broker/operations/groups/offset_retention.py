@@ -1,4 +1,4 @@
-"""Committed offsets go `offsets.retention.minutes` after nobody needs them any more (KIP-211); off by default.
+"""Expire committed offsets `offsets.retention.minutes` after their last use (KIP-211); off by default.
 
 The age of an offset is by the age of the data directory (data_age.py), never the time of day: an offset may stay longer
 than the key says where the clock cannot be believed, never shorter. Each offset that is committed while the key is set

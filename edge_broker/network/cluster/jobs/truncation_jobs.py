@@ -94,7 +94,7 @@ class TruncationJobs:
                 self._logs.report_moved(wish.partition)
 
         def failed(error: Exception) -> None:
-            """The ledger may take it later; a log that cannot be read, nobody can truncate."""
+            """The ledger may take it later; an unreadable log cannot be truncated."""
             if isinstance(error, StorageFault) and f"{error.path}/".startswith(f"{log.directory}/"):
                 self._logs.fail(wish.partition, error)
             self._logs.release(log)
