@@ -64,7 +64,7 @@ def cut(log, from_offset):
 
 
 @given(logs(), st.integers(0, 60), st.sampled_from(CODECS))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_merged_is_the_records_one_after_another(log, skipped, codec) -> None:
     every = [one for _, kept in log for one in kept]
     from_offset = log[0][1][0].offset + skipped if log[0][1] else 0
@@ -86,7 +86,7 @@ def test_merged_is_the_records_one_after_another(log, skipped, codec) -> None:
 
 
 @given(logs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_forwarded_and_merged_hold_the_same(log) -> None:
     for piece in cut(log, 0):
         if may_be_forwarded(piece):
@@ -96,7 +96,7 @@ def test_forwarded_and_merged_hold_the_same(log) -> None:
 
 
 @given(logs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_both_parts_hold_the_records_of_the_whole(log) -> None:
     waiting, found = [cut(log, 0)], []
     whole = [one.offset for _, kept in log for one in kept]
@@ -111,7 +111,7 @@ def test_both_parts_hold_the_records_of_the_whole(log) -> None:
 
 
 @given(logs(), st.integers(0, 2**32), st.booleans())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_no_bytes_are_too_strange(log, seed, mended) -> None:
     rnd = random.Random(seed)
     data = bytearray(b"".join(made for made, _ in log))
