@@ -49,7 +49,7 @@ from edge_broker.network.background.metrics import health_text, metrics_text, re
 from edge_broker.network.background.scrub_loop import keep_scrubbing
 from edge_broker.network.background.sync_cost_measurement import measure_card
 from edge_broker.network.background.systemd_notify import keep_alive
-from edge_broker.network.connection.connection_limit import needed
+from edge_broker.network.connection.connection_limit import open_file_limit_for
 from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.dispatch.loop_ledger import LoopLedger
 from edge_broker.network.log_lines import log_line
@@ -139,7 +139,7 @@ async def _serve(options: Options) -> int:
     _log_started(parts)
     if cluster is not None:
         notifier.tell("STATUS=waiting for the cluster")
-        await cluster.joined(stop)
+        await cluster.wait_until_joined(stop)
         if not stop.is_set():
             await server.serve()  # who is no member yet knows no topic, and clients would take that for an answer
     if not stop.is_set():
@@ -158,7 +158,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     network_note = _network_note(options)
     metrics_token = MetricsAccess(config.text(METRICS_TOKEN), named=METRICS_TOKEN).token()
     clock = SystemClock(config.text("edge.clock.trusted"))
-    open_files_max = raise_limit(needed(config.integer("max.connections")))
+    open_files_max = raise_limit(open_file_limit_for(config.integer("max.connections")))
     notifier.tell(f"STATUS=recovering {options.data_dir}")
     store = await _open_with_space(options, clock, notifier)
     logs_in = any(listener.logs_in for listener in options.listeners)
@@ -356,11 +356,11 @@ async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> 
     from edge_broker.network.server.tls_listeners import LOOK_S  # noqa: PLC0415 - as above
 
     def tell(_: object) -> Outcome:
-        dispatcher.broker.notes["certificates"] = encryption.tell()
+        dispatcher.broker.notes["certificates"] = encryption.report_changes()
         return Reply(None)
 
     while True:
-        dispatcher.start(lambda: Do(encryption.look, tell, tell, background=True))
+        dispatcher.start(lambda: Do(encryption.check_files, tell, tell, background=True))
         await asyncio.sleep(LOOK_S)
 
 
@@ -397,7 +397,7 @@ async def _keep_deny_list(file: DenyListFile, dispatcher: Dispatcher) -> None:
         return Reply(None)
 
     while True:
-        dispatcher.start(lambda: Do(file.look, looked, failed, background=True))
+        dispatcher.start(lambda: Do(file.read_if_changed, looked, failed, background=True))
         await asyncio.sleep(DENY_LIST_LOOK_S)
 
 

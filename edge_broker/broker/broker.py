@@ -28,7 +28,7 @@ from edge_broker.protocol.record_batch import CODEC_MASK, TRANSACTIONAL, BatchHe
 from edge_broker.protocol.records_check import check_records
 from edge_broker.storage.files.write_throttle import WriteThrottle
 from edge_broker.storage.log import single_node_watermark
-from edge_broker.storage.log.log_writer import Appended, Busy, RollDue, WriteUnderWay
+from edge_broker.storage.log.log_writer import AppendResult, Busy, RollDue, WriteUnderWay
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.maintenance.log_cleaner import LogCleaner
@@ -115,7 +115,7 @@ class Broker:
     def advance(self, log: PartitionLog) -> None:
         """Let a log show what it may, whenever one of its ends may have moved."""
         if self.cluster is None or not self.store.directory.is_replicated(log.topic):
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
         else:
             self.cluster.replication.log_moved(log)
 
@@ -165,7 +165,7 @@ class Broker:
         batch_bytes_max: int,
         *,
         checking: Checking | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Check and append a batch; the broker's own, with `batch_bytes_max` 0, needs no check.
 
         Refusal; StorageFault: the partition is offline now; Busy: ask again when it moves, with the `checking` that it
@@ -243,10 +243,10 @@ class Broker:
         logs = (log for topic in self.store.topics.values() for log in topic.partitions)
         return sum(log.writer.unsynced_bytes for log in logs if not log.settings.left_to_kernel)
 
-    def _append_behind(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> Appended:
+    def _append_behind(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> AppendResult:
         """Leave the write to the worker; the caller waits for it. Records written before are acknowledged."""
         started = log.writer.begin_write(memoryview(bytearray(records)), header, self.time.now())
-        if isinstance(started, Appended):
+        if isinstance(started, AppendResult):
             return started
         self.effects.write(log)
         raise WriteUnderWay(started)

@@ -52,7 +52,7 @@ class Time:
                 f"by its clock the board was without power for {off_ms // DAY_MS} days, and no time service keeps that "
                 "clock: until one does or the clock is set back, records age by their time on disk alone"
             )
-        if not age.doubted:
+        if not age.is_doubted:
             return None
         direction = "forward" if age.stepped_ms > 0 else "back"
         return (

@@ -21,7 +21,7 @@ from edge_broker.storage.files.atomic_files import fault_of, read_state, read_wh
 from edge_broker.storage.files.filesystem import FileSystem
 from edge_broker.storage.log.leader_epochs import KIND, Start
 from edge_broker.storage.log.producer_state import Producer, SnapshotPosition, decode_snapshot
-from edge_broker.storage.log.removed_offsets import FILE, Removed, oldest_that_stays, read_removed, removed_end
+from edge_broker.storage.log.removed_offsets import FILE, RemovedRange, oldest_that_stays, read_removed, removed_end
 from edge_broker.storage.loss.quarantine import SUFFIX, damage_from, read_corrupt_ranges
 from edge_broker.storage.metadata.topic_config import topic_settings
 from edge_broker.storage.metadata.topic_record import (
@@ -132,7 +132,7 @@ class PartitionFiles:
         except OSError as error:
             raise fault_of(error, path, 0) from error
 
-    def removed(self) -> list[Removed]:
+    def removed(self) -> list[RemovedRange]:
         """Return what was removed from the log's front; StorageFault."""
         try:
             return list(read_removed(self.fs, self.path))

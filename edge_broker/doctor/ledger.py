@@ -28,7 +28,7 @@ from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFau
 from edge_broker.output import time_text, write_json, write_table
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.files.atomic_files import fault_of
-from edge_broker.storage.log.removed_offsets import Removed, removed_end
+from edge_broker.storage.log.removed_offsets import RemovedRange, removed_end
 from edge_broker.storage.loss.ledger_journal import fields_of
 from edge_broker.storage.metadata.broker_id import REGISTRATIONS
 from edge_broker.storage.metadata.loss_records import CAUSES, fault_of_record
@@ -329,7 +329,7 @@ def account_of(partition: PartitionFiles, entries: Iterable[Entry]) -> Account:
     return account
 
 
-def _count_removed(account: Account, removed: Iterable[Removed]) -> int:
+def _count_removed(account: Account, removed: Iterable[RemovedRange]) -> int:
     end = 0
     for line in removed:
         span = Span(line.first_offset, line.end_offset)

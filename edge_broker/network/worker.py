@@ -89,11 +89,11 @@ class Worker:
         """Return once everything queued until now is done."""
         done: asyncio.Future[None] = self._loop.create_future()
 
-        def reached(_result: Any, _error: Exception | None) -> None:
+        def turn_reached(_result: Any, _error: Exception | None) -> None:
             if not done.done():
                 done.set_result(None)
 
-        self.submit(lambda: None, reached, background=True)
+        self.submit(lambda: None, turn_reached, background=True)
         await done
 
     def close(self) -> None:

@@ -31,12 +31,12 @@ class _Conversation:
         session_ms = asked_session_ms(config.integer("zookeeper.session.timeout.ms"))
         self._session = KazooSession(self._connect, session_ms, self, self._calls.put, credentials(config))
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         """As Listener."""
         if token == self._token:
             self._answer = answer
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         """As Listener."""
         if isinstance(event, Connected):
             self._connected = True

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from edge_broker.clock import Reading
     from edge_broker.storage.files.filesystem import File, FileSystem
     from edge_broker.storage.metadata.broker_registrations import Registrations
-    from edge_broker.storage.recovery.open_partition import Truncated
+    from edge_broker.storage.recovery.open_partition import TruncatedLog
 
 RECOVERY_NOTES_MAX = 500
 RECOVERY_NOTE_CHARS_MAX = 1000
@@ -209,7 +209,7 @@ class DataDirectory:
             pass  # of a new directory
         except (StorageFault, ValueError) as fault:
             self.notes.append(f"{fault}; age starts again at 0, so stored data is kept for longer")
-        self.age = (self._age_kept or Age()).advanced(reading)
+        self.age = (self._age_kept or Age()).with_reading(reading)
 
     def is_same_boot(self, boot_id: str) -> bool:
         """Return whether the kept age is of this boot. The answer changes with the first `write_age` of a start."""
@@ -283,7 +283,7 @@ class DataDirectory:
 
     def advance_age(self, reading: Reading) -> None:
         """Replace `age`, in one assignment. Loop, about every 10 s and whenever trust may change."""
-        self.age = self.age.advanced(reading)
+        self.age = self.age.with_reading(reading)
 
     def write_age(self) -> None:
         """Write the age, synced, if it is worth a write. OSError."""
@@ -300,7 +300,7 @@ class DataDirectory:
         except OSError as error:
             raise fault_of(error, self.path_of("card"), 0) from error
 
-    def keep_truncated_ends(self, truncated: Sequence[Truncated]) -> None:
+    def keep_truncated_ends(self, truncated: Sequence[TruncatedLog]) -> None:
         """Write the ends of truncated logs, synced, then remove their truncation files: the logs may grow. OSError."""
         if not truncated:
             return

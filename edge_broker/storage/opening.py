@@ -31,8 +31,8 @@ from edge_broker.storage.metadata.broker_id import check_membership
 from edge_broker.storage.metadata.topic_record import TOPIC_SUFFIX, decode_topic, id_text, split_partition_directory
 from edge_broker.storage.recovery.dirty_markers import MarkKey, Marks, Session
 from edge_broker.storage.recovery.open_partition import (
+    PartitionToOpen,
     RecoveryContext,
-    Wanted,
     note_cut,
     offline_partition,
     open_partition,
@@ -139,7 +139,7 @@ class Opening:
         """Return the possible loss of an unclean stop, in addition to findings; None if the kernel had everything."""
         session = self._directory.in_use.session
         if self._marks is not None:
-            return Cut(self._marks.lost_in(session), kept=self._marks.session.kept(session))
+            return Cut(self._marks.lost_in(session), kept=self._marks.session.has_kept_writes_of(session))
         return None if self._directory.is_same_boot(session.boot_id) else Cut(None)
 
     def _add(self, topic: Topic) -> None:
@@ -183,7 +183,7 @@ class Opening:
         for partition in range(record.partitions):
             where = (record.name, record.topic_id, partition, directory.path_of(f"{record.name}-{partition}"))
             stored = directory.positions.stored.get((record.topic_id, partition))
-            wanted = Wanted(*where, settings, stored, directory.is_replicated(record.name))
+            wanted = PartitionToOpen(*where, settings, stored, directory.is_replicated(record.name))
             partitions.append(open_partition(context, wanted))
             self._shared.producer_memory.join(partitions[-1].writer.producers)
         return Topic(record.name, record.topic_id, partitions, record.config, settings)

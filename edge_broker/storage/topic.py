@@ -58,7 +58,7 @@ def confirmed_ends(topics: Iterable[Topic], stored: Mapping[PartitionKey, Positi
         for log in topic.partitions:
             key = (topic.topic_id, log.partition)
             if log.fault is None:
-                end = log.synced
+                end = log.synced_end
                 ends[key] = Position(log.log_start_offset, end.segment.base_offset, end.position, end.offset)
             elif key in stored:
                 ends[key] = stored[key]

@@ -683,7 +683,7 @@ class Client:
         # the server learns of it by and by: what is on its way still arrives
         self.ensemble.later(self.links.delay_ms() * 3, gone.close)
         for token in list(self._pending):
-            self.listener.answered(token, Failure.CONNECTION_LOSS)
+            self.listener.answer_received(token, Failure.CONNECTION_LOSS)
         self._pending.clear()
         if self.connected:
             self.connected = False
@@ -706,7 +706,7 @@ class Client:
         connection = self.connection
         if connection is None or not self.connected:
             failure = Failure.CONNECTION_LOSS if self.session_id else Failure.SESSION_EXPIRED
-            self._soon(0.0, lambda: self.listener.answered(token, failure))
+            self._soon(0.0, lambda: self.listener.answer_received(token, failure))
             return
         self._pending.append(token)
         connection.send_up(lambda: connection.receive(token, request))
@@ -729,11 +729,11 @@ class Client:
         self.seen = max(self.seen, seen)
         assert self._pending[0] == token
         self._pending.popleft()
-        self.listener.answered(token, answer)
+        self.listener.answer_received(token, answer)
 
     def watched(self, event: Watched) -> None:
         """A watch of this connection has fired."""
         self._tell(event)
 
     def _tell(self, event: Event) -> None:
-        self.listener.happened(event)
+        self.listener.event_received(event)

@@ -266,7 +266,7 @@ def _append(log: PartitionLog, batch: bytes, store: LogStore, clock: SystemClock
     except RollDue:
         log.roller.roll()
         log.writer.end_roll()
-        single_node_watermark.advance(log.state)
+        single_node_watermark.advance_high_watermark(log.state)
         log.writer.append(records, header, store.directory.age.now(clock.reading()))
 
 

@@ -73,7 +73,7 @@ def one_round(store: LogStore, logs: list[PartitionLog], way: Way) -> float:
         raise RuntimeError(f"a sync failed: {faults}")
     for log, flush in flushes:
         log.writer.finish_flush(flush)
-        single_node_watermark.advance(log.state)
+        single_node_watermark.advance_high_watermark(log.state)
     return seconds
 
 

@@ -67,7 +67,7 @@ def fill(data_dir: Path, partitions: int) -> None:
             log.writer.rolling = True
             log.roller.roll()
             log.writer.end_roll()
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
         written = 0
         while written < OPEN_BYTES:
             written += append(log, clock.reading(), store)

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from edge_broker.storage.files.filesystem import Disk
-from edge_broker.storage.log.removed_offsets import POLICY_CAUSES, Removed, read_removed
+from edge_broker.storage.log.removed_offsets import POLICY_CAUSES, RemovedRange, read_removed
 from tests.fault.full_disk import (
     MIB,
     VALUE_BYTES,
@@ -333,7 +333,7 @@ def judge_gone(run: Run, topic: str, offset: int, number: int, cause: str, lost:
         assert cause == "retention", f"{topic}: offset {offset} went as {cause}"
 
 
-def cause_at(removed: tuple[Removed, ...], offset: int) -> str:
+def cause_at(removed: tuple[RemovedRange, ...], offset: int) -> str:
     return next(entry.cause for entry in removed if entry.first_offset <= offset < entry.end_offset)
 
 
@@ -350,7 +350,7 @@ def spans(ledger: list[dict[str, object]]) -> dict[str, list[range]]:
     return found
 
 
-def report(writer: Writer, removed: tuple[Removed, ...], shown: int, mirror: Mirror) -> str:
+def report(writer: Writer, removed: tuple[RemovedRange, ...], shown: int, mirror: Mirror) -> str:
     by_cause: dict[str, int] = {}
     for entry in removed:
         by_cause[entry.cause] = by_cause.get(entry.cause, 0) + entry.records

@@ -129,12 +129,12 @@ class InMemory:
         site.settle()
         hold(not site.server.connections, "a connection is kept")
         hold(len(self._tls.handshakes) == 0, "a handshake is kept")
-        kept = site.server.requests.used, site.server.answers.used, site.dispatcher.unanswered
+        kept = site.server.requests.used, site.server.answers.used, site.dispatcher.waiting_requests
         hold(kept == (0, 0, 0), f"kept of requests, of answers, and requests under way: {kept}")
 
     def see(self) -> str:
         """What must hold now and then; how large this process is."""
-        self._tls.tls.look()
+        self._tls.tls.renew_if_changed()
         self._site.loop.advance(30_000)
         for mechanism in MECHANISMS:
             road, scram = MemoryRoad(self._site, LISTENER, None), ScramClient(mechanism, USER, PASSWORD)

@@ -59,7 +59,9 @@ class MemoryRoad:
         self._transport = MemoryTransport()
         self._protocol: Connection | TlsTransport = self.connection
         if tls is not None:
-            self._protocol = TlsTransport(tls.handshakes, tls.tls.context, tls.tls.judge, lambda: self.connection)
+            self._protocol = TlsTransport(
+                tls.handshakes, tls.tls.context, tls.tls.check_client, lambda: self.connection
+            )
         self._transport.protocol = cast(Any, self._protocol)
         self._protocol.connection_made(cast(Any, self._transport))
         self._lost = False

@@ -42,7 +42,7 @@ class Board:
         self.boots += 1
         self.booted_ms = self.true_ms
         self.set_clock()
-        self.age = (self.kept or Age()).advanced(self.reading())
+        self.age = (self.kept or Age()).with_reading(self.reading())
 
     def set_clock(self) -> None:
         self.trusted = self.random.random() < 0.3
@@ -63,7 +63,7 @@ class Board:
             self.true_ms += self.random.choice((1, 10_000, 3_600_000, 7 * 86_400_000))
         before = self.age
         self.check_now()
-        self.age = before.advanced(self.reading())
+        self.age = before.with_reading(self.reading())
         self.check(before)
         if self.age.worth_keeping(self.kept) and self.random.random() < 0.8:
             self.kept = self.age
@@ -71,7 +71,7 @@ class Board:
     def power_off(self, *, kept: bool) -> None:
         """A clean stop keeps the age, a cut what the file said; then nothing counts until the next boot."""
         if kept:
-            self.kept = self.age.advanced(self.reading())
+            self.kept = self.age.with_reading(self.reading())
         self.true_ms += self.random.randrange(30 * 86_400_000)
         self.boot()
 
@@ -163,13 +163,13 @@ class Site(Board):
         except RollDue:
             log.roller.roll()
             log.writer.end_roll()
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
             log.writer.append(records, header, now)
         flush = log.writer.begin_flush()
         assert flush is not None
         flush.run()
         log.writer.finish_flush(flush)
-        single_node_watermark.advance(log.state)
+        single_node_watermark.advance_high_watermark(log.state)
         self.written_true_ms.append(self.true_ms)
         if now.trusted:
             self.sure_true_ms.append(self.true_ms)

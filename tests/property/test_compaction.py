@@ -82,7 +82,7 @@ class Program:
 
     def retry(self) -> None:
         for producer_id, (sequence, base_offset) in self.sequences.items():
-            last = self.log.writer.producers.known()[producer_id].batches[-1]
+            last = self.log.writer.producers.by_id()[producer_id].batches[-1]
             assert (last.base_offset, last.last_sequence + 1) == (base_offset, sequence)
             pairs = [(b"again", b"x")] * (last.last_sequence - last.base_sequence + 1)
             again = write(self.log, *pairs, producer=(producer_id, 0, last.base_sequence), now=self.now)
@@ -96,7 +96,7 @@ class Program:
         return self.log.log_start_offset, self.log.log_end_offset, self.log.high_watermark
 
     def clean(self) -> None:
-        before, known = self.ends(), self.log.writer.producers.known()
+        before, known = self.ends(), self.log.writer.producers.by_id()
         end_offset = self.log.segments[-1].base_offset
         buffer_bytes = self.random.choice((1 << 16, 1 << 16, 24 * 7))
         self.note_tombstones(end_offset)
@@ -104,7 +104,7 @@ class Program:
         cleaner = clean(self.store, self.now, buffer_bytes, work_max)
         assert not cleaner.notes
         assert self.ends() == before
-        assert self.log.writer.producers.known() == known
+        assert self.log.writer.producers.by_id() == known
         self.check()
         if buffer_bytes == 1 << 16:
             keys = [key for offset, key, _, _ in self.records() if offset < end_offset]
@@ -137,7 +137,7 @@ class Program:
                 self.disk.remove(f"/data/t-0/{name}")
         self.store = open_store(self.disk)
         (self.log,) = self.store.topics["t"].partitions
-        assert self.log.writer.producers.known().keys() == self.sequences.keys()
+        assert self.log.writer.producers.by_id().keys() == self.sequences.keys()
         self.retry()
         self.check()
 

@@ -78,13 +78,13 @@ def test_threads_see_one_log(tmp_path):
                 except RollDue:
                     disk.submit(log.roller.roll).result()
                     log.writer.end_roll()
-                    single_node_watermark.advance(log.state)
+                    single_node_watermark.advance_high_watermark(log.state)
                     log.writer.append(records, header, NOW)
                     disk.submit(delete_expired, log, NOW).result()
                 if syncing is not None and syncing[0].done():
                     syncing[0].result()
                     log.writer.finish_flush(syncing[1])
-                    single_node_watermark.advance(log.state)
+                    single_node_watermark.advance_high_watermark(log.state)
                     syncing = None
                 if syncing is None and (flush := log.writer.begin_flush()) is not None:
                     syncing = (disk.submit(flush.run), flush)

@@ -17,7 +17,7 @@ from edge_broker.protocol.record_batch import assign_offsets, build_batch, read_
 from edge_broker.storage.log.log_writer import RollDue
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.replica.replica_log import Replica
-from edge_broker.storage.replica.replica_truncation import enter, go_on, hold, truncate
+from edge_broker.storage.replica.replica_truncation import enter, hold, resume_as, truncate
 from edge_broker.testing.disk import PowerLoss, SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, READING, read_all
@@ -121,7 +121,7 @@ class Follower:
         for one in held:
             starts.setdefault(read_header(one).leader_epoch, read_header(one).base_offset)
         assert dict(replica.epochs.starts) == starts
-        known = {number: one.batches[-1].last_sequence for number, one in replica.log.writer.producers.known().items()}
+        known = {number: one.batches[-1].last_sequence for number, one in replica.log.writer.producers.by_id().items()}
         assert known == last_sequences(held)
 
 
@@ -171,7 +171,7 @@ class Diverging(Follower):
         if end < replica.log_end_offset:
             self.going = (end, [one for one in self.history if read_header(one).next_offset <= self.confirmed])
             assert hold(replica.log)
-            go_on(replica.log, truncate(self.store, replica.log, enter(replica.log, end), NOW))
+            resume_as(replica.log, truncate(self.store, replica.log, enter(replica.log, end), NOW))
             assert replica.synced_offset == replica.log_end_offset == end
             self.confirmed, self.truncations = end, self.truncations + 1
             self.went()

@@ -138,7 +138,7 @@ class Acts(Site):
         model.attempt = buffer
         try:
             appended = log.writer.append(buffer, read_header(buffer), self.now)
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
         except Refusal:
             model.refused.append(buffer)
             raise
@@ -172,14 +172,14 @@ class Acts(Site):
         self.note(f"roll {log!r}")
         self.worker("disk", log.roller.roll)
         log.writer.end_roll()
-        single_node_watermark.advance(log.state)
+        single_node_watermark.advance_high_watermark(log.state)
         assert log.fault is None, f"{log!r} is offline after a roll: {log.fault}"
         model.confirm(model.end)
         self.settle()
 
     def retry(self, log: PartitionLog, model: Partition) -> None:
         """Every producer sends one of its last batches again."""
-        known = log.writer.producers.known()
+        known = log.writer.producers.by_id()
         for producer_id, (epoch, written) in model.producers().items():
             first, last, offset, last_offset = self.dice.choice(written)
             if producer_id not in known or all(one.base_offset != offset for one in known[producer_id].batches):
@@ -193,13 +193,13 @@ class Acts(Site):
             )
             buffer = memoryview(bytearray(again))
             appended = log.writer.append(buffer, read_header(buffer), self.now)
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
             assert appended == (offset, last_offset + 1, -1, True)
 
     def out_of_order(self, log: PartitionLog, model: Partition) -> None:
         """Every producer sends what does not fit; nothing changes."""
         for producer_id, (epoch, written) in model.producers().items():
-            if producer_id not in log.writer.producers.known():
+            if producer_id not in log.writer.producers.by_id():
                 continue
             for wrong, sequence, code in (
                 (epoch, written[-1][1] + 3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
@@ -223,7 +223,7 @@ class Acts(Site):
         buffer = memoryview(bytearray(batch))
         try:
             log.writer.append(buffer, read_header(buffer), self.now)
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
         except Refusal as refused:
             return refused.code
         return ErrorCode.NONE
@@ -258,7 +258,7 @@ class Acts(Site):
         round_: list[tuple[PartitionLog, Partition, Flush, int]] = []
         for log, model in {id(log): (log, model) for log, model in picked}.values():
             flush = log.writer.begin_flush()
-            assert (flush is None) == (log.synced.offset == model.end)
+            assert (flush is None) == (log.synced_end.offset == model.end)
             if flush is not None:
                 round_.append((log, model, flush, model.end))
         marking = self.store.in_use.begin_write()
@@ -292,11 +292,11 @@ class Acts(Site):
         """Show what a round confirmed."""
         for log, model, flush, covered in round_:
             log.writer.finish_flush(flush)
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
             if not log.writer.rolling and log.fault is None:
                 model.confirm(covered)
                 # of a topic left to the kernel the start may lie behind: its removal synced what it took away
-                assert max(log.synced.offset, log.log_start_offset) == model.confirmed
+                assert max(log.synced_end.offset, log.log_start_offset) == model.confirmed
                 self.note(f"synced {log!r} up to {model.confirmed}")
         self.settle()
 
@@ -448,7 +448,7 @@ class Acts(Site):
             model.removing = model.lossy = True
             model.passed = max(model.passed, self.dice.randrange(model.confirmed + 1))
             passed[log.topic, log.partition] = model.passed
-        look = self.worker("files", lambda: watch.look(passed, self.now))
+        look = self.worker("files", lambda: watch.check(passed, self.now))
         if look.notes:
             self.note(f"the disk was low: {'; '.join(look.notes)}")
         for log, model in used:
@@ -489,9 +489,9 @@ class Acts(Site):
     def pass_time(self) -> None:
         """Let some time go by."""
         assert self.store is not None
-        self.store.in_use.look(self.world.now_ms / 1000)
+        self.store.in_use.remove_idle_marks(self.world.now_ms / 1000)
         self.world.now_ms += self.dice.choice((1, 1000, 60_000, 1_200_000, 4_000_000))
-        self.store.in_use.look(self.world.now_ms / 1000)
+        self.store.in_use.remove_idle_marks(self.world.now_ms / 1000)
         self.store.directory.advance_age(self.world.reading)
 
     def reserve(self) -> None:

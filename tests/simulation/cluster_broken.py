@@ -305,7 +305,7 @@ def append_as_ones_own(self: Replica, records: memoryview, now: Any, *, opens: b
 
 
 def show_all(self: Replica, high_watermark: int) -> None:
-    self.log.state.advance(self.log.state.end(), self.log.state.log_end_offset)
+    self.log.state.set_visible_end(self.log.state.end(), self.log.state.log_end_offset)
 
 
 def sync_no_cut(self: SimulatedFile) -> None:
@@ -321,7 +321,7 @@ def write_no_less(self: PositionsFiles, positions: dict[Any, Any]) -> None:
 
 def forget_first(store: LogStore, log: PartitionLog, now: Any) -> PartitionLog:
     forget_truncation(store.fs, log.directory)
-    segment, position, _, _ = log.synced
+    segment, position, _, _ = log.synced_end
     file = store.fs.open(segment.path)
     file.truncate(position)
     return _reopened(store, log, now)
@@ -341,7 +341,11 @@ def register_in_memory(self: DataDirectory, epoch: int, cluster: str) -> Any:
     return self.registrations
 
 
-_datasync, _write_positions, _reopened = SimulatedFile.datasync, PositionsFiles.write, replica_truncation.reopened
+_datasync, _write_positions, _reopened = (
+    SimulatedFile.datasync,
+    PositionsFiles.write,
+    replica_truncation.reopen_truncated,
+)
 
 Place = tuple[Any, str, Any]
 ALWAYS, NEVER = property(lambda self: True), property(lambda self: False)

@@ -81,7 +81,7 @@ class SimLog:
         return epoch <= self.cut_epoch and not self._synced
 
     @property
-    def damaged(self) -> bool:
+    def has_missing(self) -> bool:
         return bool(self.lacked)
 
     @property
@@ -135,12 +135,12 @@ class SimLog:
         led = self.led_from is not None and max(self.synced_offset, self.led_from) < len(self.records)
         return self.records[-1].epoch if led else NONE
 
-    def reopen(self, *, anew: bool, kept_until: int = 0) -> list[Lost]:
+    def reopen(self, *, may_recreate: bool, kept_until: int = 0) -> list[Lost]:
         """Open what the disk has for certain, if it lets one; what is to be written down, as this one led it."""
-        if self.online or self.refuses or not (self._synced or anew):
+        if self.online or self.refuses or not (self._synced or may_recreate):
             return []
         lost = []
-        if anew:
+        if may_recreate:
             self.start_anew(0)
         else:
             end = self.synced_offset
@@ -184,7 +184,7 @@ class SimLog:
 
     def fetched(self, offset: int, records_max: int) -> tuple[Record, ...]:
         """What a follower is sent: nothing of both sides of what is lost."""
-        if self.damaged:
+        if self.has_missing:
             return ()
         found = self.records[offset : offset + records_max]
         return tuple(found[: found.index(GONE)] if GONE in found else found)
@@ -356,9 +356,9 @@ class Disk:
             log.cut_epoch = max(self.epochs)  # whoever has a log has served
         return set().union(*[log.cut_power(dice) for log in self.logs.values()])
 
-    def reopen(self, partition: PartitionId, topic_id: str, *, anew: bool, kept_until: int) -> None:
+    def reopen(self, partition: PartitionId, topic_id: str, *, may_recreate: bool, kept_until: int) -> None:
         """Try to open a log that is offline."""
-        lost = self.logs[partition, topic_id].reopen(anew=anew, kept_until=kept_until)
+        lost = self.logs[partition, topic_id].reopen(may_recreate=may_recreate, kept_until=kept_until)
         self.enter(partition, topic_id, "sync_failed", lost)
 
     def lose(self, partition: PartitionId, topic_id: str) -> set[int]:

@@ -474,7 +474,7 @@ class Schedule:
                 return False
             if entry != process.member.identity.replica or partition not in process.member.partitions:
                 return False
-            if process.log(partition).damaged or not process.log(partition).online:
+            if process.log(partition).has_missing or not process.log(partition).online:
                 return False
         leaders = world.leaders(partition)
         return [each.board.number for each in leaders] == [state.leader]

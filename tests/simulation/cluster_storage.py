@@ -35,10 +35,17 @@ from edge_broker.storage.loss.quarantine import quarantine
 from edge_broker.storage.metadata.kept_states import KeptStates, read_kept_states, write_kept_states
 from edge_broker.storage.metadata.topic_record import id_of, id_text, split_partition_directory
 from edge_broker.storage.replica import replica_truncation
-from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.missing_ranges import record_missing
 from edge_broker.storage.replica.reopen_replica import reopen
 from edge_broker.storage.replica.replica_log import Replica, begins_before
-from edge_broker.storage.replica.replica_truncation import Entered, cut_damage, enter, enter_unknown, go_on, truncate
+from edge_broker.storage.replica.replica_truncation import (
+    RecordedTruncation,
+    cut_damage,
+    enter,
+    enter_unknown,
+    resume_as,
+    truncate,
+)
 from edge_broker.storage.replica.reset_to_leader_start import begin_amid, start_anew
 from edge_broker.storage.replica.skip_lost_range import pass_over
 from edge_broker.storage.retention.segment_removal import delete_records, follow_start
@@ -105,7 +112,7 @@ class RealLog:
         self.records = self._read()
         self.is_made_anew = False  # from nothing: a cut of power amid that may leave nothing of it
         self.cut: frozenset[Record] = frozenset()  # what was truncated, and was not fetched again since
-        self._entered: Entered | None = None
+        self._entered: RecordedTruncation | None = None
         self._looked = 0
         self._under_way = Writing(None)  # the last sync that began
 
@@ -162,16 +169,22 @@ class RealLog:
     def unconfirmed_epoch(self) -> int:
         return self.replica.unconfirmed_epoch
 
-    def reopen(self, *, anew: bool, kept_until: int) -> None:
+    def reopen(self, *, may_recreate: bool, kept_until: int) -> None:
         """Open what the disk has for certain, if it lets one."""
         log, replica = self.replica.log, self.replica
         if self.online or self.refuses:
             return
         self.disk.may_be_cut(CUT_AMID * 10)
-        self.is_made_anew = self.is_made_anew or (anew and self.missing)
-        end = log.synced.offset
+        self.is_made_anew = self.is_made_anew or (may_recreate and self.missing)
+        end = log.synced_end.offset
         work = partial(
-            reopen, self.disk.store, log, self.disk.now, led_from=replica.led_from, anew=anew, kept_until=kept_until
+            reopen,
+            self.disk.store,
+            log,
+            self.disk.now,
+            led_from=replica.led_from,
+            may_recreate=may_recreate,
+            kept_until=kept_until,
         )
         try:
             with at("files"):
@@ -190,8 +203,8 @@ class RealLog:
             raise Damaged(f"{log!r} was opened again, and has {self.records} for {left}")
 
     @property
-    def damaged(self) -> bool:
-        return self.replica.damaged
+    def has_missing(self) -> bool:
+        return self.replica.has_missing
 
     def _batch_at(self, offset: int) -> BatchHeader:
         """Of the batch that holds an offset, which may be damaged behind its header."""
@@ -215,7 +228,7 @@ class RealLog:
             disk.flip(segment.path, position + HEADER_SIZE + 4)
             with suppress(StorageFault):
                 quarantine(log, DamageFound(segment, position, "the card forgets"))
-        if not self.damaged:
+        if not self.has_missing:
             raise Damaged(f"{log!r} does not know that it lacks {offset}")
 
     def cut_damage(self) -> None:
@@ -226,11 +239,11 @@ class RealLog:
         self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
         with at("files"):
             fresh = cut_damage(self.disk.store, log, self.disk.now)
-        go_on(log, fresh)
+        resume_as(log, fresh)
         left = self.records[: self.log_end_offset]
         self.cut |= set(self.records[self.log_end_offset :]) - {GONE}
         self.records = self._read()
-        if self.records != left or self.damaged:
+        if self.records != left or self.has_missing:
             raise Damaged(f"{log!r} was cut where it was damaged, and has other records than before")
         self.disk.may_be_cut(CUT_AMID_A_TRUNCATION, STEPS_BEHIND)
         self.disk.checkpoint()
@@ -238,9 +251,13 @@ class RealLog:
     def own_up(self) -> None:
         """Nobody has it."""
         self.disk.may_be_cut(CUT_AMID * 10)
-        lost = [offset for _, one in self.replica.log.lacked for offset in range(one.first_offset, one.end_offset)]
+        lost = [
+            offset
+            for _, one in self.replica.log.remaining_missing
+            for offset in range(one.first_offset, one.end_offset)
+        ]
         with at("files"):
-            own_up(self.replica.log)
+            record_missing(self.replica.log)
         for offset in lost:
             self.records[offset] = GONE
 
@@ -255,7 +272,7 @@ class RealLog:
         self.disk.may_be_cut(CUT_AMID_A_TRUNCATION)
         with at("files"):
             fresh = pass_over(self.disk.store, log, end_offset, epoch, self.disk.now)
-        go_on(log, fresh)
+        resume_as(log, fresh)
         left = [*self.records, *[GONE] * (end_offset - len(self.records))]
         self.records = self._read()
         if self.records != left or self.synced_offset != end_offset:
@@ -278,7 +295,7 @@ class RealLog:
         while len(found) < self.log_end_offset:
             with at("reader"):
                 data = self.replica.read(len(found), 1 << 16, blocking=True)
-            if not data and not self.damaged and self.lost_until(len(found)) < self.log_end_offset:
+            if not data and not self.has_missing and self.lost_until(len(found)) < self.log_end_offset:
                 raise Damaged(f"{self.replica.log!r} has nothing at offset {len(found)}")
             for base_offset, records in batches_of(data or b""):
                 found += [GONE] * (base_offset - len(found))
@@ -289,21 +306,21 @@ class RealLog:
 
     def _without_lacks(self, records: Sequence[Record]) -> list[Record]:
         """What is left of records where damage was found, which another replica is to give."""
-        lacks = [one for _, one in self.replica.log.owed]
+        lacks = [one for _, one in self.replica.log.missing_ranges]
         return [
             GONE if any(one.first_offset <= offset < one.end_offset for one in lacks) else record
             for offset, record in enumerate(records)
         ]
 
     def fetched(self, offset: int, records_max: int) -> bytes:
-        if not self.online or self.damaged or offset > self.log_end_offset:
+        if not self.online or self.has_missing or offset > self.log_end_offset:
             return b""
         with at("reader"):
             return bytes(self.replica.read(offset, records_max * BATCH_BYTES, blocking=True) or b"")
 
     def shown(self, high_watermark: int) -> Sequence[Record]:
         """Tell the log how far it may show, and look at what it shows."""
-        if not self.online or self.damaged:
+        if not self.online or self.has_missing:
             return self.records
         with at("loop"):
             self.replica.show(high_watermark)
@@ -361,7 +378,7 @@ class RealLog:
         self._rolled(partial(log.writer.append, made, read_header(made), self.disk.now, opens=False))
         if read_header(made).leader_epoch != epoch:
             raise Damaged(f"{log!r} writes in epoch {log.leader_epoch}, not in {epoch}")
-        self.replica.wrote()
+        self.replica.batches_appended()
         self.records += [Record(epoch, value) for value in values]
 
     def begins_amid(self, fetched: bytes) -> bool:
@@ -375,8 +392,8 @@ class RealLog:
             return False
         with at("files"):
             fresh = begin_amid(self.disk.store, log, batch, self.disk.now)
-        go_on(log, fresh)
-        self.replica.wrote()
+        resume_as(log, fresh)
+        self.replica.batches_appended()
         self.records = self._read()
         return True
 
@@ -481,7 +498,7 @@ class RealLog:
         self.is_made_anew = offset < self.log_end_offset
         with at("files"):
             fresh = start_anew(self.disk.store, log, offset, self.disk.now)
-        go_on(log, fresh)
+        resume_as(log, fresh)
         self.is_made_anew = False
         self.cut |= set(self.records) - {GONE}
         self.records = self._read()
@@ -508,7 +525,7 @@ class RealLog:
         log = self.replica.log
         with at("files"):
             fresh = truncate(self.disk.store, log, entered, self.disk.now)
-        go_on(log, fresh)
+        resume_as(log, fresh)
         left = self._without_lacks(self.records[:end_offset])
         self.cut |= set(self.records[end_offset:]) - {GONE}
         self.records = self._read()
@@ -667,8 +684,8 @@ class RealDisk:
         else:
             log.enter(losses[0].first_offset)
 
-    def reopen(self, partition: PartitionId, topic_id: str, *, anew: bool, kept_until: int) -> None:
-        self.logs[partition, topic_id].reopen(anew=anew, kept_until=kept_until)
+    def reopen(self, partition: PartitionId, topic_id: str, *, may_recreate: bool, kept_until: int) -> None:
+        self.logs[partition, topic_id].reopen(may_recreate=may_recreate, kept_until=kept_until)
 
     def lose(self, partition: PartitionId, topic_id: str) -> set[int]:
         """The directory of a log is lost while nothing runs, with all that is in it."""

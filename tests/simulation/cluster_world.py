@@ -184,10 +184,10 @@ class Process:
                 self.member.hurry(partition)
         self._full = full
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         self.member.answered(token, answer, self.now_ms)
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         self.world.note(f"board {self.board.number}: {event}") if type(event).__name__ != "Watched" else None
         self.member.happened(event, self.now_ms)
 
@@ -396,7 +396,7 @@ class Process:
 
         def reopened() -> None:
             if self._has(partition, log):
-                self.board.disk.reopen(*where, anew=effect.anew, kept_until=effect.kept_until)
+                self.board.disk.reopen(*where, may_recreate=effect.anew, kept_until=effect.kept_until)
                 online = "online" if log.online else "offline"
                 self.world.note(
                     f"board {self.board.number}: {partition.partition} is {online}, ends at {log.log_end_offset}"
@@ -577,7 +577,7 @@ class Process:
     def consume(self, partition: PartitionId) -> None:
         """Show a consumer what may be shown."""
         found = self.member.partitions.get(partition)
-        if found is not None and found.role in LEADS and found.leading is not None and not found.log.damaged:
+        if found is not None and found.role in LEADS and found.leading is not None and not found.log.has_missing:
             mark = found.high_watermark
             self.world.checks.shown(self, partition, found.leading.epoch, self.log(partition).shown(mark), mark)
             self.world.checks.latest(self, partition, found.leading.epoch, found.latest_offset())

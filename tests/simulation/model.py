@@ -24,7 +24,7 @@ from typing import NamedTuple
 from edge_broker.clock import Reading
 from edge_broker.protocol.record_batch import BatchHeader, read_header, records_of
 from edge_broker.storage.log.partition_log import PartitionLog
-from edge_broker.storage.log.removed_offsets import POLICY_CAUSES, Removed
+from edge_broker.storage.log.removed_offsets import POLICY_CAUSES, RemovedRange
 from edge_broker.storage.metadata.topic_record import id_text
 from tests.simulation import compacted
 
@@ -230,7 +230,7 @@ class Partition:
         damaged = [loss for loss in losses if loss.cause == "damaged"]
         assert self.flipped or not damaged, f"{log!r} has damage that nothing did: {damaged}"
 
-    def _check_cause(self, log: PartitionLog, entry: Removed, losses: Sequence[Entry], now_ms: int) -> None:
+    def _check_cause(self, log: PartitionLog, entry: RemovedRange, losses: Sequence[Entry], now_ms: int) -> None:
         """What went had to go, and a loss is in the ledger."""
         if entry.cause not in POLICY_CAUSES:
             covered = [loss for loss in losses if loss.cause == entry.cause]
@@ -277,7 +277,7 @@ class Partition:
         """All producers whose batches are there, and of those alone; what retention took may be known still."""
         if self.flipped:
             return
-        known = {key: (one.epoch, tuple(map(tuple, one.batches))) for key, one in log.writer.producers.known().items()}
+        known = {key: (one.epoch, tuple(map(tuple, one.batches))) for key, one in log.writer.producers.by_id().items()}
         expected = self.producers()
         assert set(known) <= set(expected), f"{log!r} knows producers that never wrote: {set(known) - set(expected)}"
         for producer, (epoch, written) in expected.items():

@@ -117,7 +117,7 @@ class Program(Acts):
             if log.writer.rolling:
                 log.roller.roll()
                 log.writer.end_roll()
-                single_node_watermark.advance(log.state)
+                single_node_watermark.advance_high_watermark(log.state)
                 model.confirm(model.end)
                 self.expect_refusal(log, model, memoryview(bytearray(batch)))
         finally:

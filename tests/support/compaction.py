@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.protocol.record_batch import check_batch
 from edge_broker.storage.log import single_node_watermark
-from edge_broker.storage.log.log_writer import Appended, RollDue
+from edge_broker.storage.log.log_writer import AppendResult, RollDue
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.maintenance.log_cleaner import LogCleaner
 from edge_broker.testing.clock import NOW_MS
@@ -29,13 +29,13 @@ def write(
     codec: int = 0,
     now: Now = NOW,
     timestamp: int = NOW_MS,
-) -> Appended:
+) -> AppendResult:
     """Append one batch of keys and values, rolling first when that is due."""
     records = make_batch([(key, value, timestamp) for key, value in pairs], producer=producer, codec=codec)
     return put(log, records, now)
 
 
-def put(log: PartitionLog, records: memoryview, now: Now = NOW) -> Appended:
+def put(log: PartitionLog, records: memoryview, now: Now = NOW) -> AppendResult:
     """Append a batch that is made already; a control or a thinned out one, too."""
     header = check_batch(records, 1 << 30) if not records[22] & 0x20 else _header(records)
     try:
@@ -56,7 +56,7 @@ def roll(log: PartitionLog) -> None:
     log.writer.rolling = True
     log.roller.roll()
     log.writer.end_roll()
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
 
 
 def fill_keys(log: PartitionLog, rounds: int, keys: int = 8, size: int = 40) -> Latest:

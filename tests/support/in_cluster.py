@@ -35,7 +35,14 @@ from edge_broker.storage.metadata.cluster_copy import ClusterCopy, read_cluster_
 from edge_broker.storage.metadata.topic_record import OFFSETS_TOPIC, id_of, id_text
 from edge_broker.storage.replica.reopen_replica import reopen
 from edge_broker.storage.replica.replica_log import Replica, begins_before
-from edge_broker.storage.replica.replica_truncation import Entered, enter, enter_unknown, go_on, hold, truncate
+from edge_broker.storage.replica.replica_truncation import (
+    RecordedTruncation,
+    enter,
+    enter_unknown,
+    hold,
+    resume_as,
+    truncate,
+)
 from edge_broker.storage.replica.reset_to_leader_start import begin_amid, start_anew
 from edge_broker.storage.retention.segment_removal import follow_start
 from edge_broker.testing.disk import SimulatedDisk
@@ -82,7 +89,7 @@ class Board:
             new_cluster="cluster-of-tests",
         )
         self.replicas: dict[PartitionId, Replica] = {}
-        self.held: dict[PartitionId, Entered] = {}
+        self.held: dict[PartitionId, RecordedTruncation] = {}
         self.refused = ""
         self._doing = False
         self.broker = self.site.broker
@@ -122,12 +129,12 @@ class Board:
             self.carry_out()
             self.cluster.loop.call_later(TICK_MS / 1000, self._tick)
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         if self.alive:
             self.member.answered(token, answer, self.now_ms())
             self.carry_out()
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         if self.alive:
             self.member.happened(event, self.now_ms())
             self.carry_out()
@@ -190,11 +197,11 @@ class Board:
             if first is not None:
                 assert hold(replica.log)
                 batch = records[: first.size]
-                go_on(
+                resume_as(
                     replica.log,
                     self.work(lambda: begin_amid(self.site.store, replica.log, batch, self.broker.time.now())),
                 )
-                replica.wrote()
+                replica.batches_appended()
                 records = records[first.size :]
             if records:
                 self.work(lambda: replica.append(records, self.broker.time.now()), "writer")
@@ -208,13 +215,13 @@ class Board:
         elif isinstance(effect, effects.Advance):
             replica = self.replicas[effect.partition]
             self.work(lambda: replica.show(effect.high_watermark), "reader")
-            self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
+            self.cluster.loop.call_soon(self.site.dispatcher.logs_moved, replica.log)
         elif isinstance(effect, effects.Leads | effects.Resigned):
             replica = self.replicas[effect.partition]
             if effect.partition.topic == OFFSETS_TOPIC:
                 change = lead_offsets if isinstance(effect, effects.Leads) else resign_offsets
                 self.broker.effects.start(change(self.broker, effect.partition.partition))
-            self.cluster.loop.call_soon(self.site.dispatcher.moved, replica.log)
+            self.cluster.loop.call_soon(self.site.dispatcher.logs_moved, replica.log)
         elif isinstance(effect, effects.Enter):
             self._enter(effect)
         elif isinstance(effect, effects.Truncate):
@@ -254,22 +261,22 @@ class Board:
 
     def _truncate(self, effect: effects.Truncate) -> None:
         log, entered = self.log(effect.partition), self.held.pop(effect.partition)
-        go_on(log, self.work(lambda: truncate(self.site.store, log, entered, self.broker.time.now())))
+        resume_as(log, self.work(lambda: truncate(self.site.store, log, entered, self.broker.time.now())))
         self.member.truncated(effect.partition, self.now_ms())
-        self.cluster.loop.call_soon(self.site.dispatcher.moved, log)
+        self.cluster.loop.call_soon(self.site.dispatcher.logs_moved, log)
 
     def _start_anew(self, effect: effects.StartAnew) -> None:
         partition, start_offset = effect
         log = self.log(partition)
         del self.held[partition]
-        go_on(log, self.work(lambda: start_anew(self.site.store, log, start_offset, self.broker.time.now())))
+        resume_as(log, self.work(lambda: start_anew(self.site.store, log, start_offset, self.broker.time.now())))
         self.member.truncated(partition, self.now_ms())
-        self.cluster.loop.call_soon(self.site.dispatcher.moved, log)
+        self.cluster.loop.call_soon(self.site.dispatcher.logs_moved, log)
 
     def _reopen(self, effect: effects.Reopen) -> None:
         replica, now = self.replicas[effect.partition], self.broker.time.now()
         how = partial(reopen, self.site.store, replica.log, now, led_from=replica.led_from)
-        found = self.work(partial(how, anew=effect.anew, kept_until=effect.kept_until))
+        found = self.work(partial(how, may_recreate=effect.anew, kept_until=effect.kept_until))
         replica.log.go_on_as(found.log)
         replica.led_from = None
         self.site.dispatcher.is_back(replica.log)

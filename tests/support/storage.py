@@ -13,7 +13,7 @@ from edge_broker.protocol.record_batch import build_batch, check_batch, read_hea
 from edge_broker.storage.files.data_age import Now
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.log_reader import whole_batches
-from edge_broker.storage.log.log_writer import Appended, RollDue
+from edge_broker.storage.log.log_writer import AppendResult, RollDue
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.loss.quarantine import quarantine
@@ -90,7 +90,7 @@ def batch(*values: bytes, timestamp_ms: int = NOW_MS, producer: tuple[int, int, 
     return memoryview(bytearray(made))
 
 
-def append(log: PartitionLog, records: memoryview, now_ms: int = NOW_MS) -> Appended:
+def append(log: PartitionLog, records: memoryview, now_ms: int = NOW_MS) -> AppendResult:
     """Append one batch, rolling first when that is due."""
     header = check_batch(records, 1 << 30)
     try:
@@ -99,7 +99,7 @@ def append(log: PartitionLog, records: memoryview, now_ms: int = NOW_MS) -> Appe
         log.roller.roll()
         log.writer.end_roll()
         appended = log.writer.append(records, header, time_at(now_ms))
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
     return appended
 
 
@@ -109,7 +109,7 @@ def sync(log: PartitionLog) -> None:
     if flush is not None:
         flush.run()
         log.writer.finish_flush(flush)
-        single_node_watermark.advance(log.state)
+        single_node_watermark.advance_high_watermark(log.state)
 
 
 def fill(log: PartitionLog, batches: int, size: int = 100) -> list[bytes]:

@@ -33,7 +33,7 @@ from edge_broker.broker.outcomes import Outcome
 from edge_broker.broker.state.ledger_access import ledger_refusal
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import build_batch, records_of
-from edge_broker.storage.log.log_writer import Appended
+from edge_broker.storage.log.log_writer import AppendResult
 from edge_broker.storage.loss.ledger_journal import id_of_entry
 from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.thread_checks import runs_in
@@ -167,7 +167,7 @@ class _Waiting(Write):
         super().__init__(log, None)
         end = log.log_end_offset
         self.gate, self.epoch = gate, epoch
-        self.appended = Appended(end, end, -1)
+        self.appended = AppendResult(end, end, -1)
 
     def advance(self, broker: Broker) -> None:
         """Nothing is to be done."""

@@ -25,7 +25,7 @@ from edge_broker.cluster.inter_broker_messages import EntriesTaken, ForwardEntri
 from edge_broker.cluster.member import LEDGER
 from edge_broker.cluster.state.cluster_state import ONE_LEDGER_SINCE
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.storage.loss.ledger_journal import Forwarded, forget, read_entries
+from edge_broker.storage.loss.ledger_journal import JournalBatch, forget, read_entries
 from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.thread_checks import runs_in
 
@@ -97,7 +97,7 @@ class Reading:
     def __init__(self, broker: Broker) -> None:
         assert broker.store.directory.registrations is not None, "a board that stands alone has no journal"
         self._log, self._directory = broker.store.ledger_log, broker.store.directory.registrations.directory
-        self.found = Forwarded(b"", 0)
+        self.found = JournalBatch(b"", 0)
         self.fault: Exception | None = None
 
     @runs_in("reader")

@@ -50,7 +50,7 @@ class Replication:
         partition = PartitionId(log.topic, log.partition)
         replica = self._replicas.replica(partition)
         if replica is not None:
-            replica.wrote()
+            replica.batches_appended()
         self._member.log_moved(partition, self._now_ms())
         self.fetches.each(lambda session: session.moved(partition))
         self._carry_out()

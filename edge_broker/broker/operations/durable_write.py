@@ -28,7 +28,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.outcomes import Outcome, Wait
 from edge_broker.broker.record_checks import Checking, CheckUnderWay
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.storage.log.log_writer import Appended, Busy, Writing
+from edge_broker.storage.log.log_writer import AppendResult, Busy, Writing
 from edge_broker.storage.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Write:
         self.kept = False
         self.gate: AppendGate | None = None
         self.epoch = -1  # in which it was appended, in a cluster
-        self.appended: Appended | None = None
+        self.appended: AppendResult | None = None
         self.error: Refusal | None = None
         self.checking: Checking | None = None
         self.writing: Writing | None = None

@@ -33,7 +33,7 @@ def is_synced_to(broker: Broker, log: PartitionLog, end: int) -> bool:
     """Whether this broker's disk keeps nothing below `end` from being shown any more; true of a log that has failed."""
     if log.high_watermark >= end or log.fault is not None:
         return True
-    return broker.cluster is not None and log.synced.offset >= end
+    return broker.cluster is not None and log.synced_end.offset >= end
 
 
 def after_sync(broker: Broker, ends: Mapping[PartitionLog, int], answer: Callable[[], Outcome]) -> Outcome:

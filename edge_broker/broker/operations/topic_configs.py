@@ -317,9 +317,9 @@ def _use(broker: Broker, altered: _Altered) -> list[PartitionLog]:
     broker.store.use_config(topic, config, settings)
     online = [log for log in topic.partitions if log.fault is None]
     if not settings.left_to_kernel:
-        return [log for log in online if log.synced.offset < log.high_watermark]
+        return [log for log in online if log.synced_end.offset < log.high_watermark]
     for log in online:  # what is not synced may be shown at once
-        single_node_watermark.advance(log.state)
+        single_node_watermark.advance_high_watermark(log.state)
         broker.effects.appended(log)
     return []
 
@@ -338,14 +338,14 @@ def _when_synced(
         broker.effects.sync(log)
 
     def is_open(log: PartitionLog) -> bool:
-        return log.fault is None and log.synced.offset < ends[log]
+        return log.fault is None and log.synced_end.offset < ends[log]
 
     def ready() -> Outcome | None:
         return None if any(map(is_open, ends)) else ended()
 
     def ended() -> Outcome:
         for number, logs in unsynced.items():
-            late = next((log for log in logs if log.synced.offset < ends[log]), None)
+            late = next((log for log in logs if log.synced_end.offset < ends[log]), None)
             if late is not None:
                 code = ErrorCode.REQUEST_TIMED_OUT if late.fault is None else ErrorCode.KAFKA_STORAGE_ERROR
                 refused[number] = Refusal(

@@ -109,7 +109,7 @@ class DiskSpace:
 
         def work() -> DiskStatus:
             try:
-                return self.watch.look(passed, now, led, spares=spares, for_others=for_others)
+                return self.watch.check(passed, now, led, spares=spares, for_others=for_others)
             except (StorageFault, Refusal):
                 raise
             except Exception as error:  # a bug in one look must not be the end of looking

@@ -97,12 +97,12 @@ class Following:
 
 def keeps_out(log: ReplicaLog) -> bool:
     """Whether a log takes nothing now, and is not to be in sync."""
-    return log.full or log.damaged
+    return log.full or log.has_missing
 
 
 def acknowledged_end(log: ReplicaLog) -> int:
     """What a follower tells the leader that it has: nothing while it is damaged, as it will be cut in this epoch."""
-    return 0 if log.damaged else log.acknowledged_offset
+    return 0 if log.has_missing else log.acknowledged_offset
 
 
 def truncation_end(log: ReplicaLog, diverging: EpochEnd) -> int:

@@ -376,13 +376,13 @@ class Partition:
         return led and self._may_serve(state)
 
     def _may_serve(self, state: PartitionState) -> bool:
-        return self.log.online and not steps_back(state, damaged=self.log.damaged)
+        return self.log.online and not steps_back(state, damaged=self.log.has_missing)
 
     def _leaving(self, state: PartitionState) -> PartitionState:
         """The state as it should be where this broker's disk is not the one that is named, or its log is offline."""
         me = self._around.identity.broker
         entry = state.entry(me)
-        if self.log.online and self.log.damaged and (entry is None or self._is_mine(entry)):
+        if self.log.online and self.log.has_missing and (entry is None or self._is_mine(entry)):
             counted = self._counted_epoch >= state.leader_epoch
             return election.online(without_damaged(state, me, counted=counted, next_epoch=self._next_epoch), me)
         if entry is None:
@@ -414,7 +414,7 @@ class Partition:
     # leading
 
     def _begin(self, state: PartitionState) -> None:
-        if self.log.damaged and not self._owns_up:
+        if self.log.has_missing and not self._owns_up:
             self._owns_up = True  # nobody else has it
             self._around.out(OwnUp(self.partition))
         if self.leading is not None:
@@ -425,7 +425,7 @@ class Partition:
             self.cutting = None
         if not self._is_kept:
             return  # `state_kept` comes back here
-        if self.log.busy or self.log.damaged:
+        if self.log.busy or self.log.has_missing:
             return  # `log_moved`, or `owned_up`, comes back here: what is being written is of an epoch before
         self._unclean = None
         self._become(Role.BEGINNING)
@@ -773,7 +773,7 @@ class Partition:
             around.out(Advance(self.partition, mark))
         following.log_start = max(following.log_start, answer.log_start_offset)
         self._follow_start()
-        if self.log.damaged and self._was_never_counted(following):
+        if self.log.has_missing and self._was_never_counted(following):
             self._cut_damage(answer.high_watermark)
         elif keeps_out(self.log):
             following.due_ms = around.now_ms + min(around.settings.fetch_wait_ms, KEPT_OUT_MS)
@@ -914,7 +914,7 @@ class Partition:
 
         What others do is told, and is followed by a tick.
         """
-        if self.role not in CALM or self.cutting is not None or self._unclean is not None or self.log.damaged:
+        if self.role not in CALM or self.cutting is not None or self._unclean is not None or self.log.has_missing:
             return False
         if self.leading is not None and (self.log.full or not self._is_kept):
             return False

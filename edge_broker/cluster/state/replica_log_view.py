@@ -48,7 +48,7 @@ class ReplicaLog(Protocol):
         """Whether it is offline as nothing was left of it at the start: only what others have can take its place."""
 
     @property
-    def damaged(self) -> bool:
+    def has_missing(self) -> bool:
         """Whether it lacks what others may have, and it was not written down as lost."""
 
     def lost_until(self, offset: int) -> int:
@@ -68,7 +68,7 @@ class NoLog:
 
     __slots__ = ("epochs",)
     log_start_offset = log_end_offset = acknowledged_offset = 0
-    online = missing = damaged = full = busy = False
+    online = missing = has_missing = full = busy = False
     unconfirmed_epoch = NONE
 
     def __init__(self) -> None:

@@ -232,10 +232,10 @@ Event: TypeAlias = Watched | Connected | Suspended | Expired
 class Listener(Protocol):
     """The requester: its methods are called in one thread, never from within `ask`."""
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         """The answer to what was asked under this token."""
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         """A watch or the session."""
 
 

@@ -67,7 +67,7 @@ class CheckpointLoop:
             log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)
         if not store.directory.age.differs_in_doubt(age):
             return Reply(None)
-        level, stepped_ms = "warning" if store.directory.age.doubted else "info", store.directory.age.stepped_ms
+        level, stepped_ms = "warning" if store.directory.age.is_doubted else "info", store.directory.age.stepped_ms
         log_line(level, "clock_stepped", stepped_ms=stepped_ms, reason=broker.time.note())
         return self.write()
 

@@ -35,10 +35,10 @@ class DenyListFile:
         self.problem = ""
         self._path = path
         self._seen = file_identity(path)
-        self.current = self._parsed(self._read())
+        self.current = self._parse(self._read())
 
     @runs_in("files")
-    def look(self) -> bool:
+    def read_if_changed(self) -> bool:
         """Read the file again if it has changed; True when there is another list, or another problem."""
         identity = file_identity(self._path)
         if identity == self._seen != MISSING:
@@ -48,7 +48,7 @@ class DenyListFile:
         try:
             data = self._read()
             self._seen = identity
-            self.current, self.problem = self._parsed(data), ""
+            self.current, self.problem = self._parse(data), ""
         except ConfigurationError as error:
             self.problem = f"{str(error).removesuffix('.')}; until then the list from before holds"
         return (self.current, self.problem) != before
@@ -69,7 +69,7 @@ class DenyListFile:
                 f"{DENY_LIST} is {self._path}, which cannot be read: {reason(error)}; put the list there"
             ) from None
 
-    def _parsed(self, data: bytes) -> DenyList:
+    def _parse(self, data: bytes) -> DenyList:
         if len(data) > BYTES_MAX:
             raise ConfigurationError(
                 f"{DENY_LIST} is {self._path}, which has more than {BYTES_MAX} bytes; "

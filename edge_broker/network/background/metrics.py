@@ -90,7 +90,7 @@ def _requests(dispatcher: Dispatcher, server: Server) -> list[Family]:
         _one("bytes_in_total", "counter", "Bytes of requests received.", server.bytes_in),
         _one("bytes_out_total", "counter", "Bytes of responses handed to connections.", server.bytes_out),
         ("requests_total", "counter", "Requests by API.", by_api),
-        _one("requests_waiting", "gauge", "Requests that wait for a log or a group.", dispatcher.unanswered),
+        _one("requests_waiting", "gauge", "Requests that wait for a log or a group.", dispatcher.waiting_requests),
         _one("protocol_violations_total", "counter", "Connections closed for what they sent.", server.violations),
         _one("handler_failures_total", "counter", "Requests lost to a bug of the broker.", dispatcher.failures),
         _one("connections", "gauge", "Open client connections.", len(server.connections)),
@@ -381,11 +381,11 @@ def family(name: str, kind: str, text: str, samples: Iterable[tuple[dict[str, st
 def _labels(labels: dict[str, str]) -> str:
     if not labels:
         return ""
-    pairs = ",".join(f'{name}="{_escaped(label_text(value))}"' for name, value in labels.items())
+    pairs = ",".join(f'{name}="{_escape(label_text(value))}"' for name, value in labels.items())
     return "{" + pairs + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

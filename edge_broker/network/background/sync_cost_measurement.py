@@ -50,15 +50,15 @@ async def _step(dispatcher: Dispatcher, store: LogStore, steps: Iterator[Card | 
             store.directory.keep_card(card)
         return card
 
-    def told(card: Card | None) -> Outcome:
+    def sync_cost_measured(card: Card | None) -> Outcome:
         if not done.done():  # else the broker stops
             done.set_result(card)
         return Reply(None)
 
-    def failed(error: Exception) -> Outcome:
+    def measuring_failed(error: Exception) -> Outcome:
         if not done.done():
             done.set_exception(error)
         return Reply(None)
 
-    dispatcher.start(lambda: Do(work, told, failed, background=True))
+    dispatcher.start(lambda: Do(work, sync_cost_measured, measuring_failed, background=True))
     return await done

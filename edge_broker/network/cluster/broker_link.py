@@ -75,7 +75,7 @@ class BrokerLink(ABC):
     def send(self, message: Message) -> None:
         """Send a message, if the other broker can be reached; the owner receives the response."""
 
-    def _lost(self) -> None:  # noqa: B027 - there may be nothing to forget
+    def _connection_lost(self) -> None:  # noqa: B027 - there may be nothing to forget
         """Forget the messages of a connection that is gone."""
 
     def _say(self, level: str, what: str, error: object) -> None:
@@ -119,4 +119,4 @@ class BrokerLink(ABC):
         finally:
             connection.close()
             self._connection = None
-            self._lost()
+            self._connection_lost()

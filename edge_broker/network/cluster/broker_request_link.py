@@ -80,15 +80,15 @@ class AskingLink(BrokerLink):
         assert self._connection is not None
         answer = self._connection.send(what, request, timeout_s=ANSWER_S)
 
-        def answered(done: asyncio.Future[R]) -> None:
+        def response_received(done: asyncio.Future[R]) -> None:
             if not done.cancelled() and done.exception() is None:
                 then(done.result())
 
-        answer.add_done_callback(answered)
+        answer.add_done_callback(response_received)
 
-    def _hand_over(self, wish: HandOver) -> None:
+    def _hand_over(self, effect: HandOver) -> None:
         """Request that the preferred replica leads; the leader checks whether it can."""
-        topic = TopicPartitions(topic=wish.partition.topic, partitions=[wish.partition.partition])
+        topic = TopicPartitions(topic=effect.partition.topic, partitions=[effect.partition.partition])
         request = ElectLeadersRequest(
             election_type=PREFERRED, topic_partitions=[topic], timeout_ms=int(ANSWER_S * 1000)
         )
@@ -101,14 +101,14 @@ class AskingLink(BrokerLink):
         )
         topic = OffsetForLeaderTopic(topic=partition.topic, partitions=[wanted])
 
-        def answered(answer: OffsetForLeaderEpochResponse) -> None:
+        def end_received(answer: OffsetForLeaderEpochResponse) -> None:
             for found in (each for topic in answer.topics for each in topic.partitions):
                 if found.error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
                     end, online = (found.leader_epoch, found.end_offset), found.error_code == ErrorCode.NONE
                     told = TellEnd(partition, question.version, self.to, *end, online=online, epoch=question.epoch)
                     self._owner.told(told)
 
-        self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), answered)
+        self._ask(EPOCH_ENDS, OffsetForLeaderEpochRequest(replica_id=self._owner.broker, topics=[topic]), end_received)
 
     def _forward(self, entries: ForwardEntries) -> None:
         """Forward entries of the journal; a lost response is reported as an unknown outcome."""
@@ -121,7 +121,7 @@ class AskingLink(BrokerLink):
         )
         assert self._connection is not None
 
-        def told(done: asyncio.Future[ProduceResponse]) -> None:
+        def produce_completed(done: asyncio.Future[ProduceResponse]) -> None:
             if done.cancelled() or done.exception() is not None:
                 error = ErrorCode.REQUEST_TIMED_OUT
             else:
@@ -129,4 +129,4 @@ class AskingLink(BrokerLink):
                 error = known_error(found[0].error_code) if found else ErrorCode.UNKNOWN_SERVER_ERROR
             self._owner.told(entries.answer(error))
 
-        self._connection.send(PRODUCE, request, timeout_s=FORWARD_S).add_done_callback(told)
+        self._connection.send(PRODUCE, request, timeout_s=FORWARD_S).add_done_callback(produce_completed)

@@ -45,9 +45,9 @@ class EnsembleWatch:
             return
         self._due_s, self._looked_s = now_s + LOOK_S, now_s
         self._looking = self._loop.run_in_executor(None, silent_servers, self._servers)
-        self._looking.add_done_callback(self._looked)
+        self._looking.add_done_callback(self._servers_checked)
 
-    def _looked(self, looking: asyncio.Future[dict[Server, str]]) -> None:
+    def _servers_checked(self, looking: asyncio.Future[dict[Server, str]]) -> None:
         self._looking = None
         if looking.cancelled():
             return

@@ -104,7 +104,7 @@ class KeptFile(NamedTuple):
     name: str
     event: str
     failure: str
-    again: str
+    retry_interval: str
 
 
 COPY_FILE = KeptFile(
@@ -205,11 +205,11 @@ class ClusterShell:
             effects.KeepCopy: self._keep_copy,
             effects.KeepStates: self._keep_states,
             effects.Objects: self._objects,
-            effects.Contradicts: lambda effect: self._failed(effect.sentence),
+            effects.Contradicts: lambda effect: self._fail_membership(effect.sentence),
             effects.Stray: self._stray,
-            effects.Advance: self._advance,
+            effects.Advance: self._advance_high_watermark,
             effects.Leads: self._leads,
-            effects.Resigned: self._resigned,
+            effects.Resigned: self._leadership_resigned,
             effects.Broke: self._broke,
             effects.Forward: self._forward,
             effects.Forget: self._forget,
@@ -220,7 +220,7 @@ class ClusterShell:
         """The clock that leases go by: since boot, and with the time of a suspended board."""
         return self._broker.clock.boot_ms()
 
-    def _failed(self, sentence: str) -> None:
+    def _fail_membership(self, sentence: str) -> None:
         if not self.cluster.view.contradiction:
             self.cluster.view.contradiction = sentence
             log_line("error", "no-member", text=sentence)
@@ -320,11 +320,11 @@ class ClusterShell:
             return "no tick of the cluster comes any more"
         return "the client of ZooKeeper has ended" if self._zookeeper.client_died else ""
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         """As Listener."""
         self.turn(lambda at_ms: self.member.answered(token, answer, at_ms))
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         """As Listener."""
         if type(event).__name__ != "Watched":
             log_line("info", "zookeeper", what=type(event).__name__)
@@ -357,16 +357,18 @@ class ClusterShell:
     def _record(self, effect: effects.Record) -> None:
         epoch, cluster = effect
 
-        def recorded(_: object) -> Outcome:
+        def registration_stored(_: object) -> Outcome:
             log_line("info", "registered", broker=self._broker.node_id, epoch=epoch, cluster=cluster)
             self.turn(lambda at_ms: self.member.recorded(epoch, at_ms))
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
-            self._failed(f"the registration cannot be kept, and nothing may be done without: {error}")
+        def storing_failed(error: Exception) -> Outcome:
+            self._fail_membership(f"the registration cannot be kept, and nothing may be done without: {error}")
             return Reply(None)
 
-        self._broker.effects.start(Do(partial(self._broker.store.directory.register, epoch, cluster), recorded, failed))
+        self._broker.effects.start(
+            Do(partial(self._broker.store.directory.register, epoch, cluster), registration_stored, storing_failed)
+        )
 
     def _read_copy(self) -> ClusterCopy:
         """The disk's copy of the cluster's topics; a damaged copy is written again once this broker is a member."""
@@ -388,23 +390,23 @@ class ClusterShell:
         work = partial(write_kept_states, store.fs, store.data_dir, *effect)
         self._keep(STATES_FILE, work, self.member.states_kept)
 
-    def _keep(self, file: KeptFile, work: Callable[[], None], tell: Callable[..., None]) -> None:
+    def _keep(self, file: KeptFile, work: Callable[[], None], report: Callable[..., None]) -> None:
         """Have a worker replace a file, and tell the member whether it is done; a failure is a note while it lasts."""
         notes = self._broker.notes
 
-        def kept(_: object) -> Outcome:
+        def file_stored(_: object) -> Outcome:
             notes.pop(file.name, None)
-            self.turn(lambda at_ms: tell(at_ms, done=True))
+            self.turn(lambda at_ms: report(at_ms, done=True))
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
-            action = f"make space, or see to the disk; it is tried again every {file.again}"
+        def storing_failed(error: Exception) -> Outcome:
+            action = f"make space, or see to the disk; it is tried again every {file.retry_interval}"
             self._log.line("error", file.event, error=error, action=action)
             notes[file.name] = [f"{file.name}: {file.failure} ({error})"]
-            self.turn(lambda at_ms: tell(at_ms, done=False))
+            self.turn(lambda at_ms: report(at_ms, done=False))
             return Reply(None)
 
-        self._broker.effects.start(Do(work, kept, failed))
+        self._broker.effects.start(Do(work, file_stored, storing_failed))
 
     def _objects(self, effect: effects.Objects) -> None:
         (topic, partition), relation = effect
@@ -444,8 +446,8 @@ class ClusterShell:
         self._broker.notes.setdefault("security", []).append(note)
         log_line("warning", "users-and-acls", text=note)
 
-    def _advance(self, effect: effects.Advance) -> None:
-        self.replicas.follower.advance(effect)
+    def _advance_high_watermark(self, effect: effects.Advance) -> None:
+        self.replicas.follower.advance_high_watermark(effect)
         self.cluster.replication.fetches.each(lambda session: session.advanced(effect.partition))
 
     def _leads(self, effect: effects.Leads) -> None:
@@ -453,17 +455,17 @@ class ClusterShell:
         log_line("info", "leads", topic=partition.topic, partition=partition.partition, leader_epoch=epoch)
         if partition.topic == OFFSETS_TOPIC:
             self._broker.effects.start(lead_offsets(self._broker, partition.partition))
-        self._told(partition)
+        self._partition_moved(partition)
 
-    def _resigned(self, effect: effects.Resigned) -> None:
+    def _leadership_resigned(self, effect: effects.Resigned) -> None:
         partition = effect.partition
         log_line("info", "resigned", topic=partition.topic, partition=partition.partition)
         self.cluster.replication.fetches.each(lambda session: session.resigned(partition))
         if partition.topic == OFFSETS_TOPIC:
             self._broker.effects.start(resign_offsets(self._broker, partition.partition))
-        self._told(partition)
+        self._partition_moved(partition)
 
-    def _told(self, partition: PartitionId) -> None:
+    def _partition_moved(self, partition: PartitionId) -> None:
         self.replicas.logs.wake_waiters(partition)
         self.cluster.replication.fetches.each(lambda session: session.moved(partition))
 
@@ -480,14 +482,14 @@ class ClusterShell:
         self.turn(lambda at_ms: self.member.received(message, at_ms))
 
     def _forget(self, effect: effects.Forget) -> None:
-        def told(done: bool) -> None:
+        def topic_forgotten(done: bool) -> None:
             self.turn(lambda at_ms: self.member.forgotten(at_ms, done=done))
 
-        self._broker.effects.start(let_go(self._broker, effect.end_offset, told))
+        self._broker.effects.start(let_go(self._broker, effect.end_offset, topic_forgotten))
 
     # beginning and end
 
-    async def joined(self, stop: asyncio.Event) -> None:
+    async def wait_until_joined(self, stop: asyncio.Event) -> None:
         """Return once this broker is a member and knows what there is, or is to stop; JOIN_S at most."""
         until = self._loop.time() + JOIN_S
         while not (self._knows or stop.is_set()) and self._loop.time() < until:  # noqa: ASYNC110 - no event exists

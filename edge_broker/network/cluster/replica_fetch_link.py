@@ -82,7 +82,7 @@ class ReplicaLink(BrokerLink):
             self._wanted[message.partition] = topic_id, message
             self._send_soon()
 
-    def _lost(self) -> None:
+    def _connection_lost(self) -> None:
         self._session_epoch = 0
         self._wanted.clear()
         self._ordered.clear()
@@ -114,7 +114,7 @@ class ReplicaLink(BrokerLink):
         answer = connection.send(FETCH, request, timeout_s=self._bounds.wait_ms / 1000 + ANSWER_S)
         self._session_epoch = 1 if self._session_epoch == SESSION_EPOCH_MAX else self._session_epoch + 1  # 0: begins
         self._under_way += 1
-        answer.add_done_callback(partial(self._answered, connection))
+        answer.add_done_callback(partial(self._response_received, connection))
 
     def _of_now(self) -> dict[PartitionId, ReplicaFetch]:
         """The wanted fetches under the newest registration, of topics that still exist."""
@@ -156,7 +156,7 @@ class ReplicaLink(BrokerLink):
             was_full=fetch.was_full,
         )
 
-    def _answered(self, connection: Connection, answer: asyncio.Future[FetchResponse]) -> None:
+    def _response_received(self, connection: Connection, answer: asyncio.Future[FetchResponse]) -> None:
         self._under_way -= 1
         if answer.cancelled() or answer.exception() is not None or connection is not self._connection:
             return  # the connection has ended, which is said there

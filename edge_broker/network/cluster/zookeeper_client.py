@@ -71,7 +71,7 @@ class Credentials(NamedTuple):
     password: str
 
 
-class _Asked:
+class _PendingRequest:
     """A request that waits for its turn to be answered."""
 
     def __init__(self, token: int) -> None:
@@ -96,7 +96,7 @@ class KazooSession:
         `log` writes what ZooKeeper refuses, which a client may have asked again and again.
         """
         self._listener, self._deliver, self._log = listener, deliver, log
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[_PendingRequest] = deque()
         self._connected = self._closed = False
         self._session_id = 0
         self._watch: Callable[[Any], None] = self._new_watch()
@@ -158,12 +158,12 @@ class KazooSession:
         """As ZooKeeper.ask."""
         if not self._connected:
             failure = Failure.CONNECTION_LOSS if self._session_id else Failure.SESSION_EXPIRED
-            self._deliver(partial(self._listener.answered, token, failure))
+            self._deliver(partial(self._listener.answer_received, token, failure))
             return
-        asked = _Asked(token)
+        asked = _PendingRequest(token)
         self._waiting.append(asked)
         result = self._send(request)
-        result.rawlink(lambda done: self._deliver(partial(self._answered, asked, request, done)))
+        result.rawlink(lambda done: self._deliver(partial(self._request_completed, asked, request, done)))
 
     def _send(self, request: Request) -> Any:
         client, watch = self._client, self._watch
@@ -192,12 +192,12 @@ class KazooSession:
 
     # what kazoo brings, in the listener's thread
 
-    def _answered(self, asked: _Asked, request: Request, done: Any) -> None:
+    def _request_completed(self, asked: _PendingRequest, request: Request, done: Any) -> None:
         """Hand on what is answered up to the first request that is not."""
         error = done.exception
         asked.answer = self._answer(request, done.get_nowait()) if error is None else self._failure(error)
         while not self._closed and self._waiting and (answer := self._waiting[0].answer) is not None:
-            self._listener.answered(self._waiting.popleft().token, answer)
+            self._listener.answer_received(self._waiting.popleft().token, answer)
 
     def _answer(self, request: Request, result: Any) -> Answer:
         """Translate a result; of a Multi, the operation that failed is the one error that is not about another one."""
@@ -222,7 +222,7 @@ class KazooSession:
             return
         if state == "CONNECTED":
             self._connected, self._session_id = True, session_id
-            self._listener.happened(Connected(session_id, timeout_ms))
+            self._listener.event_received(Connected(session_id, timeout_ms))
             return
         lost = state == "LOST"
         if lost and not self._session_id:
@@ -231,28 +231,28 @@ class KazooSession:
         self._watch = self._new_watch()
         if self._connected:
             self._connected = False
-            self._listener.happened(Suspended())
+            self._listener.event_received(Suspended())
         if lost:
             self._session_id = 0
-            self._listener.happened(Expired())
+            self._listener.event_received(Expired())
 
     def _answer_all(self, failure: Failure) -> None:
         waiting, self._waiting = self._waiting, deque()
         for asked in waiting:
-            self._listener.answered(asked.token, failure)
+            self._listener.answer_received(asked.token, failure)
 
     def _new_watch(self) -> Callable[[Any], None]:
         """Return the callback of each watch of this connection; once a next one is made it does nothing."""
 
-        def told(event: Any) -> None:
-            self._deliver(partial(self._watched, told, event))
+        def watch_callback(event: Any) -> None:
+            self._deliver(partial(self._watch_fired, watch_callback, event))
 
-        return told
+        return watch_callback
 
-    def _watched(self, told: Callable[[Any], None], event: Any) -> None:
+    def _watch_fired(self, told: Callable[[Any], None], event: Any) -> None:
         change = _CHANGES.get(event.type)
         if told is self._watch and change is not None and not self._closed:
-            self._listener.happened(Watched(event.path, change))
+            self._listener.event_received(Watched(event.path, change))
 
 
 _CHANGES = {

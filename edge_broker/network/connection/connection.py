@@ -17,7 +17,7 @@ Nothing is read while one of these holds; each is checked again when it ends:
 |---|---|
 | UNANSWERED_MAX requests unanswered | half of them are answered |
 | WRITE_BUFFER_BYTES_MAX of answers unread or held back | the client reads; the earlier request is answered |
-| `hold`: a request keeps its records, or is worked on piece by piece | `let_go` |
+| `hold`: a request keeps its records, or is worked on piece by piece | `release` |
 | requests are put back | they are handled |
 | no memory (memory_budget.py) | there is some |
 
@@ -79,13 +79,13 @@ class Owner(Protocol):
     requests: Pool
     answers: Pool
 
-    def opened(self, connection: Connection) -> bool:
+    def connection_opened(self, connection: Connection) -> bool:
         """Register a connection; False refuses it."""
 
-    def closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         """The connection is gone."""
 
-    def received(self, connection: Connection, frame: memoryview) -> None:
+    def request_received(self, connection: Connection, frame: memoryview) -> None:
         """Handle a request, without its size field; ProtocolViolation closes the connection.
 
         The frame is valid only during the call, unless it is memory of its own.
@@ -94,13 +94,13 @@ class Owner(Protocol):
     def urgent(self, head: memoryview) -> bool:
         """Whether the request that begins like this un-parks others, and so never waits for what is parked."""
 
-    def begun(self, connection: Connection) -> None:
+    def request_begun(self, connection: Connection) -> None:
         """A request has not arrived whole."""
 
-    def owed(self, connection: Connection, unread_bytes: int) -> None:
+    def unread_changed(self, connection: Connection, unread_bytes: int) -> None:
         """So much of what was written to this client has not left yet."""
 
-    def violated(self, connection: Connection, violation: ProtocolViolation) -> None:
+    def protocol_violated(self, connection: Connection, violation: ProtocolViolation) -> None:
         """Count and log a violation; the connection closes itself."""
 
     def due(self, connection: Connection) -> None:
@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
             secure=transport.get_extra_info("ssl_object") is not None,
         )
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
-        if not self.owner.opened(self):
+        if not self.owner.connection_opened(self):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         self.requests.give_all()
         self.answers.give_all()
         self.requests.pool.forget(self)
-        self.owner.closed(self)
+        self.owner.connection_closed(self)
 
     # bytes in
 
@@ -280,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def violate(self, violation: ProtocolViolation) -> None:
         """Close this connection for what came over it."""
-        self.owner.violated(self, violation)
+        self.owner.protocol_violated(self, violation)
         self.abort()
 
     def _take_frames(self, data: memoryview, position: int, frames_max: int) -> int:
@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
                 f"a request of {size} bytes; 1 to {self.owner.request_bytes_max} are allowed (socket.request.max.bytes)"
             )
         if size <= end - position:
-            self.owner.received(self, data[position : position + size])
+            self.owner.request_received(self, data[position : position + size])
             return position + size
         self._begin_own(data[position:end], size)
         return end
@@ -347,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own[: len(head)] = head
         self._urgent = self.owner.urgent(head)
         self.requests.take(self._own_bytes)
-        self.owner.begun(self)
+        self.owner.request_begun(self)
         if self._filled == self._own_bytes:
             self._grow_own()
 
@@ -359,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
             view = memoryview(self._own)
             self._own, self._patient = None, True
             try:
-                self.owner.received(self, view)
+                self.owner.request_received(self, view)
             finally:
                 self._end_own()
         elif self._filled == self._own_bytes:
@@ -392,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._own is not None:
             self._grow_own()
-        self._go_on()
+        self._handle_backlog()
 
     def _put_back(self, data: memoryview) -> None:
         """Keep what came with the request that stopped the reading; a buffer holds thousands of small ones."""
@@ -415,9 +415,9 @@ class Connection(asyncio.BufferedProtocol):
     def turn(self) -> None:
         """Handle some of what was put back."""
         self._turn_due = False
-        self._go_on()
+        self._handle_backlog()
 
-    def _go_on(self) -> None:
+    def _handle_backlog(self) -> None:
         """Handle some of what was put back, then read again, unless that stopped the reading once more.
 
         As long as something is put back nothing is read: it would be taken for what comes next.
@@ -489,7 +489,7 @@ class Connection(asyncio.BufferedProtocol):
         if kept_bytes:  # not before: what the kernel did not take counts from here to there
             self._kept_bytes -= kept_bytes
             self.answers.give(kept_bytes)
-        if self.answers.pool.ahead and self.answers.held <= ALLOWANCE_BYTES:
+        if self.answers.pool.ahead_bytes and self.answers.held <= ALLOWANCE_BYTES:
             self.answers.pool.end(self.answers)  # the kernel took all of it at once
         if unanswered and (call := unanswered[0].when_first) is not None:
             unanswered[0].when_first = None
@@ -497,23 +497,23 @@ class Connection(asyncio.BufferedProtocol):
         if self._paused and len(unanswered) < UNANSWERED_MAX // 2:
             self._unpause()
 
-    def _write(self, out: Buffers) -> None:
+    def _write(self, buffers: Buffers) -> None:
         transport, owner = self.transport, self.owner
         assert transport is not None
-        if len(out) == 1:
-            size = len(out[0])
-            transport.write(out[0])
+        if len(buffers) == 1:
+            size = len(buffers[0])
+            transport.write(buffers[0])
         else:
-            size = sum(map(len, out))
+            size = sum(map(len, buffers))
             if size <= JOINED_BYTES_MAX:
-                transport.write(b"".join(out))
+                transport.write(b"".join(buffers))
             else:
-                transport.writelines(out)
+                transport.writelines(buffers)
         owner.bytes_out += size
         self.bytes_written += size
         unread_bytes = transport.get_write_buffer_size()
         if unread_bytes > ALLOWANCE_BYTES:
-            owner.owed(self, unread_bytes)
+            owner.unread_changed(self, unread_bytes)
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it."""
@@ -528,11 +528,11 @@ class Connection(asyncio.BufferedProtocol):
     # stopping and going on
 
     def hold(self) -> None:
-        """Take no more requests while one keeps a copy of its records; `let_go` ends it."""
+        """Take no more requests while one keeps a copy of its records; `release` ends it."""
         self._holds += 1
         self._pause()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """End one `hold`."""
         self._holds -= 1
         self._unpause()

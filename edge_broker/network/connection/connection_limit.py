@@ -30,7 +30,7 @@ class ConnectionBound(NamedTuple):
     """For a person who set more than there is room for; else empty."""
 
 
-def needed(connections: int) -> int:
+def open_file_limit_for(connections: int) -> int:
     """Return the limit of open files that leaves so many connections in addition to everything else."""
     return min(connections + OTHERS_MAX + FILES_MAX, 2 * (connections + OTHERS_MAX))
 
@@ -41,5 +41,6 @@ def connection_bound(wanted: int, limit: int) -> ConnectionBound:
     if wanted <= room:
         return ConnectionBound(wanted, f"max.connections={wanted}", "")
     text = f"the limit of {limit} open files has room for {room} connections"
-    note = f"{text}, not for max.connections={wanted}: set LimitNOFILE={needed(wanted)}, or lower max.connections"
+    remedy = f"set LimitNOFILE={open_file_limit_for(wanted)}, or lower max.connections"
+    note = f"{text}, not for max.connections={wanted}: {remedy}"
     return ConnectionBound(room, text, note)

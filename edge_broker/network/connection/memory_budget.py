@@ -24,9 +24,9 @@ class Pool:
     """Bytes of one kind over all connections; `soon` calls in the next turn of the loop."""
 
     __slots__ = (
-        "_behind",
+        "_waiting_after",
         "_waking",
-        "ahead",
+        "ahead_bytes",
         "bytes_max",
         "on_shortage",
         "short",
@@ -50,12 +50,12 @@ class Pool:
         self.urgent_bytes = urgent_bytes
         self.used = 0
         self.short = False  # when nothing but what is urgent may be added; kept, as it is asked for each frame
-        self.ahead: dict[Share, int] = {}  # with how many bytes
+        self.ahead_bytes: dict[Share, int] = {}  # with how many bytes
         self.waiting: dict[object, Callable[[], None]] = {}
         self.on_shortage: Callable[[], None] = lambda: None
         self.soon = soon
         self._waking = False
-        self._behind: dict[Share, tuple[object, Callable[[], None]]] = {}
+        self._waiting_after: dict[Share, tuple[object, Callable[[], None]]] = {}
 
     def add(self, size: int) -> None:
         """Count `size` bytes, which need not fit: callers that can wait ask `Share.fits` first."""
@@ -69,17 +69,17 @@ class Pool:
         if self.waiting:
             self.wake()
 
-    def wait(self, who: object, again: Callable[[], None]) -> None:
-        """Call `again` once there is room; each holder waits once."""
-        self.waiting[who] = again
+    def wait(self, who: object, resume: Callable[[], None]) -> None:
+        """Call `resume` once there is room; each holder waits once."""
+        self.waiting[who] = resume
         self.on_shortage()
 
-    def wait_behind(self, share: Share, who: object, again: Callable[[], None]) -> None:
+    def wait_behind(self, share: Share, who: object, resume: Callable[[], None]) -> None:
         """The same once `share`, which went ahead, has come to its end: until then `who` blocks no other.
 
-        One waits after a share; `again` must know by then whether `who` is gone.
+        One waits after a share; `resume` must know by then whether `who` is gone.
         """
-        self._behind[share] = who, again
+        self._waiting_after[share] = who, resume
 
     def forget(self, who: object) -> None:
         """`who` waits no more."""
@@ -87,17 +87,17 @@ class Pool:
 
     def go_ahead(self, share: Share, size: int) -> bool:
         """Let `share` take `size` bytes beyond the bound if others left room there; granted once, it stays."""
-        if share not in self.ahead:
-            if self.ahead and sum(self.ahead.values()) + size > self.spare_bytes:
+        if share not in self.ahead_bytes:
+            if self.ahead_bytes and sum(self.ahead_bytes.values()) + size > self.spare_bytes:
                 return False
-            self.ahead[share] = size
+            self.ahead_bytes[share] = size
         return True
 
     def end(self, share: Share) -> None:
         """`share` has come to its end, if it went ahead."""
-        if self.ahead.pop(share, None) is not None:
-            if share in self._behind:
-                who, again = self._behind.pop(share)
+        if self.ahead_bytes.pop(share, None) is not None:
+            if share in self._waiting_after:
+                who, again = self._waiting_after.pop(share)
                 self.waiting[who] = again
             self.wake()
 
@@ -146,7 +146,7 @@ class Share:
         self.held -= size
         if over > 0:
             self.pool.remove(over if over < size else size)
-        if self.pool.ahead and self.held <= ALLOWANCE_BYTES:
+        if self.pool.ahead_bytes and self.held <= ALLOWANCE_BYTES:
             self.pool.end(self)
 
     def give_all(self) -> None:

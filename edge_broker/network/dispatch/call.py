@@ -17,8 +17,8 @@ class Call(Exchange):
     """A request in progress: its connection and how the response is written; neither for our own work."""
 
     __slots__ = (
+        "after_name",
         "api",
-        "behind",
         "connection",
         "correlation_id",
         "held",
@@ -40,7 +40,7 @@ class Call(Exchange):
         self.correlation_id = correlation_id
         self.token = token
         self.wait: Wait | None = None
-        self.behind: Behind | None = None
+        self.after_name: Behind | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.held = False  # its connection takes no more requests until its job has ended
         self.work_seconds = 0.0

@@ -24,7 +24,7 @@ from edge_broker.network.audit_log import AuditLog
 from edge_broker.network.connection.connection import RECEIVE_BUFFER_BYTES, Connection
 from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES, Pool
 from edge_broker.network.dispatch.call import Call
-from edge_broker.network.dispatch.fair_scheduler import Turns
+from edge_broker.network.dispatch.fair_scheduler import FairScheduler
 from edge_broker.network.dispatch.oversized_requests import ANSWER_BYTES_MAX, REQUEST_BYTES, Large, request_bytes
 from edge_broker.network.dispatch.partition_reopener import OfflinePartitions
 from edge_broker.network.dispatch.password_queue import Passwords, Waiting
@@ -87,14 +87,14 @@ class Dispatcher:
             workers["disk"],
             broker.store.group_commit,
             broker.config.integer("edge.flush.interval.min.ms"),
-            self._synced,
+            self._logs_synced,
             broker.throttle,
             broker.store.in_use,
         )
-        self.checks = Checks(broker, workers["checker"], self.moved)
+        self.checks = Checks(broker, workers["checker"], self.logs_moved)
         self._waiting: dict[PartitionLog, dict[Call, None]] = {}
         self._parked: dict[int, Call] = {}
-        self._behind: dict[str, dict[Call, None]] = {}  # by name, first come first
+        self._waiting_after: dict[str, dict[Call, None]] = {}  # by name, first come first
         self._told_offline: set[PartitionLog] = set()
         self.offline_partitions = OfflinePartitions(broker, loop, self.start, self._offline, self._told_offline.discard)
         self.requests_pool, self.answers_pool = _pools(broker.config, loop)
@@ -111,9 +111,9 @@ class Dispatcher:
         self.audit_log = AuditLog(loop)
         broker.security_log.echo = lambda level, event, fields: log_line(level, event, **fields)
         self._appliers: dict[Effect, Callable[[Any], None]] = {
-            Effect.APPENDED: self._appended,
+            Effect.APPENDED: self._log_appended,
             Effect.SYNC: self.syncer.sync_awaited,
-            Effect.SHOWN: self._shown,
+            Effect.SHOWN: self._high_watermark_moved,
             Effect.MARK: self.syncer.mark,
             Effect.ROLL: self._roll,
             Effect.WRITE: self._write,
@@ -126,7 +126,7 @@ class Dispatcher:
             Effect.AUDIT: self.audit_log.add,
             Effect.END_SESSIONS: self.logins.end,
         }
-        self.turns = Turns(loop.call_soon, broker.clock.cpu_seconds, self._may_begin)
+        self.turns = FairScheduler(loop.call_soon, broker.clock.cpu_seconds, self._may_begin)
         self.large = Large(self)
         self._in_workers = 0
         self._log_jobs = 0
@@ -134,10 +134,10 @@ class Dispatcher:
         self.refusing = False
 
     @property
-    def unanswered(self) -> int:
+    def waiting_requests(self) -> int:
         """Requests that wait for a log, a group, a name or a worker."""
         waiting = {call for calls in self._waiting.values() for call in calls}
-        behind = sum(map(len, self._behind.values()))
+        behind = sum(map(len, self._waiting_after.values()))
         return len(self._parked) + len(waiting) + behind + self._in_workers
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
@@ -155,7 +155,7 @@ class Dispatcher:
         call = Call(connection, api, version, correlation_id, token)
         self.requests[api.name] += 1
         if not api.serves(version):
-            self._unsupported(connection, call, handler)
+            self._refuse_version(connection, call, handler)
             return
         context = RequestContext(token, version, client_id or "", connection.session)
         size = len(frame)
@@ -201,15 +201,15 @@ class Dispatcher:
         is taken, whatever the size of its request.
         """
         if call.api is None or call.api.key != SASL_AUTHENTICATE:
-            self._let_go(call)
+            self._release_connection(call)
         self.apply()
 
-    def _let_go(self, call: Call) -> None:
+    def _release_connection(self, call: Call) -> None:
         if call.held and call.connection is not None:
             call.held = False
-            call.connection.let_go()
+            call.connection.release()
 
-    def _unsupported(self, connection: Connection, call: Call, handler: Handler) -> None:
+    def _refuse_version(self, connection: Connection, call: Call, handler: Handler) -> None:
         """Answer an unknown ApiVersions version with error 35 in a version-0 body (KIP-511); anything else closes the
         connection.
         """
@@ -234,7 +234,7 @@ class Dispatcher:
 
     def sync_all(self) -> None:
         """Sync whatever is not synced yet, and wait for no interval any more."""
-        self.syncer.hurry()
+        self.syncer.sync_at_once()
         for topic in self.broker.store.topics.values():
             for log in topic.partitions:
                 if log.high_watermark < log.log_end_offset and log.fault is None:
@@ -263,9 +263,9 @@ class Dispatcher:
             if call.connection is not None:
                 call.connection.violate(error)
         else:
-            self._failed(call, error)
+            self._handler_failed(call, error)
 
-    def _failed(self, call: Call, error: Exception) -> None:
+    def _handler_failed(self, call: Call, error: Exception) -> None:
         self.failures += 1
         trace = "".join(traceback.format_exception(error))
         log_line("error", "handler-failed", api=call.name, version=call.version, error=repr(error), trace=trace)
@@ -279,10 +279,10 @@ class Dispatcher:
             if outcome.size and not self.has_room(call, outcome):
                 return
             if self.large.parked:
-                self.large.ended(call)
+                self.large.call_ended(call)
             call.answer(outcome.response)
             if call.api is not None and call.api.key == SASL_AUTHENTICATE:
-                self._let_go(call)
+                self._release_connection(call)
             if outcome.closes and call.connection is not None:
                 call.connection.close()
         elif isinstance(outcome, Wait):
@@ -312,7 +312,7 @@ class Dispatcher:
 
         if not connection.is_first(call):  # it could not be sent: one that goes ahead must come to its end
             call.when_first = try_again
-        elif share in pool.ahead:
+        elif share in pool.ahead_bytes:
             pool.wait_behind(share, call, try_again)
         elif pool.go_ahead(share, reply.size):
             return True
@@ -323,7 +323,7 @@ class Dispatcher:
 
     def _drop_answer(self, call: Call) -> None:
         self.answers_pool.forget(call)
-        self.large.ended(call)
+        self.large.call_ended(call)
 
     def _may_begin(self) -> bool:
         """Whether one more large request may be read; those that wait hold what they were read into."""
@@ -363,17 +363,17 @@ class Dispatcher:
                 log_line("error", "work-failed", error=error)
                 self._run(call, do.failed, error)
             else:
-                self._failed(call, error)
+                self._handler_failed(call, error)
             self.apply()
 
-        def dropped() -> None:
+        def job_dropped() -> None:
             self._in_workers -= 1
             if do.over is not None:
                 do.over()
 
         worker = self._workers[do.worker]
         if do.worker == "logins" and call.connection is not None:
-            self._passwords.submit(worker, Waiting(call.connection, do.work, done, dropped), call.token)
+            self._passwords.submit(worker, Waiting(call.connection, do.work, done, job_dropped), call.token)
         else:
             worker.submit(do.work, done, background=do.background)
 
@@ -386,9 +386,9 @@ class Dispatcher:
                 connection.requests.give(call.cost - REQUEST_BYTES)
                 call.cost = REQUEST_BYTES
 
-    def _queue(self, call: Call, behind: Behind) -> None:
-        call.behind = behind
-        self._behind.setdefault(behind.name, {})[call] = None
+    def _queue(self, call: Call, after: Behind) -> None:
+        call.after_name = after
+        self._waiting_after.setdefault(after.name, {})[call] = None
         if call.connection is not None:
             call.connection.on_close[call.token] = lambda: self._abandon_wait(call)
 
@@ -405,9 +405,9 @@ class Dispatcher:
         self._freeing = False
         while self._freed:
             name = self._freed[0]
-            if name not in self.broker.topics.changing and (calls := self._behind.get(name)):
+            if name not in self.broker.topics.changing and (calls := self._waiting_after.get(name)):
                 call = next(iter(calls))
-                behind = call.behind
+                behind = call.after_name
                 assert behind is not None
                 self._forget(call)
                 self._run(call, behind.again)
@@ -422,7 +422,7 @@ class Dispatcher:
 
     def _abandon_wait(self, call: Call) -> None:
         self._forget(call)
-        self.large.ended(call)
+        self.large.call_ended(call)
 
     def _wait(self, call: Call, wait: Wait) -> None:
         call.wait = wait
@@ -459,30 +459,30 @@ class Dispatcher:
                     if not waiting:
                         del self._waiting[log]
             if call.wait.holds and call.connection is not None:
-                call.connection.let_go()
+                call.connection.release()
             if call.wait.kept_bytes and call.connection is not None:
                 call.connection.requests.give(call.wait.kept_bytes)
             call.wait = None
-        if call.behind is not None:
-            queue = self._behind[call.behind.name]
+        if call.after_name is not None:
+            queue = self._waiting_after[call.after_name.name]
             del queue[call]
             if not queue:
-                del self._behind[call.behind.name]
-            call.behind = None
+                del self._waiting_after[call.after_name.name]
+            call.after_name = None
         if call.timer is not None:
             call.timer.cancel()
             call.timer = None
         if call.connection is not None:
             call.connection.on_close.pop(call.token, None)
 
-    def _synced(self, logs: Sequence[PartitionLog]) -> None:
+    def _logs_synced(self, logs: Sequence[PartitionLog]) -> None:
         if self.offline_partitions.tries:
             for log in logs:
                 if log.fault is None:
-                    self.offline_partitions.synced(log)
-        self.moved(*logs)
+                    self.offline_partitions.log_synced(log)
+        self.logs_moved(*logs)
 
-    def moved(self, *logs: PartitionLog) -> None:
+    def logs_moved(self, *logs: PartitionLog) -> None:
         """Ask everyone who waits for one of `logs`, once, whether that was enough."""
         for log in logs:
             if log.fault is None:
@@ -552,7 +552,7 @@ class Dispatcher:
             answer = response if isinstance(response, Steps) else Reply(response)
             self._run(call, lambda: answer)
 
-    def _appended(self, log: PartitionLog) -> None:
+    def _log_appended(self, log: PartitionLog) -> None:
         if log.high_watermark == log.log_end_offset:
             self._moved[log] = None
         elif self._sync_is_awaited(log):
@@ -562,7 +562,7 @@ class Dispatcher:
         else:
             self.syncer.sync_later(log)
 
-    def _shown(self, log: PartitionLog) -> None:
+    def _high_watermark_moved(self, log: PartitionLog) -> None:
         self._moved[log] = None
 
     def _write(self, log: PartitionLog) -> None:
@@ -585,7 +585,7 @@ class Dispatcher:
                 self.broker.wrote(log, len(writing.records))
                 throttle.unsynced_bytes += 0 if log.settings.left_to_kernel else len(writing.records)
             throttle.wrote_behind(took or 0.0, len(writing.records))
-            self.moved(log)
+            self.logs_moved(log)
 
         self._workers["writer"].submit(work, done)
 
@@ -604,6 +604,6 @@ class Dispatcher:
             else:
                 log_line("error", "roll-failed", topic=log.topic, partition=log.partition, error=repr(error))
                 log.fail(StorageFault(f"{log.topic}-{log.partition}", log.log_end_offset, repr(error)))
-            self.moved(log)
+            self.logs_moved(log)
 
         self._workers["disk"].submit(log.roller.roll, done)

@@ -21,7 +21,7 @@ STEPS_MAX = 2000  # of a piece, where the clock stands still
 WORK_BYTES_MAX = 8 << 20
 
 
-class Worked(Protocol):
+class Requester(Protocol):
     """Whose request it is; `work_seconds` is what its requests took of the loop in pieces."""
 
     work_seconds: float
@@ -34,14 +34,14 @@ class Job:
 
     __slots__ = ("bytes_held", "name", "steps", "whose")
 
-    def __init__(self, name: str, whose: Worked, steps: Generator[int, None, None], bytes_least: int) -> None:
+    def __init__(self, name: str, whose: Requester, steps: Generator[int, None, None], bytes_least: int) -> None:
         self.name = name
         self.whose = whose
         self.steps = steps
         self.bytes_held = bytes_least
 
 
-class Turns:
+class FairScheduler:
     """All jobs; owned by the loop. `seconds` is the loop's CPU time, `may_begin` says whether one more may be begun."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Turns:
 
     def begin(self, job: Job) -> None:
         """Take steps of a job at once if there is memory for one more, else in its turn."""
-        if (self._begun and self._held() + job.bytes_held > WORK_BYTES_MAX) or not self._may_begin():
+        if (self._begun and self._held_bytes() + job.bytes_held > WORK_BYTES_MAX) or not self._may_begin():
             self.add(job)
         else:
             self.run(job)
@@ -87,12 +87,12 @@ class Turns:
         heapq.heappush(self._waiting, (job.whose.work_seconds, self._count, job))
         self._turn_soon()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let blocked jobs begin, as the cause has ended."""
         if self._waiting or self._begun:
             self._turn_soon()
 
-    def _held(self) -> int:
+    def _held_bytes(self) -> int:
         return sum(job.bytes_held for job in self._begun)
 
     def _turn_soon(self) -> None:
@@ -112,7 +112,7 @@ class Turns:
 
     def _next(self) -> Job | None:
         """The job whose connection used least, among those that find memory; the oldest always does."""
-        held = self._held()
+        held = self._held_bytes()
         able = self._begun if held <= WORK_BYTES_MAX else self._begun[:1]
         best = min(able, key=lambda job: job.whose.work_seconds, default=None)
         if self._waiting:

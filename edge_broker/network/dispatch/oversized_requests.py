@@ -20,7 +20,7 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Outcome, Park, Reply, Steps
 from edge_broker.errors import ProtocolViolation
 from edge_broker.network.dispatch.call import Call
-from edge_broker.network.dispatch.fair_scheduler import WORK_BYTES_MAX, Job, Turns
+from edge_broker.network.dispatch.fair_scheduler import WORK_BYTES_MAX, FairScheduler, Job
 from edge_broker.protocol.api import PRODUCE, response_frame_in_steps
 from edge_broker.protocol.codec import decode_steps, elements, weight
 
@@ -45,7 +45,7 @@ class Resolver(Protocol):
     """The dispatcher, as the work on a large request calls it."""
 
     broker: Broker
-    turns: Turns
+    turns: FairScheduler
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send an answer, or let the call wait for what its outcome says."""
@@ -81,22 +81,22 @@ class Large:
         least = min(READ_BYTES_MAX, per_byte * len(frame))
         kept: Kept = []
         steps = self._from_frame(call, handler, context, frame, position, kept)
-        return Job(call.name, call.connection, self._guarded(call, steps, kept), least)
+        return Job(call.name, call.connection, self._guard(call, steps, kept), least)
 
     def more(self, call: Call, outcome: Steps) -> Job:
         """The work on a request whose handler goes in steps."""
         whose = call.connection or call
         kept: Kept = []
-        return Job(call.name, whose, self._guarded(call, self._to_answer(call, outcome, 0, kept), kept), 0)
+        return Job(call.name, whose, self._guard(call, self._to_answer(call, outcome, 0, kept), kept), 0)
 
-    def ended(self, call: Call) -> None:
+    def call_ended(self, call: Call) -> None:
         """A call is answered, or no client waits for its response any more."""
         size = self.parked.pop(call, 0)
         if size:
             self._parked_bytes -= size
-            self._dispatcher.turns.go_on()
+            self._dispatcher.turns.resume()
 
-    def _guarded(self, call: Call, steps: Generator[int, None, None], kept: Kept) -> Generator[int, None, None]:
+    def _guard(self, call: Call, steps: Generator[int, None, None], kept: Kept) -> Generator[int, None, None]:
         """Trouble costs the call alone; nothing more is done for a client that is gone; `kept` goes in steps too."""
         connection = call.connection
         held = 0
@@ -155,7 +155,7 @@ class Large:
         ):
             if self._dispatcher.has_room(call, outcome):
                 assert call.api is not None
-                self.ended(call)
+                self.call_ended(call)
                 writing = response_frame_in_steps(call.api, call.version, call.correlation_id, outcome.response)
                 while True:
                     try:

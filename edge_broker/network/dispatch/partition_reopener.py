@@ -55,7 +55,7 @@ class OfflinePartitions:
         else:
             self._loop.call_soon(self._try, log)
 
-    def synced(self, log: PartitionLog) -> None:
+    def log_synced(self, log: PartitionLog) -> None:
         """The disk has confirmed something of `log` again."""
         self.tries.pop(log, None)
 
@@ -66,9 +66,9 @@ class OfflinePartitions:
         work = Do(
             lambda: bring_online(self._broker.store, log, self._broker.time.now()),
             lambda found: self._online(log, found),
-            lambda _: self._failed(log),
+            lambda _: self._reopening_failed(log),
         )
-        self._start(lambda: behind("disk", behind("writer", work)))
+        self._start(lambda: after_worker("disk", after_worker("writer", work)))
 
     def _online(self, log: PartitionLog, found: BroughtOnline | None) -> Outcome:
         if found is None or not self._broker.store.holds(log):
@@ -95,7 +95,7 @@ class OfflinePartitions:
             return Reply(None)
         return Do(lambda: self._broker.store.ledger.write([loss]), lambda _: Reply(None), lambda _: Reply(None))
 
-    def _failed(self, log: PartitionLog) -> Outcome:
+    def _reopening_failed(self, log: PartitionLog) -> Outcome:
         for topic in self._broker.store.topics.values():  # perhaps it was the ledger, in a worker's hands
             for other in topic.partitions:
                 if other.fault is not None:
@@ -104,6 +104,6 @@ class OfflinePartitions:
         return Reply(None)
 
 
-def behind(worker: WorkerName, work: Do) -> Do:
+def after_worker(worker: WorkerName, work: Do) -> Do:
     """The same work, once `worker` is done with all it has been given until now."""
     return Do(lambda: None, lambda _: work, lambda _: work, worker=worker)

@@ -39,12 +39,12 @@ class Passwords:
         host = waiting.connection.session.host
         self._waiting.setdefault(host, {})[token] = waiting
 
-        def lost() -> None:
+        def verification_dropped() -> None:
             self._take(host, token)
             waiting.dropped()
 
-        waiting.connection.on_close[token] = lost
-        self._go_on(worker)
+        waiting.connection.on_close[token] = verification_dropped
+        self._verify_next(worker)
 
     def _take(self, host: str, token: int) -> Waiting:
         """Take one out, and its address with the last one."""
@@ -54,7 +54,7 @@ class Passwords:
             del self._waiting[host]
         return taken
 
-    def _go_on(self, worker: Worker) -> None:
+    def _verify_next(self, worker: Worker) -> None:
         """Give the worker the next one: the first of the next address, whose turn comes again after the others'."""
         if self._under_way or not self._waiting:
             return
@@ -67,7 +67,7 @@ class Passwords:
 
         def over(result: Any, error: Exception | None) -> None:
             self._under_way = False
-            self._go_on(worker)
+            self._verify_next(worker)
             taken.done(result, error)
 
         worker.submit(taken.work, over)

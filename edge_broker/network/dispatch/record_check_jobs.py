@@ -53,9 +53,9 @@ class Checks:
             self._turn(self._waiting.popleft())
 
     def _turn(self, checking: Checking) -> None:
-        self._worker.submit(checking.turn, partial(self._turned, checking))
+        self._worker.submit(checking.turn, partial(self._piece_checked, checking))
 
-    def _turned(self, checking: Checking, finished: bool | None, error: Exception | None) -> None:
+    def _piece_checked(self, checking: Checking, finished: bool | None, error: Exception | None) -> None:
         if error is None and not finished and checking.wanted():
             self._turn(checking)
             return

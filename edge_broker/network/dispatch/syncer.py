@@ -94,7 +94,7 @@ class Syncer:
 
     def look_at_marks(self) -> None:
         """Take marks off the disk that are not needed any more."""
-        self._in_use.look(self._loop.time())
+        self._in_use.remove_idle_marks(self._loop.time())
         self._begin_if_due()
 
     def forget(self, log: PartitionLog) -> None:
@@ -104,7 +104,7 @@ class Syncer:
         if timer is not None:
             timer.cancel()
 
-    def hurry(self) -> None:
+    def sync_at_once(self) -> None:
         """Begin every round at once from now on, the one that waits for the interval too: the broker stops."""
         self._interval_min_s = 0.0
         if self._pause is not None:
@@ -164,7 +164,7 @@ class Syncer:
         self.rounds += 1
         self.whole_rounds += way == "all"
         self.seconds += result[0] + result[1]
-        self._how.took(way, len(round_), result[1])
+        self._how.round_completed(way, len(round_), result[1])
         for (log, flush), fault in zip(round_, result[2], strict=True):
             if fault is None:
                 log.writer.finish_flush(flush)

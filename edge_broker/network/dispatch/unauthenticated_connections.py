@@ -35,7 +35,7 @@ class Logins:
         self._broker = broker
         self._loop = loop
 
-    def opened(self, connection: Connection) -> None:
+    def connection_opened(self, connection: Connection) -> None:
         """A connection has come: where its listener has log-ins it has LOGIN_S for one."""
         session = connection.session
         if session.known:

@@ -79,7 +79,7 @@ class Server:
         self._log = dispatcher.audit_log
         self._halves: dict[Connection, float] = {}
         self._unread = Unread(loop.time, self._unread_for_long)
-        self._ahead: dict[Share, float] = {}  # who went ahead of the bound, seen since when
+        self._ahead_since: dict[Share, float] = {}  # who went ahead of the bound, seen since when
         self._sweeping = False
         self.ring: deque[Connection] = deque()
         self._written: list[Connection] = []
@@ -108,13 +108,13 @@ class Server:
             await listening.start_serving()
 
     async def _listen(self, listener: Listener) -> Listener:
-        def made() -> Connection:
+        def make_connection() -> Connection:
             return Connection(self, self._loop.time, listener.name)
 
-        factory: Callable[[], asyncio.BufferedProtocol] = made
+        factory: Callable[[], asyncio.BufferedProtocol] = make_connection
         if listener.encrypted:
             assert self.encryption is not None
-            factory = self.encryption.protocol(listener.name, made)
+            factory = self.encryption.protocol(listener.name, make_connection)
         try:
             hosts = cast("list[str] | None", _resolvable(listener.bind.host))  # uvloop takes bytes, its types do not
             listening = await self._loop.create_server(
@@ -164,7 +164,7 @@ class Server:
         strangers = (one for one in self.connections if one.session.host == most and not one.session.known)
         return min(strangers, key=attrgetter("last_active"), default=None)
 
-    def opened(self, connection: Connection) -> bool:
+    def connection_opened(self, connection: Connection) -> bool:
         """Register a connection; False when there are too many already."""
         ip = connection.session.host
         bound, other = self._place(ip)
@@ -172,7 +172,7 @@ class Server:
             self._log.line("warning", "connection-refused", client=connection.session.peer, bound=bound)
             return False
         if denial := self._dispatcher.logins.denial(connection):  # the list is newer than the handshake
-            self.violated(connection, ProtocolViolation(denial))
+            self.protocol_violated(connection, ProtocolViolation(denial))
             return False
         if other is not None:
             self._displace(other, ip)
@@ -184,7 +184,7 @@ class Server:
         sock = connection.transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._dispatcher.logins.opened(connection)
+        self._dispatcher.logins.connection_opened(connection)
         if connection.session.known:
             self._dispatcher.apply()
         return True
@@ -192,9 +192,9 @@ class Server:
     def _displace(self, other: Connection, ip: str) -> None:
         bound = f"{self.bound.reason}: so many are open, and its address has most of them"
         other.violate(ProtocolViolation(f"{bound}; one from {ip} takes its place"))
-        self.closed(other)  # the loop tells it later, and its place is taken now
+        self.connection_closed(other)  # the loop tells it later, and its place is taken now
 
-    def closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         """Forget a connection."""
         self._halves.pop(connection, None)
         self._unread.forget(connection)
@@ -207,7 +207,7 @@ class Server:
         if not self._connections_by_ip[ip]:
             del self._connections_by_ip[ip]
 
-    def received(self, connection: Connection, frame: memoryview) -> None:
+    def request_received(self, connection: Connection, frame: memoryview) -> None:
         """Count a request and hand it on, unless the broker is stopping."""
         self.bytes_in += len(frame) + 4
         connection.last_active = self._loop.time()
@@ -219,15 +219,15 @@ class Server:
         """Whether the request that begins like this un-parks others, and so never waits for what is parked."""
         return len(head) >= 2 and head[0] == 0 and head[1] in URGENT_KEYS
 
-    def begun(self, connection: Connection) -> None:
+    def request_begun(self, connection: Connection) -> None:
         """A request has not arrived whole: it is looked at now and then."""
         self._halves[connection] = self._loop.time()
         self._sweep_soon()
 
-    def owed(self, connection: Connection, unread_bytes: int) -> None:
+    def unread_changed(self, connection: Connection, unread_bytes: int) -> None:
         """So much of what was written to this client has not left yet; a little of it mostly does within the turn."""
         if unread_bytes > OWED_FOR_A_TURN_BYTES:
-            self._unread.owed(connection, unread_bytes)
+            self._unread.unread_changed(connection, unread_bytes)
             self._sweep_soon()
             return
         if not self._written:
@@ -240,7 +240,7 @@ class Server:
             if connection.transport is not None:
                 unread_bytes = connection.transport.get_write_buffer_size()
                 if unread_bytes > ALLOWANCE_BYTES:
-                    self._unread.owed(connection, unread_bytes)
+                    self._unread.unread_changed(connection, unread_bytes)
                     self._sweep_soon()
 
     def due(self, connection: Connection) -> None:
@@ -259,7 +259,7 @@ class Server:
         if self.ring:
             self._loop.call_soon(self._turn)
 
-    def violated(self, connection: Connection, violation: ProtocolViolation) -> None:
+    def protocol_violated(self, connection: Connection, violation: ProtocolViolation) -> None:
         """Count and log why a connection is closed."""
         if not self._dispatcher.refusing:
             self.violations += 1
@@ -281,7 +281,7 @@ class Server:
             else:
                 del self._halves[connection]
         self._see_ahead(now)
-        self._unread.look()
+        self._unread.check_clients()
         if self._halves or self._unread:
             self._sweep_soon()
 
@@ -292,16 +292,16 @@ class Server:
         elif self.requests.waiting and connection.requests.held > ALLOWANCE_BYTES:
             stalled_s = now - self._halves[connection]
             if stalled_s >= STALLED_S:
-                self._stalled(connection, f"a request stopped in the middle for {stalled_s:.0f} s")
+                self._close_stalled(connection, f"a request stopped in the middle for {stalled_s:.0f} s")
 
     def _see_ahead(self, now: float) -> None:
-        self._ahead = {share: self._ahead.get(share, now) for share in self.requests.ahead}
-        if self._ahead and self.requests.waiting:
+        self._ahead_since = {share: self._ahead_since.get(share, now) for share in self.requests.ahead_bytes}
+        if self._ahead_since and self.requests.waiting:
             for connection in list(self._halves):
-                if now - self._ahead.get(connection.requests, now) >= AHEAD_S_MAX:
-                    self._stalled(connection, f"a request did not arrive whole in {AHEAD_S_MAX:.0f} s")
+                if now - self._ahead_since.get(connection.requests, now) >= AHEAD_S_MAX:
+                    self._close_stalled(connection, f"a request did not arrive whole in {AHEAD_S_MAX:.0f} s")
 
-    def _stalled(self, connection: Connection, why: str) -> None:
+    def _close_stalled(self, connection: Connection, why: str) -> None:
         connection.violate(ProtocolViolation(f"{why}, and others wait for the memory it holds"))
 
     def _unread_for_long(self, connection: Connection, seconds: float) -> None:

@@ -20,7 +20,7 @@ from edge_broker.network.log_lines import log_line
 from edge_broker.network.tls import cipher_suites
 from edge_broker.network.tls.handshakes import Handshakes
 from edge_broker.network.tls.tls_contexts import AUTHORITIES, CERTIFICATE, Tls
-from edge_broker.network.tls.tls_transport import Refused, Shown, TlsTransport
+from edge_broker.network.tls.tls_transport import ClientIdentity, HandshakeRefused, TlsTransport
 from edge_broker.network.worker import Worker
 from edge_broker.security.certificates import CertificateId
 from edge_broker.thread_checks import LOOP, runs_in
@@ -73,18 +73,18 @@ class Encryption:
         """Return the protocol factory of a listener's new connections."""
         (tls,) = [tls for tls in self.listeners if tls.listener == listener]
 
-        def judge(connection: ssl.SSLObject) -> Shown:
-            shown = tls.judge(connection)
+        def check_client(connection: ssl.SSLObject) -> ClientIdentity:
+            shown = tls.check_client(connection)
             if denial := self._denial((shown.principal,), shown.certificates):
-                raise Refused(denial)
+                raise HandshakeRefused(denial)
             return shown
 
-        return lambda: TlsTransport(self.handshakes, tls.context, judge, made)
+        return lambda: TlsTransport(self.handshakes, tls.context, check_client, made)
 
     @runs_in("files")
-    def look(self) -> None:
+    def check_files(self) -> None:
         """See whether a file has changed."""
-        self.changed = [(tls, tls.look()) for tls in self.listeners]
+        self.changed = [(tls, tls.renew_if_changed()) for tls in self.listeners]
         self._peers_note = changeable(*self._peers_ca) if self._peers_ca is not None else ""
 
     def believe_peers(self, ca_file: str, named: str) -> None:
@@ -92,7 +92,7 @@ class Encryption:
         self._peers_ca = ca_file, named
 
     @runs_in(LOOP)
-    def tell(self) -> list[str]:
+    def report_changes(self) -> list[str]:
         """Log what the last look has found, each thing once; what a person should know now."""
         for tls, changed in self.changed:
             if CERTIFICATE in changed:

@@ -20,7 +20,7 @@ from edge_broker.network.connection.memory_budget import ALLOWANCE_BYTES
 UNREAD_S_MAX = 60.0
 
 
-class _Owed:
+class _UnreadBytes:
     """One client's unread responses: `counted` in the pool; it had `taken` so much in all `since` then."""
 
     __slots__ = ("counted", "since", "taken")
@@ -37,27 +37,27 @@ class Unread:
     def __init__(self, now: Callable[[], float], stuck: Callable[[Connection, float], None]) -> None:
         self._now = now
         self._stuck = stuck
-        self._owed: dict[Connection, _Owed] = {}
+        self._unread: dict[Connection, _UnreadBytes] = {}
 
     def __bool__(self) -> bool:
         """Whether anybody is owed anything."""
-        return bool(self._owed)
+        return bool(self._unread)
 
-    def owed(self, connection: Connection, unread_bytes: int) -> None:
+    def unread_changed(self, connection: Connection, unread_bytes: int) -> None:
         """So much of what was written to this client has not left the process."""
-        owed = self._owed.get(connection)
+        owed = self._unread.get(connection)
         if owed is None:
-            owed = self._owed[connection] = _Owed(self._now())
+            owed = self._unread[connection] = _UnreadBytes(self._now())
         _count(connection, owed, unread_bytes)
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone, and what it held with it."""
-        self._owed.pop(connection, None)
+        self._unread.pop(connection, None)
 
-    def look(self) -> None:
+    def check_clients(self) -> None:
         """See who took what meanwhile."""
         now = self._now()
-        for connection, owed in list(self._owed.items()):
+        for connection, owed in list(self._unread.items()):
             transport = connection.transport
             if transport is None or connection.closing:
                 continue
@@ -65,7 +65,7 @@ class Unread:
             _count(connection, owed, unread_bytes)
             if unread_bytes <= ALLOWANCE_BYTES:
                 _count(connection, owed, 0)
-                del self._owed[connection]
+                del self._unread[connection]
                 continue
             taken = connection.bytes_written - unread_bytes - _in_kernel(connection)
             if taken > owed.taken:
@@ -74,12 +74,12 @@ class Unread:
                 self._stuck(connection, now - owed.since)
 
 
-def _count(connection: Connection, owed: _Owed, unread_bytes: int) -> None:
-    if unread_bytes > owed.counted:
-        connection.answers.take(unread_bytes - owed.counted)
+def _count(connection: Connection, unread: _UnreadBytes, unread_bytes: int) -> None:
+    if unread_bytes > unread.counted:
+        connection.answers.take(unread_bytes - unread.counted)
     else:
-        connection.answers.give(owed.counted - unread_bytes)
-    owed.counted = unread_bytes
+        connection.answers.give(unread.counted - unread_bytes)
+    unread.counted = unread_bytes
 
 
 def _in_kernel(connection: Connection) -> int:

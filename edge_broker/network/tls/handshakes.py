@@ -20,7 +20,7 @@ from typing import Any
 
 from edge_broker.network.audit_log import AuditLog
 from edge_broker.network.log_lines import log_line
-from edge_broker.network.tls.tls_transport import READ_BYTES, Refused, Step, TlsTransport
+from edge_broker.network.tls.tls_transport import READ_BYTES, HandshakeRefused, Step, TlsTransport
 from edge_broker.network.worker import Worker
 
 HANDSHAKES_MAX = 64
@@ -68,7 +68,7 @@ class Handshakes:
         return self.kept_bytes > KEPT_BYTES_MAX or self._is_short()
 
     @property
-    def crowded(self) -> bool:
+    def is_crowded(self) -> bool:
         """Whether connections wait for their turn."""
         return bool(self._ring)
 
@@ -95,13 +95,13 @@ class Handshakes:
         oldest.abort()
 
     def step(self, transport: TlsTransport, work: Callable[[], Step]) -> None:
-        """Make a step of a handshake in the worker, then call `stepped` or `refuse`."""
+        """Make a step of a handshake in the worker, then call `step_completed` or `refuse`."""
 
         def done(step: Any, error: Exception | None) -> None:
             if error is None:
-                transport.stepped(step)
+                transport.step_completed(step)
                 return
-            if not isinstance(error, Refused):
+            if not isinstance(error, HandshakeRefused):
                 log_line("error", "handshake-broke", error=repr(error))
             transport.refuse(str(error))
 

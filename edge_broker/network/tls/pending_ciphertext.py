@@ -28,7 +28,7 @@ def record_bytes(data: bytes | memoryview) -> int:
     return HEAD_BYTES + int.from_bytes(data[LENGTH], "big") if len(data) >= HEAD_BYTES else 0
 
 
-class Ahead:
+class PendingCiphertext:
     """The sum of one connection since its handshake; who reads from OpenSSL adds to `plain_bytes` and `records`."""
 
     __slots__ = ("_least_bytes", "_overhead_bytes", "_pads", "first_bytes", "given_bytes", "plain_bytes", "records")

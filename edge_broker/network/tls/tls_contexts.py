@@ -34,7 +34,7 @@ from drupelet.tls.file_reads import AT_ONCE_S, read_named
 from drupelet.tls.secret_files import changeable, check_status
 from edge_broker.network.tls.certificate_host_names import alternative_name, names_host
 from edge_broker.network.tls.memory_files import as_file
-from edge_broker.network.tls.tls_transport import Refused, Shown
+from edge_broker.network.tls.tls_transport import ClientIdentity, HandshakeRefused
 from edge_broker.security.certificates import CertificateId, certificate_id, read_certificate
 from edge_broker.security.principals import NoRuleFits, principal_of
 from edge_broker.thread_checks import runs_in
@@ -98,7 +98,7 @@ class _End(NamedTuple):
     whose: str
 
 
-class _Made(NamedTuple):
+class _BuiltContext(NamedTuple):
     """A context, and what it was made of; when the first (`next_end_s`) and the last of its CAs ends.
 
     `named`: its certificate names the host that is advertised to clients.
@@ -151,7 +151,7 @@ class Tls:
         return len(self._stores.authorities)
 
     @runs_in("files")
-    def look(self) -> frozenset[str]:
+    def renew_if_changed(self) -> frozenset[str]:
         """Make a new context if that is called for; what has changed that a person should know."""
         now_s, identity = self._now_s(), _identity(self._settings)
         due = now_s >= self._made.next_end_s or self._made.context.session_stats()["number"] >= SESSIONS_MAX
@@ -169,16 +169,16 @@ class Tls:
         changed = {PROBLEM} if self.problems != problems else set()
         return frozenset(changed.union(self._stores.read_since(before)))
 
-    def judge(self, tls: ssl.SSLObject) -> Shown:
+    def check_client(self, tls: ssl.SSLObject) -> ClientIdentity:
         """Return the identity of a client after its handshake; Refused if its certificate or a CA of it has ended."""
         chain = peer_chain(tls)
         if not chain:
-            return Shown()
-        subject = _judged(chain, self._now_s())
+            return ClientIdentity()
+        subject = _check_chain(chain, self._now_s())
         try:
-            return Shown(principal_of(subject, self._settings.rules), self._certificates_of(tls, chain))
+            return ClientIdentity(principal_of(subject, self._settings.rules), self._certificates_of(tls, chain))
         except NoRuleFits as error:
-            raise Refused(str(error)) from None
+            raise HandshakeRefused(str(error)) from None
 
     def _certificates_of(self, tls: ssl.SSLObject, chain: Sequence[bytes]) -> tuple[CertificateId, ...]:
         """Return the names of the client's certificate and its CAs, which OpenSSL forgets of a resumed session."""
@@ -215,14 +215,14 @@ class Tls:
             )
 
 
-def _judged(chain: Sequence[bytes], now_s: float) -> str:
-    """The subject of a client's certificate; Refused when anything of its chain has ended."""
+def _check_chain(chain: Sequence[bytes], now_s: float) -> str:
+    """The subject of a client's certificate; HandshakeRefused when anything of its chain has ended."""
     own = read_certificate(chain[0])
     if now_s > own.not_after_s:
-        raise Refused(f"its certificate {own.subject} ended {day(own.not_after_s)}, {_today(now_s)}")
+        raise HandshakeRefused(f"its certificate {own.subject} ended {day(own.not_after_s)}, {_today(now_s)}")
     for authority in map(certificate, chain[1:]):
         if now_s > authority.end_s:
-            raise Refused(
+            raise HandshakeRefused(
                 f"the CA {authority.name!r} of its certificate {own.subject} ended {day(authority.end_s)}, "
                 f"{_today(now_s)}"
             )
@@ -264,7 +264,7 @@ def _without_end(error: ConfigurationError) -> str:
     return str(error).removesuffix(".")
 
 
-def _make(settings: TlsSettings, stores: _Stores, now_s: float, host: str) -> _Made:
+def _make(settings: TlsSettings, stores: _Stores, now_s: float, host: str) -> _BuiltContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [getattr(ssl.TLSVersion, version.replace(".", "_")) for version in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -287,7 +287,7 @@ def _make(settings: TlsSettings, stores: _Stores, now_s: float, host: str) -> _M
             _load_authorities(context, settings, sound)
         next_end_s, last_end_s = min(sound.values(), default=next_end_s), max(stores.authorities.values())
     named = not host or names_host(context, stores.key.chain, host)
-    return _Made(context, _first_end(stores.key.chain), next_end_s, last_end_s, named)
+    return _BuiltContext(context, _first_end(stores.key.chain), next_end_s, last_end_s, named)
 
 
 def _first_end(chain: Sequence[bytes]) -> _End:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 from edge_broker.errors import ProtocolViolation
-from edge_broker.network.tls.pending_ciphertext import RECORD_BYTES_MAX, Ahead
+from edge_broker.network.tls.pending_ciphertext import RECORD_BYTES_MAX, PendingCiphertext
 from edge_broker.security.certificates import CertificateId
 
 PIECE_BYTES = 16_384  # what one TLS record carries
@@ -41,7 +41,7 @@ NOTHING = memoryview(b"")
 Data = bytes | bytearray | memoryview
 
 
-class Shown(NamedTuple):
+class ClientIdentity(NamedTuple):
     """Whose certificate a client has shown, and what names it and the CAs by which it is believed; empty: none was."""
 
     principal: str = ""
@@ -52,14 +52,14 @@ class Step(NamedTuple):
     """The result of a step of a handshake: whether it is complete, and the client's identity."""
 
     complete: bool
-    shown: Shown = Shown()
+    shown: ClientIdentity = ClientIdentity()
 
 
-class Refused(Exception):
+class HandshakeRefused(Exception):
     """A handshake that fails, with the sentence that says why."""
 
 
-class Behind(Protocol):
+class PlainConnection(Protocol):
     """The connection: what asyncio.BufferedProtocol has, and more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -101,7 +101,7 @@ class Owner(Protocol):
         """Whether memory for requests is short."""
 
     @property
-    def crowded(self) -> bool:
+    def is_crowded(self) -> bool:
         """Whether connections wait for their turn."""
 
     def seconds(self) -> float:
@@ -111,7 +111,7 @@ class Owner(Protocol):
         """A handshake begins; False: there is no room for the connection."""
 
     def step(self, transport: TlsTransport, work: Callable[[], Step]) -> None:
-        """Make a step of a handshake in the worker, then call `stepped` or `refuse`."""
+        """Make a step of a handshake in the worker, then call `step_completed` or `refuse`."""
 
     def end(self, transport: TlsTransport, why: str = "") -> None:
         """A handshake is over, with a sentence when it has failed."""
@@ -130,21 +130,21 @@ class TlsTransport(asyncio.BufferedProtocol):
         self,
         owner: Owner,
         context: ssl.SSLContext,
-        judge: Callable[[ssl.SSLObject], Shown],
-        made: Callable[[], Behind],
+        check_client: Callable[[ssl.SSLObject], ClientIdentity],
+        made: Callable[[], PlainConnection],
     ) -> None:
         self._owner = owner
         self._made = made
-        self._judge = judge
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._check_client = check_client
+        self._in, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._outgoing, server_side=True)
         inner: Any = getattr(self._tls, "_sslobj", self._tls)  # what it hands each call on to, one for each record
         self._read: Callable[[int, memoryview], int] = inner.read
         self._write: Callable[[Data], int] = inner.write
         self._raw: asyncio.Transport | None = None
         self.address: tuple[Any, ...] = ()  # the client's address and port, also once it has left; empty: it has none
-        self._behind: Behind | None = None
-        self._shown = Shown()
+        self._connection: PlainConnection | None = None
+        self._shown = ClientIdentity()
         self._stepping = False
         self._closing = False
         self._reading = True  # by the broker's protocol
@@ -159,7 +159,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._unsent_from = 0  # of the first of them
         self._unsent_bytes = 0
         self._due = False
-        self._ahead = Ahead()
+        self._pending = PendingCiphertext()
         self._high = 65_536
         self._behind_full = False
 
@@ -179,7 +179,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._raw = None
         self._drop_unsent()
         self._keep(NOTHING)
-        behind, self._behind = self._behind, None
+        behind, self._connection = self._connection, None
         if behind is not None:
             behind.connection_lost(exc)
         else:
@@ -189,9 +189,9 @@ class TlsTransport(asyncio.BufferedProtocol):
         """Where ciphertext goes; all of it moves on before the loop reads again."""
         owner = self._owner
         buffer = owner.cipher_buffer
-        if self._behind is None or owner.short:
+        if self._connection is None or owner.short:
             buffer = buffer[:SHORT_BYTES]
-        elif owner.crowded:
+        elif owner.is_crowded:
             buffer = buffer[:TURN_BYTES]
         self._room_bytes = len(buffer)
         return buffer
@@ -201,7 +201,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._closing:
             return
         data = self._owner.cipher_buffer[:nbytes]
-        if self._behind is None:
+        if self._connection is None:
             self._in.write(data)
             self._step()
             return
@@ -239,10 +239,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         except ssl.SSLWantReadError:
             return Step(complete=False)
         except ssl.SSLError as error:
-            raise Refused(sentence(error)) from None
-        return Step(complete=True, shown=self._judge(self._tls))
+            raise HandshakeRefused(sentence(error)) from None
+        return Step(complete=True, shown=self._check_client(self._tls))
 
-    def stepped(self, step: Step) -> None:
+    def step_completed(self, step: Step) -> None:
         """The worker has made a step."""
         self._stepping = False
         if self._raw is None or self._raw.is_closing():
@@ -252,11 +252,11 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._read_on()
             return
         self._shown = step.shown
-        self._ahead.begin(self._tls)
+        self._pending.begin(self._tls)
         came = memoryview(self._in.read())
         self._feed(came, len(came))
         self._owner.end(self)
-        self._behind = behind = self._made()
+        self._connection = behind = self._made()
         behind.connection_made(cast(asyncio.BaseTransport, self))
         if not self.is_closing():
             self._have_turn()  # what came with the last of the handshake
@@ -273,7 +273,7 @@ class TlsTransport(asyncio.BufferedProtocol):
     @property
     def handshaking(self) -> bool:
         """Whether the broker's protocol does not exist yet, and the socket does."""
-        return self._behind is None and self._raw is not None
+        return self._connection is None and self._raw is not None
 
     # bytes in
 
@@ -291,8 +291,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._decrypting = False
         if self._unsent and not self._due:
             self._send_unsent()
-        if self._behind is not None and not self._undecrypted and not self.is_closing():
-            self._behind.wait_for_more(self._ahead.at_most(), drained=drained)
+        if self._connection is not None and not self._undecrypted and not self.is_closing():
+            self._connection.wait_for_more(self._pending.at_most(), drained=drained)
 
     def _hand_on(self, data: memoryview) -> None:
         """Hand on what can be decrypted in time, as long as it is wanted: what OpenSSL has, then `data`, of which it
@@ -302,20 +302,20 @@ class TlsTransport(asyncio.BufferedProtocol):
         ask_behind = 1 if len(data) < LARGE_BYTES else LARGE_BYTES
         if not self._in.pending:
             data = self._feed(data, RECORD_BYTES_MAX)
-        while not ended and self._reading and not self._closing and (behind := self._behind) is not None:
+        while not ended and self._reading and not self._closing and (behind := self._connection) is not None:
             behind.make_room(self._in.pending + len(data))
             buffer = behind.get_buffer(-1)
             try:
                 filled, records, data, ended = self._fill(buffer, data, ask_behind, late_s)
             except ssl.SSLError as error:
-                self._violated(sentence(error))
+                self._protocol_violated(sentence(error))
                 return
             full = filled == len(buffer)
             del buffer  # as the loop lets go of it: what it is a view of may grow
             if filled:
                 left = self._tls.pending() if full else 0
-                self._ahead.plain_bytes += filled
-                self._ahead.records += records - bool(left)  # the one that is not read to its end counts then
+                self._pending.plain_bytes += filled
+                self._pending.records += records - bool(left)  # the one that is not read to its end counts then
                 behind.buffer_updated(filled)
                 if full and not (data or self._in.pending or left):
                     ended = "for now"
@@ -327,7 +327,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             if ended == "late":
                 self._stop_reading()
                 self._have_turn()
-        if self._out.pending:
+        if self._outgoing.pending:
             self._send_out()
             if self._raw_full:  # who asks for new keys without end, and reads none of them
                 self._unread = True
@@ -367,7 +367,7 @@ class TlsTransport(asyncio.BufferedProtocol):
     def _feed(self, data: memoryview, nbytes: int) -> memoryview:
         """Give OpenSSL so many bytes at most; what is left."""
         piece = data[:nbytes]
-        self._ahead.give(piece)
+        self._pending.give(piece)
         self._in.write(piece)
         return data[nbytes:]
 
@@ -378,11 +378,11 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._owner.kept_bytes += len(kept) - len(self._kept)
             self._kept = kept
 
-    def _violated(self, why: str) -> None:
+    def _protocol_violated(self, why: str) -> None:
         """Received bytes are no TLS; OpenSSL encrypts nothing more either."""
         self._decrypting = False
-        if self._behind is not None:
-            self._behind.violate(ProtocolViolation(why))
+        if self._connection is not None:
+            self._connection.violate(ProtocolViolation(why))
         else:
             self.abort()
 
@@ -443,15 +443,15 @@ class TlsTransport(asyncio.BufferedProtocol):
         try:
             if len(data) <= PIECE_BYTES:
                 self._write(data)
-                self._raw.write(self._out.read())
+                self._raw.write(self._outgoing.read())
             else:
-                self._raw.writelines(self._encrypted(memoryview(data), 0, len(data)))
+                self._raw.writelines(self._as_records(memoryview(data), 0, len(data)))
         except ssl.SSLError as error:
-            self._violated(sentence(error))
+            self._protocol_violated(sentence(error))
 
-    def _encrypted(self, view: memoryview, begin: int, end: int) -> list[bytes]:
+    def _as_records(self, view: memoryview, begin: int, end: int) -> list[bytes]:
         """These bytes as records of TLS, a piece of memory for each."""
-        write, read = self._write, self._out.read
+        write, read = self._write, self._outgoing.read
         records: list[bytes] = []
         for position in range(begin, end, PIECE_BYTES):
             write(view[position : min(position + PIECE_BYTES, end)])
@@ -464,10 +464,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         late_s, in_time = seconds() + TURN_S, True
         try:
             while self._unsent and in_time and raw is not None and not self._raw_full:
-                raw.writelines(self._encrypted(*self._take_unsent()))
+                raw.writelines(self._as_records(*self._take_unsent()))
                 in_time = seconds() < late_s
         except ssl.SSLError as error:
-            self._violated(sentence(error))
+            self._protocol_violated(sentence(error))
 
     def _take_unsent(self) -> tuple[memoryview, int, int]:
         """The next TURN_BYTES of what waits, as one piece of memory: their first and last position in a view."""
@@ -492,8 +492,8 @@ class TlsTransport(asyncio.BufferedProtocol):
         return taken, 0, len(taken)
 
     def _send_out(self) -> None:
-        if self._out.pending and self._raw is not None:
-            self._raw.write(self._out.read())
+        if self._outgoing.pending and self._raw is not None:
+            self._raw.write(self._outgoing.read())
 
     def _have_turn(self) -> None:
         if not self._due:
@@ -506,7 +506,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._raw is None or self._raw.is_closing():
             return
         self._send_unsent()
-        if not self._closing and self._reading and self._behind is not None:
+        if not self._closing and self._reading and self._connection is not None:
             if self._undecrypted:
                 self._decrypt(self._kept, drained=False)
             if self._reading and not self._unread and not self._kept:
@@ -532,7 +532,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         return self._unsent_bytes + (raw.get_write_buffer_size() if raw is not None else 0)
 
     def _tell_behind(self) -> None:
-        behind, waiting = self._behind, self._unsent_bytes
+        behind, waiting = self._connection, self._unsent_bytes
         if behind is not None and (waiting > self._high if not self._behind_full else waiting <= self._high // 4):
             self._behind_full = not self._behind_full
             (behind.pause_writing if self._behind_full else behind.resume_writing)()

@@ -125,11 +125,11 @@ class Age(NamedTuple):
     steps_back: tuple[StepBack, ...] = ()
 
     @property
-    def doubted(self) -> bool:
+    def is_doubted(self) -> bool:
         """True when the wall clock was set within the boot by more than a clock drifts."""
         return self.known_boot_id == self.boot_id and abs(self.stepped_ms) > DRIFT_MS + self.boot_ms // DRIFT_PARTS
 
-    def advanced(self, reading: Reading) -> Age:
+    def with_reading(self, reading: Reading) -> Age:
         """The age once a reading is counted in."""
         age_ms, jumps = self._age_ms(reading), self.jumps
         first_other = self.boot_id == self.known_boot_id != reading.boot_id
@@ -142,7 +142,7 @@ class Age(NamedTuple):
         if self.known_boot_id:
             true_ms = self.known_age_ms + self._since_known_ms(reading)
             if true_ms > age_ms:
-                jumps = _bounded((*jumps, Jump(unsure_ms, age_ms, true_ms - age_ms)))
+                jumps = _merge_oldest((*jumps, Jump(unsure_ms, age_ms, true_ms - age_ms)))
                 age_ms = true_ms
         return latest._replace(
             age_ms=age_ms,
@@ -171,7 +171,7 @@ class Age(NamedTuple):
         after = self._replace(
             known_age_ms=self.age_ms, known_wall_ms=reading.wall_ms, unsure_age_ms=0, stepped_ms=stepped_ms
         )
-        if after.doubted and stepped_ms < 0 and not (self.doubted and self.stepped_ms < 0):
+        if after.is_doubted and stepped_ms < 0 and not (self.is_doubted and self.stepped_ms < 0):
             others = [step for step in self.steps_back if step.boot_id != reading.boot_id]
             return after._replace(steps_back=(*others, StepBack(reading.boot_id, self.age_ms))[-STEPS_BACK_MAX:])
         return after
@@ -190,12 +190,12 @@ class Age(NamedTuple):
     def now(self, reading: Reading) -> Now:
         """The time at a reading of the boot in which the age was advanced last.
 
-        A wall clock that was set since then is not trusted before `advanced` has taken it in.
+        A wall clock that was set since then is not trusted before `with_reading` has taken it in.
         """
         age_ms = self._age_ms(reading)
         trusted = reading.trusted and self.known_boot_id == reading.boot_id
         if trusted:
-            trusted = abs(self._step_ms(reading, age_ms)) <= STEP_MS and not self.doubted
+            trusted = abs(self._step_ms(reading, age_ms)) <= STEP_MS and not self.is_doubted
         ahead_ms = max(0, self.stepped_ms)
         return Now(reading.wall_ms, age_ms, trusted, reading.boot_id, self.jumps, ahead_ms, self.steps_back)
 
@@ -209,9 +209,9 @@ class Age(NamedTuple):
 
     def differs_in_doubt(self, before: Age) -> bool:
         """Whether the wall clock was set since then, to or from a time that is in doubt."""
-        if self.doubted != before.doubted:
+        if self.is_doubted != before.is_doubted:
             return True
-        return self.doubted and abs(self.stepped_ms - before.stepped_ms) > DRIFT_MS
+        return self.is_doubted and abs(self.stepped_ms - before.stepped_ms) > DRIFT_MS
 
     def worth_keeping(self, kept: Age | None) -> bool:
         """Return whether the file should contain this age instead of its own."""
@@ -232,7 +232,7 @@ class Age(NamedTuple):
         return lines + [" ".join(map(str, step)) for step in steps_back]
 
 
-def _bounded(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
+def _merge_oldest(jumps: tuple[Jump, ...]) -> tuple[Jump, ...]:
     """The newest jumps; the two oldest of too many are taken for one, which makes what they speak of younger."""
     if len(jumps) <= JUMPS_MAX:
         return jumps

@@ -71,12 +71,12 @@ class TwinFiles:
         """Write entries down, synced. OSError: the other file still counts, and this one is written next."""
         index = 1 - self._newest
         path = f"{self._data_dir}/{self._names[index]}"
-        data = self._encoded(lines, 0)
+        data = self._encode(lines, 0)
         file = self._fs.open(path) if self._fs.exists(path) else None
         if file is None or file.size() > SHRINKS_AT * len(data):
             replace(self._fs, self._data_dir, self._names[index], data)
         else:
-            write_all(file, self._encoded(lines, file.size()), 0)
+            write_all(file, self._encode(lines, file.size()), 0)
             file.datasync()
         self._generation, self._newest = self._generation + 1, index
 
@@ -91,7 +91,7 @@ class TwinFiles:
                 entries.append(line)
         return Twin(generation, index, entries)
 
-    def _encoded(self, lines: Sequence[str], size: int) -> bytes:
+    def _encode(self, lines: Sequence[str], size: int) -> bytes:
         """The bytes of a file that has `size` bytes now: no fewer than those, and whole pages."""
         body = "".join(f"{line}\n" for line in (f"{_GENERATION} {self._generation + 1}", *lines)).encode()
         bytes_now = len(with_head(self._kind, self._version, body))

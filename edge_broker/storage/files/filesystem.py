@@ -329,9 +329,9 @@ class Disk:
 
     def sync_all(self, path: str) -> None:
         """Return when everything of the file system that holds `path` is on the disk."""
-        self._watched(path).sync_all()
+        self._syncfs_file(path).sync_all()
 
-    def _watched(self, path: str) -> "DiskFile":
+    def _syncfs_file(self, path: str) -> "DiskFile":
         """One descriptor for all syncfs calls: each learns of the errors since it was opened, and of each only once."""
         file = self._whole.get(path)
         if file is None:
@@ -354,7 +354,7 @@ class Disk:
             file.give_to_owner()
             return file if file.try_lock() else None
         file = DiskFile(path, os.O_RDWR | os.O_CREAT)
-        self._watched(os.path.dirname(path) or ".")
+        self._syncfs_file(os.path.dirname(path) or ".")
         return file if file.try_lock() else None
 
 
@@ -367,38 +367,38 @@ class ReadOnlyDisk(Disk):
 
     def create(self, path: str) -> File:
         """Refuse."""
-        raise _refused(path)
+        raise _read_only_error(path)
 
     def create_private(self, path: str) -> File:
         """Refuse."""
-        raise _refused(path)
+        raise _read_only_error(path)
 
     def append(self, path: str) -> File:
         """Refuse."""
-        raise _refused(path)
+        raise _read_only_error(path)
 
     def make_directory(self, path: str) -> None:
         """Refuse."""
-        raise _refused(path)
+        raise _read_only_error(path)
 
     def rename(self, old: str, new: str) -> None:
         """Refuse."""
-        raise _refused(new)
+        raise _read_only_error(new)
 
     def remove(self, path: str) -> None:
         """Refuse."""
-        raise _refused(path)
+        raise _read_only_error(path)
 
     def remove_directory(self, path: str) -> None:
         """Refuse."""
-        raise _refused(path)
+        raise _read_only_error(path)
 
     def lock(self, path: str, *, private: bool = False) -> File | None:
         """Refuse."""
-        raise _refused(path)
+        raise _read_only_error(path)
 
 
-def _refused(path: str) -> OSError:
+def _read_only_error(path: str) -> OSError:
     return OSError(errno.EROFS, "opened for reading alone", path)
 
 

@@ -77,7 +77,7 @@ class GroupCommit:
             return "each"
         return "all" if self.card.all_us < self.card.each_us(files) else "each"
 
-    def took(self, way: Way, files: int, seconds: float) -> None:
+    def round_completed(self, way: Way, files: int, seconds: float) -> None:
         """Learn what a round cost."""
         if way == "all" and self.card is not None and seconds * 1e6 > SLOW * self.card.each_us(files):
             self._each_left = EACH_ROUNDS

@@ -108,7 +108,7 @@ class LogReader:
         if position >= end:
             return b""
         data = self._read_batches(segment, position, end, bytes_max, blocking=blocking)
-        sound, next_offset = self._checked(segment, offset, position, data, blocking=blocking)
+        sound, next_offset = self._check_batches(segment, offset, position, data, blocking=blocking)
         if not blocking and position + sound < end:
             self.state.remember(next_offset, segment, position + sound)
         return memoryview(data)[:sound]
@@ -137,7 +137,9 @@ class LogReader:
             raise DamageFound(segment, position, f"a record batch of {first} bytes reaches past the end")
         return segment.read(first, position, blocking=blocking)
 
-    def _checked(self, segment: Segment, offset: int, position: int, data: Bytes, *, blocking: bool) -> tuple[int, int]:
+    def _check_batches(
+        self, segment: Segment, offset: int, position: int, data: Bytes, *, blocking: bool
+    ) -> tuple[int, int]:
         """Return the bytes of the whole batches that were read, up to the first corrupt one, and the
         offset after them.
         """
@@ -211,7 +213,11 @@ class LogReader:
         if state.fault is not None:
             raise state.fault.kept()
         shown = state.shown
-        greatest = shown.greatest if shown.segment.base_offset >= state.log_start_offset else self._rest(shown.segment)
+        greatest = (
+            shown.greatest
+            if shown.segment.base_offset >= state.log_start_offset
+            else self._max_timestamp_after_start(shown.segment)
+        )
         greatest = max((*self._times_before(shown), greatest), key=_first)
         return greatest[1], greatest[0]
 
@@ -222,12 +228,12 @@ class LogReader:
                 continue
             try:
                 whole = segment.base_offset >= state.log_start_offset
-                yield segment.greatest_timestamp() if whole else self._rest(segment)
+                yield segment.greatest_timestamp() if whole else self._max_timestamp_after_start(segment)
             except StorageFault:
                 if segment in state.segments:  # else retention took the file away in the meantime
                     raise
 
-    def _rest(self, segment: Segment) -> tuple[int, int]:
+    def _max_timestamp_after_start(self, segment: Segment) -> tuple[int, int]:
         """The greatest timestamp after the log's start, which is in this segment, and its batch's last offset."""
         limit, start_offset = self.state.limit(segment), self.state.log_start_offset
         greatest = (-1, -1)

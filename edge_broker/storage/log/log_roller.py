@@ -165,7 +165,7 @@ class LogRoller:
             active.tally.counts(),
             producers.forgotten_max,
         )
-        put(f"{end_offset:020d}.snapshot", encode_snapshot(place, producers.known()))
+        put(f"{end_offset:020d}.snapshot", encode_snapshot(place, producers.by_id()))
         found = sorted(name for name in fs.names(state.directory) if name.endswith(".snapshot"))
         for name in found[:-SNAPSHOTS_KEPT]:
             with suppress(FileNotFoundError):  # compaction drops those inside the segments that it replaces

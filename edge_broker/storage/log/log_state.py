@@ -4,7 +4,7 @@
 |---|---|---|
 | log_end_offset | what the kernel has | LogWriter |
 | synced | what fdatasync has confirmed | LogWriter, LogRoller |
-| shown | what clients may see; its offset is the high watermark | `advance` (single_node_watermark.py) |
+| shown | what clients may see; its offset is the high watermark | `set_visible_end` (single_node_watermark.py) |
 | last_stable_offset | what no open transaction lies below | the same |
 
 The parts of a PartitionLog share one of these: what several threads read is replaced in one assignment and never
@@ -44,7 +44,7 @@ class LogEnd(NamedTuple):
     greatest: tuple[int, int]
 
 
-class Mark(NamedTuple):
+class LogPosition(NamedTuple):
     """Where a batch begins; holds no segment, so that one that was compacted is not kept open for it."""
 
     segment: ref[Segment]
@@ -100,7 +100,7 @@ class LogState:
         self.log_start_offset = self.segments[0].base_offset
         self.log_end_offset = self.last_stable_offset = end_offset
         self.synced = self.shown = self.end()
-        self.marks: dict[int, Mark] = {}  # recent synced ends, and where reads ended: readers go on there
+        self.marks: dict[int, LogPosition] = {}  # recent synced ends, and where reads ended: readers go on there
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset}"
@@ -111,7 +111,7 @@ class LogState:
         return LogEnd(active, active.size, self.log_end_offset, (active.max_timestamp, active.max_timestamp_offset))
 
     @property
-    def sealed(self) -> tuple[Segment, ...]:
+    def sealed_segments(self) -> tuple[Segment, ...]:
         """The closed segments that may be shown whole: nothing else expires or is compacted."""
         segments, end_offset = self.segments, self.shown.offset
         count = len(segments) - 1
@@ -119,7 +119,7 @@ class LogState:
             count -= 1
         return segments[:count]
 
-    def advance(self, shown: LogEnd, last_stable_offset: int) -> None:
+    def set_visible_end(self, shown: LogEnd, last_stable_offset: int) -> None:
         """Be told what may be shown, and read with isolation.level=read_committed. Loop."""
         self.shown = shown
         self.last_stable_offset = last_stable_offset
@@ -181,7 +181,7 @@ class LogState:
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:
         """A reader will ask for the batch of this offset, which begins there. Loop."""
-        self.marks[offset] = Mark(ref(segment), position)
+        self.marks[offset] = LogPosition(ref(segment), position)
         if len(self.marks) > MARKS_KEPT:
             del self.marks[next(iter(self.marks))]
 

@@ -69,7 +69,7 @@ class WriteUnderWay(Busy):
         self.writing = writing
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """Where a batch lies; `append_time_ms` is -1 unless the broker stamped its time; `duplicate`: written before."""
 
     base_offset: int
@@ -101,7 +101,7 @@ class Writing:
         segment: Segment,
         records: memoryview,
         headers: Sequence[BatchHeader],
-        appended: Appended,
+        appended: AppendResult,
         now: Now,
         news: Producer | None = None,
         *,
@@ -131,7 +131,7 @@ class Writing:
         except OSError as error:
             self.error = fault_of(error, self.path, self.position)
 
-    def result(self) -> Appended:
+    def result(self) -> AppendResult:
         """Return or raise what append would have; WriteUnderWay until then."""
         if not self.done:
             raise WriteUnderWay(self)
@@ -190,7 +190,7 @@ class LogWriter:
         """Let appends continue after a roll, once those that wait for it come first."""
         self.rolling = False
 
-    def append(self, records: memoryview, header: BatchHeader, now: Now, *, opens: bool = True) -> Appended:
+    def append(self, records: memoryview, header: BatchHeader, now: Now, *, opens: bool = True) -> AppendResult:
         """Stamp offsets and leader epoch into a batch in place and write it with one call.
 
         `records` must be writable and hold exactly the batch of this header, checked. Raises Refusal (the producer's
@@ -199,20 +199,20 @@ class LogWriter:
         """
         size = len(records)
         news = self._admit(size, header, now)
-        if isinstance(news, Appended):
+        if isinstance(news, AppendResult):
             return news
         appended = self._assign(records, header, now)
         self._write(records, opens=opens)
         self._take_in(size, header, news, appended, self.state.leader_epoch, now)
         return appended
 
-    def begin_write(self, records: memoryview, header: BatchHeader, now: Now) -> Appended | Writing:
+    def begin_write(self, records: memoryview, header: BatchHeader, now: Now) -> AppendResult | Writing:
         """As `append`, but the write is left to a worker; `end_write` must follow its `run`, on the loop.
 
         `records` must not change until then. A duplicate that was written before is answered at once.
         """
         news = self._admit(len(records), header, now)
-        if isinstance(news, Appended):
+        if isinstance(news, AppendResult):
             return news
         appended = self._assign(records, header, now)
         self.writing = Writing(self.state.active, records, (header,), appended, now, news)
@@ -244,7 +244,7 @@ class LogWriter:
         They were checked to go on where the log ends (replica_log.py): offsets, epochs and times stay, and producers
         are taken for granted. Raises as `append`, RollDue where not even the first fits.
         """
-        taken, size = self._taken(headers, now)
+        taken, size = self._take_fitting(headers, now)
         self._write(records[:size], opens=opens)
         self._take_in_fetched(taken, now)
         return size
@@ -254,8 +254,8 @@ class LogWriter:
 
         It has as many bytes as the segment takes; `records` must not change until then.
         """
-        taken, size = self._taken(headers, now)
-        where = Appended(taken[0].base_offset, taken[-1].next_offset, -1)
+        taken, size = self._take_fitting(headers, now)
+        where = AppendResult(taken[0].base_offset, taken[-1].next_offset, -1)
         self.writing = Writing(self.state.active, records[:size], taken, where, now, fetched=True)
         return self.writing
 
@@ -263,11 +263,11 @@ class LogWriter:
         for header in headers:
             if header.base_offset != self.state.log_end_offset:
                 self.state.active.gaps_allowed = True  # compaction took batches of the leader's
-            news = self.producers.granted(header, now.age_ms)
-            where = Appended(header.base_offset, header.next_offset, -1)
+            news = self.producers.state_after(header, now.age_ms)
+            where = AppendResult(header.base_offset, header.next_offset, -1)
             self._take_in(header.size, header, news, where, header.leader_epoch, now)
 
-    def _taken(self, headers: Sequence[BatchHeader], now: Now) -> tuple[Sequence[BatchHeader], int]:
+    def _take_fitting(self, headers: Sequence[BatchHeader], now: Now) -> tuple[Sequence[BatchHeader], int]:
         """Those at the front that can be written now, at least one, and their bytes; raises as `append_as_it_is`."""
         self._may_append()
         taken, size = ((), 0) if self.rolling else self._fitting(headers, now)
@@ -308,7 +308,7 @@ class LogWriter:
         if self.roll_refusal is not None:
             raise self._refusal()
 
-    def _admit(self, size: int, header: BatchHeader, now: Now) -> Appended | Producer | None:
+    def _admit(self, size: int, header: BatchHeader, now: Now) -> AppendResult | Producer | None:
         """Return the producer's new entry once this is written, or its earlier offset; raises as `append`."""
         self._may_append()
         state, news = self.state, None
@@ -319,7 +319,7 @@ class LogWriter:
             first_epoch = len(state.epochs.starts) < 2
             again, news = self.producers.admit(header, state.log_end_offset, now.age_ms, first_epoch=first_epoch)
             if again is not None:
-                return Appended(again.base_offset, again.last_offset + 1, -1, duplicate=True)
+                return AppendResult(again.base_offset, again.last_offset + 1, -1, duplicate=True)
         if self.rolling or self._roll_is_due(size, header, now):
             self.rolling = True
             raise RollDue
@@ -330,7 +330,7 @@ class LogWriter:
         active = self.state.active
         if active.pinned is None:
             try:
-                active.pinned = active.file if opens else active.held
+                active.pinned = active.file if opens else active.open_file
             except OSError as error:
                 fault = fault_of(error, active.path, active.size)
                 self.state.fail(fault)
@@ -359,7 +359,7 @@ class LogWriter:
         elapsed_ms = now.age_ms - active.born_age_ms  # at least what elapsed_ms() says
         return elapsed_ms > settings.roll_ms_min and now.elapsed_ms(active.born_age_ms) > settings.roll_ms
 
-    def _assign(self, records: memoryview, header: BatchHeader, now: Now) -> Appended:
+    def _assign(self, records: memoryview, header: BatchHeader, now: Now) -> AppendResult:
         assert len(records) == header.batch_length + SIZE_OVERHEAD, "append was given another batch than was checked"
         state, append_time_ms = self.state, -1
         if state.settings.log_append_time:
@@ -367,14 +367,14 @@ class LogWriter:
             stamp_append_time(records, append_time_ms)
         offset = state.log_end_offset
         assign_offsets(records, offset, state.leader_epoch)
-        return Appended(offset, offset + header.last_offset_delta + 1, append_time_ms)
+        return AppendResult(offset, offset + header.last_offset_delta + 1, append_time_ms)
 
     def _take_in(
         self,
         size: int,
         header: BatchHeader,
         news: Producer | None,
-        appended: Appended,
+        appended: AppendResult,
         epoch: int,
         now: Now,
     ) -> None:

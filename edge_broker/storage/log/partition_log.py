@@ -37,7 +37,7 @@ from edge_broker.errors import StorageFault
 from edge_broker.storage.log.log_reader import LogReader
 from edge_broker.storage.log.log_roller import LogRoller
 from edge_broker.storage.log.log_writer import LogWriter
-from edge_broker.storage.log.removed_offsets import Removed, removed_end
+from edge_broker.storage.log.removed_offsets import RemovedRange, removed_end
 from edge_broker.storage.metadata.loss_records import Ledger, NoLedger
 from edge_broker.thread_checks import runs_in
 
@@ -75,9 +75,9 @@ class PartitionLog:
         self.topic_id = ""  # as `id_text` writes it, and the ledger: the store's too
         self.ledger: Ledger = NoLedger()
         self.spare: Spare | None = None  # the store's
-        self.removed: tuple[Removed, ...] = ()  # everything that ever went from the front
+        self.removed: tuple[RemovedRange, ...] = ()  # everything that ever went from the front
         self.replicated = False  # others have replicas of it (store.directory.is_replicated)
-        self.owed: tuple[
+        self.missing_ranges: tuple[
             tuple[int, CorruptRange], ...
         ] = ()  # what it lacks and others may have, by segment (replica/missing_ranges.py)
         self.damages = 0  # quarantined since the start
@@ -96,7 +96,7 @@ class PartitionLog:
         if writer.producer_memory is not None:
             writer.producer_memory.join(self.writer.producers)
         self.removed = fresh.removed
-        self.owed = fresh.owed
+        self.missing_ranges = fresh.missing_ranges
         self.may_come_online, self.missing = True, False
         self.damages += fresh.damages
         self.damage_notes += fresh.damage_notes
@@ -143,7 +143,7 @@ class PartitionLog:
         return self.state.shown.offset
 
     @property
-    def synced(self) -> LogEnd:
+    def synced_end(self) -> LogEnd:
         """The end that the disk has confirmed, as one value."""
         return self.state.synced
 
@@ -182,14 +182,14 @@ class PartitionLog:
 
     # what went, and what is damaged
 
-    def take_account(self, removed: tuple[Removed, ...]) -> None:
+    def take_account(self, removed: tuple[RemovedRange, ...]) -> None:
         """Learn at a start what was ever removed from the front: the log begins after it."""
         state = self.state
         self.removed = removed
         state.log_start_offset = max(state.log_start_offset, min(removed_end(removed), state.log_end_offset))
 
     @runs_in()
-    def drop_front(self, count: int, removed: tuple[Removed, ...]) -> tuple[Segment, ...]:
+    def drop_front(self, count: int, removed: tuple[RemovedRange, ...]) -> tuple[Segment, ...]:
         """Hide the oldest segments, which the durable account says are gone; they are the caller's to remove.
 
         As LogState.drop_front.
@@ -211,14 +211,14 @@ class PartitionLog:
         return segment.summary_from_log(now, bounds.end_offset, dense=bounds.dense)
 
     @property
-    def lacked(self) -> list[tuple[int, CorruptRange]]:
-        """The missing ranges after its start, as `owed`."""
-        return [place for place in self.owed if place[1].end_offset > self.log_start_offset]
+    def remaining_missing(self) -> list[tuple[int, CorruptRange]]:
+        """The missing ranges after its start, as `missing_ranges`."""
+        return [place for place in self.missing_ranges if place[1].end_offset > self.log_start_offset]
 
     @property
-    def damaged(self) -> bool:
+    def has_missing(self) -> bool:
         """Whether it lacks anything of that kind."""
-        return bool(self.owed and self.lacked)
+        return bool(self.missing_ranges and self.remaining_missing)
 
     @runs_in("files")
     def note_owed(self, found: DamageFound, corrupt_range: CorruptRange) -> None:

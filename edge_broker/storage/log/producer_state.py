@@ -53,7 +53,7 @@ _PRODUCER = struct.Struct(">qhqB")
 _WRITTEN = struct.Struct(">iiqq")
 
 
-class Written(NamedTuple):
+class WrittenBatch(NamedTuple):
     """One batch of a producer, as it was written; all four are inclusive."""
 
     base_sequence: int
@@ -67,10 +67,10 @@ class Producer(NamedTuple):
 
     epoch: int
     used_age_ms: int
-    batches: tuple[Written, ...]
+    batches: tuple[WrittenBatch, ...]
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of memory that it takes."""
         return PRODUCER_BYTES + WRITTEN_BYTES * len(self.batches)
 
@@ -100,7 +100,7 @@ class Producers:
     def __init__(self, known: Mapping[int, Producer] | None = None, *, forgotten_max: int = ANYBODY) -> None:
         self._known: dict[int, Producer] = dict(known or {})
         self.forgotten_max = forgotten_max
-        self.held = sum(producer.held for producer in self._known.values())
+        self.held = sum(producer.held_bytes for producer in self._known.values())
 
     def __len__(self) -> int:
         return len(self._known)
@@ -108,13 +108,13 @@ class Producers:
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._known
 
-    def known(self) -> dict[int, Producer]:
+    def by_id(self) -> dict[int, Producer]:
         """A copy of what is known, by producer id."""
         return dict(self._known)
 
     def admit(
         self, batch: BatchHeader, base_offset: int, age_ms: int, *, first_epoch: bool
-    ) -> tuple[Written | None, Producer | None]:
+    ) -> tuple[WrittenBatch | None, Producer | None]:
         """The first write of a batch that came before, or what to `keep` once this one is written; Refusal.
 
         `first_epoch`: the log has had no other leader epoch.
@@ -123,7 +123,7 @@ class Producers:
         if producer_id < 0 or batch.is_control:
             return None, None
         known = self._known.get(producer_id)
-        written = _written(batch, base_offset)
+        written = _written_batch(batch, base_offset)
         if known is not None:
             again = _same(known, batch.producer_epoch, written)
             if again is not None:
@@ -139,9 +139,9 @@ class Producers:
         self._known[producer_id] = producer
         grown = 0
         if before is None:
-            grown = producer.held
+            grown = producer.held_bytes
         elif len(before.batches) != len(producer.batches):
-            grown = producer.held - before.held
+            grown = producer.held_bytes - before.held_bytes
         self.held += grown
         return grown
 
@@ -151,7 +151,7 @@ class Producers:
 
     def forget(self, producer_id: int) -> int:
         """Know a producer no more; the bytes that it took."""
-        held = self._known.pop(producer_id).held
+        held = self._known.pop(producer_id).held_bytes
         self.held -= held
         self.forgotten_max = max(self.forgotten_max, producer_id)
         return held
@@ -166,17 +166,17 @@ class Producers:
 
     def replay(self, batch: BatchHeader, age_ms: int) -> None:
         """Take a batch from the log for granted."""
-        news = self.granted(batch, age_ms)
+        news = self.state_after(batch, age_ms)
         if news is not None:
             self.keep(batch.producer_id, news)
             self.bound(BYTES_MAX)
 
-    def granted(self, batch: BatchHeader, age_ms: int) -> Producer | None:
+    def state_after(self, batch: BatchHeader, age_ms: int) -> Producer | None:
         """Return the entry to `keep` of a batch with offsets, without a check; None: of no producer."""
         if batch.producer_id < 0 or batch.is_control:
             return None
         known = self._known.get(batch.producer_id)
-        return _next(known, batch.producer_epoch, _written(batch, batch.base_offset), age_ms)
+        return _next(known, batch.producer_epoch, _written_batch(batch, batch.base_offset), age_ms)
 
     def expire(self, now: Now, after_ms: int) -> None:
         """Forget producers that were idle for longer than `after_ms`, as far as is known."""
@@ -189,12 +189,12 @@ def _by_age(known: Mapping[int, Producer]) -> list[tuple[int, Producer]]:
     return sorted(known.items(), key=lambda entry: entry[1].used_age_ms)
 
 
-def _written(batch: BatchHeader, base_offset: int) -> Written:
+def _written_batch(batch: BatchHeader, base_offset: int) -> WrittenBatch:
     last_sequence = batch.base_sequence + batch.last_offset_delta & SEQUENCE_MAX
-    return Written(batch.base_sequence, last_sequence, base_offset, base_offset + batch.last_offset_delta)
+    return WrittenBatch(batch.base_sequence, last_sequence, base_offset, base_offset + batch.last_offset_delta)
 
 
-def _same(known: Producer, epoch: int, written: Written) -> Written | None:
+def _same(known: Producer, epoch: int, written: WrittenBatch) -> WrittenBatch | None:
     if epoch == known.epoch:
         for before in known.batches:
             if before.base_sequence == written.base_sequence and before.last_sequence == written.last_sequence:
@@ -223,7 +223,7 @@ def _gap(batch: BatchHeader, *, first_epoch: bool) -> Refusal:
     return Refusal(code, f"{what} first; what was before that is not here, so send all of it again under another epoch")
 
 
-def _next(known: Producer | None, epoch: int, written: Written, age_ms: int) -> Producer:
+def _next(known: Producer | None, epoch: int, written: WrittenBatch, age_ms: int) -> Producer:
     if known is None or known.epoch != epoch:
         return Producer(epoch, age_ms, (written,))
     return Producer(epoch, age_ms, (*known.batches[1 - BATCHES_KEPT :], written))
@@ -266,18 +266,18 @@ def _producers_in(data: bytes, at: int, count: int) -> Iterator[tuple[int, Produ
         producer_id, epoch, used_age_ms, batches = _PRODUCER.unpack_from(data, at)
         at += _PRODUCER.size
         end = at + batches * _WRITTEN.size
-        written = tuple(Written(*fields) for fields in _WRITTEN.iter_unpack(data[at:end]))
+        written = tuple(WrittenBatch(*fields) for fields in _WRITTEN.iter_unpack(data[at:end]))
         yield producer_id, Producer(epoch, used_age_ms, written)
         at = end
 
 
-def bounded(known: Iterator[tuple[int, Producer]], forgotten_max: int) -> Producers:
+def producers_of_snapshot(known: Iterator[tuple[int, Producer]], forgotten_max: int) -> Producers:
     """Producers of a snapshot, in the order in which they wrote last, at most BYTES_MAX of them."""
     found = Producers(forgotten_max=forgotten_max)
     for producer_id, producer in known:
         found.keep(producer_id, producer)
         found.bound(BYTES_MAX)
-    return Producers(dict(_by_age(found.known())), forgotten_max=found.forgotten_max)
+    return Producers(dict(_by_age(found.by_id())), forgotten_max=found.forgotten_max)
 
 
 def _place_of(

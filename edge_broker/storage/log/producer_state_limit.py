@@ -60,7 +60,7 @@ class ProducerMemory:
         for number, known in enumerate(self._all):
             in_order = known.in_order()
             for producer_id, producer in in_order:
-                oldest.append((producer.used_age_ms, number, producer_id, producer.held, known, in_order))
+                oldest.append((producer.used_age_ms, number, producer_id, producer.held_bytes, known, in_order))
                 break
         heapify(oldest)
         while over > 0:
@@ -68,7 +68,7 @@ class ProducerMemory:
             over -= held
             going.append((known, producer_id))
             for producer_id, producer in in_order:
-                heapreplace(oldest, (producer.used_age_ms, number, producer_id, producer.held, known, in_order))
+                heapreplace(oldest, (producer.used_age_ms, number, producer_id, producer.held_bytes, known, in_order))
                 break
             else:
                 heappop(oldest)

@@ -33,7 +33,7 @@ FORWARDED = "forwarded"
 POLICY_CAUSES = ("retention", "retention_bytes", "passed", "deleted", BY_LEADER, FOLLOWED, FORWARDED)
 
 
-class Removed(NamedTuple):
+class RemovedRange(NamedTuple):
     """Offsets [first_offset, end_offset) that went for one cause: records + control + compacted = end - first."""
 
     cause: str
@@ -45,17 +45,17 @@ class Removed(NamedTuple):
     bytes: int
 
 
-def read_removed(fs: FileSystem, directory: str) -> tuple[Removed, ...]:
+def read_removed(fs: FileSystem, directory: str) -> tuple[RemovedRange, ...]:
     """The account of a partition; FileNotFoundError, StorageFault when it is damaged."""
     path = f"{directory}/{FILE}"
     try:
-        entries = tuple(Removed(line[0], *map(int, line[1:])) for line in read_state(fs, path, KIND))
+        entries = tuple(RemovedRange(line[0], *map(int, line[1:])) for line in read_state(fs, path, KIND))
     except (ValueError, TypeError) as error:
         raise StorageFault(path, 0, f"holds a line that is none of {KIND} ({error}); restore it from a copy") from None
     return entries
 
 
-def write_removed(fs: FileSystem, directory: str, entries: Iterable[Removed], spare: Spare | None = None) -> None:
+def write_removed(fs: FileSystem, directory: str, entries: Iterable[RemovedRange], spare: Spare | None = None) -> None:
     """Replace the account, synced; with a spare also where no space is left. OSError."""
     data = encode_state(KIND, 1, [" ".join(map(str, entry)) for entry in entries])
     if spare is None:
@@ -64,19 +64,19 @@ def write_removed(fs: FileSystem, directory: str, entries: Iterable[Removed], sp
         spare.replace(directory, FILE, data)
 
 
-def removed_end(entries: Sequence[Removed]) -> int:
+def removed_end(entries: Sequence[RemovedRange]) -> int:
     """Where the log starts by its account."""
     return entries[-1].end_offset if entries else 0
 
 
-def with_removed(entries: Sequence[Removed], more: Iterable[Removed]) -> tuple[Removed, ...]:
+def with_removed(entries: Sequence[RemovedRange], more: Iterable[RemovedRange]) -> tuple[RemovedRange, ...]:
     """The account with more at its end; neighbours of one cause are one line."""
     merged = list(entries)
     for entry in more:
         last = merged[-1] if merged else None
         if last is not None and last.cause == entry.cause and last.end_offset == entry.first_offset:
             sums = (have + add for have, add in zip(last[3:], entry[3:], strict=True))
-            merged[-1] = Removed(last.cause, last.first_offset, entry.end_offset, *sums)
+            merged[-1] = RemovedRange(last.cause, last.first_offset, entry.end_offset, *sums)
         elif entry.end_offset > entry.first_offset:
             merged.append(entry)
     return tuple(merged)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from edge_broker.storage.log.log_state import LogState
 
 
-def advance(state: LogState) -> None:
+def advance_high_watermark(state: LogState) -> None:
     """Tell a log what may be shown, whenever one of its ends may have moved. Loop."""
     shown = state.end() if state.settings.left_to_kernel else state.synced
     if shown.offset >= state.shown.offset:
-        state.advance(shown, shown.offset)
+        state.set_visible_end(shown, shown.offset)

@@ -65,7 +65,7 @@ class EntryId(NamedTuple):
     key: bytes
 
 
-class Forwarded(NamedTuple):
+class JournalBatch(NamedTuple):
     """Entries from a journal: a batch, and where the journal is to be read on; `batch` empty: nothing to be told.
 
     `left_out`: so many records were no ledger records, as others could write them once.
@@ -141,14 +141,14 @@ def id_of_entry(key: bytes | None, value: bytes | None) -> EntryId | None:
 
 
 @runs_in()
-def read_entries(log: PartitionLog, directory: str) -> Forwarded:
+def read_entries(log: PartitionLog, directory: str) -> JournalBatch:
     """The oldest entries of a journal that are synced, as one batch. Refusal, StorageFault, DamageFound.
 
     Record timestamps are the journal's. Blocks.
     """
     begin = log.log_start_offset
     data = log.reader.read(begin, FORWARDED_BYTES_MAX, blocking=True) if begin < log.high_watermark else b""
-    taken = _Taken(begin)
+    taken = _EntryBatch(begin)
     try:
         for batch in whole_batches(memoryview(data or b"")):
             if not all(taken.take(record, directory) for record in records_of(batch) if record.offset >= begin):
@@ -160,10 +160,10 @@ def read_entries(log: PartitionLog, directory: str) -> Forwarded:
     if data and taken.end_offset == begin:
         raise StorageFault(log.directory, begin, "no whole record batch can be read in the journal; restore the file")
     made = bytes(build_batch(taken.entries, timestamp_ms=taken.timestamp_ms)) if taken.entries else b""
-    return Forwarded(made, taken.end_offset, taken.left_out)
+    return JournalBatch(made, taken.end_offset, taken.left_out)
 
 
-class _Taken:
+class _EntryBatch:
     """Yield the losses of one batch."""
 
     def __init__(self, begin: int) -> None:

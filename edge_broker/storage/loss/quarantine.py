@@ -109,7 +109,7 @@ def quarantine(log: PartitionLog, found: DamageFound, *, lost: bool = False) -> 
     if damage is None or damage.corrupt_range.is_empty:
         return None
     if log.replicated and not lost and damage.corrupt_range.first_offset < damage.corrupt_range.end_offset:
-        owe(log, found, damage.corrupt_range)
+        mark_missing(log, found, damage.corrupt_range)
     elif damage.corrupt_range.first_offset < damage.corrupt_range.end_offset:
         log.ledger.write([damage.loss(log.topic, log.topic_id, log.partition)])
     add_corrupt_range(segment, damage.corrupt_range)
@@ -118,7 +118,7 @@ def quarantine(log: PartitionLog, found: DamageFound, *, lost: bool = False) -> 
 
 
 @runs_in("files")
-def owe(log: PartitionLog, found: DamageFound, corrupt_range: CorruptRange) -> None:
+def mark_missing(log: PartitionLog, found: DamageFound, corrupt_range: CorruptRange) -> None:
     """Remember what a replica lacks, synced; StorageFault always: readers get no further.
 
     If it cannot be recorded only this process knows it. A part before the log's start is no loss.
@@ -127,15 +127,15 @@ def owe(log: PartitionLog, found: DamageFound, corrupt_range: CorruptRange) -> N
     if corrupt_range.end_offset <= log.log_start_offset:
         return
     place = segment.base_offset, owed
-    if place not in log.owed:
-        log.owed = (*log.owed, place)
+    if place not in log.missing_ranges:
+        log.missing_ranges = (*log.missing_ranges, place)
         log.note_owed(found, owed)
-        mine = [one for base, one in log.owed if base == segment.base_offset]
-        keep_corrupt_ranges(segment, in_order([*settled(segment.corrupt_ranges), *mine]))
+        mine = [one for base, one in log.missing_ranges if base == segment.base_offset]
+        keep_corrupt_ranges(segment, in_order([*ledgered_ranges(segment.corrupt_ranges), *mine]))
     raise StorageFault(segment.path, found.position, f"{found.reason}; another replica may have what lay there")
 
 
-def settled(corrupt_ranges: Iterable[CorruptRange]) -> list[CorruptRange]:
+def ledgered_ranges(corrupt_ranges: Iterable[CorruptRange]) -> list[CorruptRange]:
     """Those that are in the ledger."""
     return [one for one in corrupt_ranges if not one.owed]
 
@@ -291,7 +291,7 @@ def damage_from(file: File, position: int, offset: int, bounds: Bounds) -> Damag
 def _next_sound(file: File, position: int, offset: int, bounds: Bounds) -> tuple[int, int] | None:
     """Position and offset of the next batch that is right."""
     at = position
-    for at, damaged in _claimed(file, position, offset, bounds):
+    for at, damaged in _follow_headers(file, position, offset, bounds):
         header = _fitting(file, at, offset, bounds, damaged.next_offset)
         if header is not None:
             return at, header.base_offset
@@ -304,7 +304,7 @@ def _next_sound(file: File, position: int, offset: int, bounds: Bounds) -> tuple
     return None
 
 
-def _claimed(file: File, position: int, offset: int, bounds: Bounds) -> Iterator[tuple[int, BatchHeader]]:
+def _follow_headers(file: File, position: int, offset: int, bounds: Bounds) -> Iterator[tuple[int, BatchHeader]]:
     """Where one damaged batch after another ends by its header, as long as these follow each other as they should."""
     while position < bounds.position:
         header = _header(file, position)
@@ -392,7 +392,7 @@ def _what_headers_say(file: File, corrupt_range: CorruptRange) -> tuple[int | No
     """Records, first and last timestamp of a damaged range by its headers; None unless they lead from end to end."""
     bounds = Bounds(corrupt_range.end_position, corrupt_range.end_offset, dense=True)
     position, headers = corrupt_range.position, []
-    for end, header in _claimed(file, corrupt_range.position, corrupt_range.first_offset, bounds):
+    for end, header in _follow_headers(file, corrupt_range.position, corrupt_range.first_offset, bounds):
         headers.append(header)
         position = end
     records = sum(header.records_count for header in headers)

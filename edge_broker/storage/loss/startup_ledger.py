@@ -18,7 +18,7 @@ from edge_broker.protocol.record_batch import build_batch, check_batch
 from edge_broker.storage.log import single_node_watermark
 from edge_broker.storage.log.log_writer import RollDue
 from edge_broker.storage.log.partition_log import PartitionLog
-from edge_broker.storage.metadata.loss_records import Loss, Noticed, encode_loss
+from edge_broker.storage.metadata.loss_records import Loss, LossContext, encode_loss
 from edge_broker.storage.metadata.topic_config import topic_settings
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def ledger_settings(defaults: LogSettings) -> LogSettings:
 
 def ledger_batches(losses: Sequence[Loss], now: Now, node: str) -> Iterator[memoryview]:
     """The records of losses that are noticed now, as writable batches of up to 200."""
-    noticed = Noticed(now.wall_ms, node, now.trusted, now.boot_id)
+    noticed = LossContext(now.wall_ms, node, now.trusted, now.boot_id)
     for first in range(0, len(losses), LOSSES_PER_BATCH):
         records = [encode_loss(loss, noticed) for loss in losses[first : first + LOSSES_PER_BATCH]]
         yield memoryview(bytearray(build_batch(records, timestamp_ms=now.wall_ms)))
@@ -73,7 +73,7 @@ class DirectLedger:
                 log.fail(fault)
                 raise
             log.writer.finish_flush(flush)
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
 
     def _append(self, batch: memoryview, now: Now) -> None:
         header = check_batch(batch, BATCH_BYTES_MAX)

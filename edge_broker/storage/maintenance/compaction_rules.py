@@ -141,7 +141,7 @@ class Transactions:
         """Where the first transaction begins that is still open; None without one."""
         return min(self._open.values(), default=None)
 
-    def aborted(self, header: BatchHeader) -> bool:
+    def is_aborted(self, header: BatchHeader) -> bool:
         """True for data of a transaction that was aborted."""
         ended = self._aborted.get(header.producer_id, [])
         at = bisect_right(ended, (header.base_offset, 1 << 63))
@@ -198,8 +198,8 @@ class Compaction:
             return self._keep_marker(batch, header)
         if header.is_transactional:
             self._seen.add(header.producer_id)
-            if self._transactions.aborted(header):
-                return self._emptied(batch, header)
+            if self._transactions.is_aborted(header):
+                return self._emptied_batch(batch, header)
         if header.base_offset >= self._offsets.end_offset:
             return batch
         try:
@@ -209,12 +209,12 @@ class Compaction:
             self.not_unpacked = self.not_unpacked or reason
             return batch
         if not stays.kept:
-            return self._emptied(batch, header)
-        return self._rebuilt(batch, header, payload, stays)
+            return self._emptied_batch(batch, header)
+        return self._rebuild(batch, header, payload, stays)
 
     def _keep_marker(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
         if not header.records_count:
-            return self._emptied(batch, header)
+            return self._emptied_batch(batch, header)
         if marker_of(batch, header) is None:
             return batch
         data_is_there = header.producer_id in self._seen
@@ -224,12 +224,12 @@ class Compaction:
         if self._now_ms is None:
             return batch
         if header.attributes & DELETE_HORIZON:
-            return batch if self._now_ms < header.base_timestamp else self._emptied(batch, header)
+            return batch if self._now_ms < header.base_timestamp else self._emptied_batch(batch, header)
         payload = bytes(batch[HEADER_SIZE : header.size])
         whole = _Records([(0, len(payload))], header.records_count, header.max_timestamp - header.base_timestamp, True)
         return _with_horizon(batch, header, payload, whole, self._now_ms + self._delete_retention_ms)
 
-    def _emptied(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
+    def _emptied_batch(self, batch: memoryview, header: BatchHeader) -> bytes | memoryview | None:
         """Nothing, or the bare header where it tells the last sequence of a producer."""
         self.removed += header.records_count
         if header.producer_id < 0 or self._last_offsets.get(header.producer_id) != header.last_offset:
@@ -268,7 +268,7 @@ class Compaction:
             runs.append((run, len(payload)))
         return _Records(runs, count, max_delta, tombstones)
 
-    def _rebuilt(self, batch: memoryview, header: BatchHeader, payload: bytes, stays: _Records) -> bytes | memoryview:
+    def _rebuild(self, batch: memoryview, header: BatchHeader, payload: bytes, stays: _Records) -> bytes | memoryview:
         undated = stays.tombstones and not header.attributes & DELETE_HORIZON
         if stays.kept == header.records_count and (not undated or self._now_ms is None):
             return batch

@@ -85,7 +85,7 @@ class DiskStatus(NamedTuple):
         return -1 if self.refusing else self.free - self.marks.min
 
 
-class Lost(NamedTuple):
+class LossCount(NamedTuple):
     """Records and bytes of a topic that were written down as lost by this process."""
 
     records: int
@@ -105,11 +105,11 @@ class DiskWatch:
         self._rolls: list[PartitionLog] = []
         self._told: set[str] = set()
         self._wrong: set[str] = set()  # what this look found wrong
-        self.lost: dict[str, Lost] = {}  # by topic; entries are replaced
+        self.lost: dict[str, LossCount] = {}  # by topic; entries are replaced
         self._led: Collection[PartitionLog] | None = None
         self._for_others_age_ms = -FOR_OTHERS_MS
 
-    def look(
+    def check(
         self,
         passed: Passed,
         now: Now,
@@ -240,8 +240,8 @@ class DiskWatch:
                 f"({entry.cause}, {entry.records} records, {entry.bytes} bytes)"
             )
             if entry.cause in CAUSES:
-                before = self.lost.get(log.topic, Lost(0, 0))
-                self.lost[log.topic] = Lost(before.records + entry.records, before.bytes + entry.bytes)
+                before = self.lost.get(log.topic, LossCount(0, 0))
+                self.lost[log.topic] = LossCount(before.records + entry.records, before.bytes + entry.bytes)
 
     def _views(self, topics: Sequence[Topic], passed: Passed, now: Now) -> list[tuple[PartitionLog, PartitionView]]:
         found = []

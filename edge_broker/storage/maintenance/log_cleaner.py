@@ -93,7 +93,7 @@ def cleanable(log: PartitionLog, dirty_offset: int, now: Now) -> Cleanable | Non
     """Return the dirty part of a log; None: it has none. StorageFault."""
     segments = log.segments
     sealed = segments[:-1]
-    if log.fault is not None or log.is_held or log.owed or not log.settings.compacts or not sealed:
+    if log.fault is not None or log.is_held or log.missing_ranges or not log.settings.compacts or not sealed:
         return None
     if not log.log_start_offset <= dirty_offset <= segments[-1].base_offset:
         dirty_offset = log.log_start_offset  # the checkpoint speaks of another state of this log
@@ -113,7 +113,11 @@ def _end_offset(log: PartitionLog, dirty_offset: int, now: Now) -> int:
     for segment, following in pairwise(segments):
         if following.base_offset > log.high_watermark:
             return segment.base_offset
-        if lag_ms and following.base_offset > dirty_offset and not log.summary(segment, now).expired(now, lag_ms - 1):
+        if (
+            lag_ms
+            and following.base_offset > dirty_offset
+            and not log.summary(segment, now).is_expired(now, lag_ms - 1)
+        ):
             return segment.base_offset
     return segments[-1].base_offset
 
@@ -123,7 +127,7 @@ def _overdue(log: PartitionLog, dirty_offset: int, now: Now) -> bool:
     if lag_ms >= LONG_MAX:
         return False
     first = next(segment for segment, end in pairwise(log.segments) if end.base_offset > dirty_offset)
-    if log.summary(first, now).expired(now, lag_ms):
+    if log.summary(first, now).is_expired(now, lag_ms):
         return True
     try:
         batches = whole_batches(log.reader.read(dirty_offset, HEADER_SIZE, blocking=True) or b"")
@@ -150,7 +154,7 @@ def groups_of(segments: Sequence[Segment], end_offset: int, segment_bytes: int) 
     return groups
 
 
-class Cleaned(NamedTuple):
+class CleaningResult(NamedTuple):
     """A pass that is over: bytes read and written, records removed."""
 
     topic: str
@@ -205,7 +209,7 @@ class Cleaning:
         if self._offsets.end_offset <= self._what.dirty_offset:
             return
         log = self.log
-        known = log.writer.producers.known()
+        known = log.writer.producers.by_id()
         now_ms = self._now.wall_ms if self._now.trusted else None
         last_offsets = {producer_id: producer.batches[-1].last_offset for producer_id, producer in known.items()}
         delete_retention_ms = log.settings.delete_retention_ms
@@ -270,7 +274,7 @@ class Cleaning:
                     end_offset = end_offset if undecided is None else min(end_offset, undecided)
                 if header.base_offset >= end_offset:
                     break
-                if header.is_control or self._transactions.aborted(header):
+                if header.is_control or self._transactions.is_aborted(header):
                     continue
             full_at = self._put(batch, header)
             if full_at is not None:
@@ -351,9 +355,9 @@ class Cleaning:
         if space.free < need + left:
             where = f"{self.log.directory} needs {need} bytes to be compacted"
             raise PutOffError(f"{where}, {space.free} are free and {left} must stay so")
-        return _Output(self.log, group[0].base_offset, need, self._synced)
+        return _Output(self.log, group[0].base_offset, need, self._count_sync)
 
-    def _synced(self) -> None:
+    def _count_sync(self) -> None:
         self._syncs += 1
 
     def _copy(self, output: _Output, offset: int, end_offset: int) -> Iterator[int]:
@@ -368,10 +372,10 @@ class Cleaning:
             if output is not None:
                 output.discard()
         except OSError as second:
-            return self._failed(second)
+            return self._fail_log(second)
         return reason if isinstance(reason, PutOffError) else PutOffError(f"{self.log.directory}: {reason}")
 
-    def _failed(self, error: OSError) -> StorageFault:
+    def _fail_log(self, error: OSError) -> StorageFault:
         fault = fault_of(error, self.log.directory, 0)
         self.log.fail(fault)
         return fault
@@ -387,20 +391,20 @@ class Cleaning:
             begin_swap(fs, log.directory, swap)
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
-                raise self._failed(error) from error
+                raise self._fail_log(error) from error
             try:
                 take_back_swap(fs, log.directory)
             except OSError as second:
-                raise self._failed(second) from error
+                raise self._fail_log(second) from error
             raise self._given_up(output, error) from error
         try:
             for segment in group:
                 segment.detach()
             carry_out_swap(fs, log.directory, swap)
-            cleaned = output.sealed(swap.end_offset, written)
+            cleaned = output.seal(swap.end_offset, written)
             end_swap(fs, log.directory)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._fail_log(error) from error
         except StorageFault as fault:
             log.fail(fault)
             raise
@@ -475,7 +479,7 @@ class _Output:
         if self._fs.exists(self._path):
             self._fs.remove(self._path)
 
-    def sealed(self, end_offset: int, written: LastWrite) -> Segment:
+    def seal(self, end_offset: int, written: LastWrite) -> Segment:
         """The segment once it has its name, with its other files as far as there is space. OSError."""
         made = self._segment
         tally = Tally(self._tally.counts()._replace(written=written))
@@ -505,7 +509,7 @@ class LogCleaner:
         self.breathe: Breathe = no_breath  # called amid large batches, for others to run
         self.passes = self.removed = 0  # of passes that are over
         self.bytes_read = self.bytes_written = 0
-        self.finished: list[Cleaned] = []  # for the log
+        self.finished: list[CleaningResult] = []  # for the log
         self.notes: list[str] = []  # sentences to log
         self.failed: list[PartitionLog] = []  # logs that are offline since a step
         self._store = store
@@ -556,12 +560,12 @@ class LogCleaner:
         best: Cleanable | None = None
         for topic in list(self._store.topics.values()):
             for log in topic.partitions if topic.settings.compacts else ():
-                found = self._look(log, topic.topic_id.hex, now)
+                found = self._find_cleanable(log, topic.topic_id.hex, now)
                 if found is not None and found.due and (best is None or found.dirty_ratio > best.dirty_ratio):
                     best = found
         return best
 
-    def _look(self, log: PartitionLog, topic_id: str, now: Now) -> Cleanable | None:
+    def _find_cleanable(self, log: PartitionLog, topic_id: str, now: Now) -> Cleanable | None:
         if log in self._put_off:
             return None
         try:
@@ -577,7 +581,7 @@ class LogCleaner:
         self.removed += cleaning.removed
         log = cleaning.log
         self.finished.append(
-            Cleaned(log.topic, log.partition, cleaning.bytes_read, cleaning.bytes_written, cleaning.removed)
+            CleaningResult(log.topic, log.partition, cleaning.bytes_read, cleaning.bytes_written, cleaning.removed)
         )
         if cleaning.not_unpacked is not None:
             self._note(log, f"batches that cannot be unpacked are kept whole: {cleaning.not_unpacked}")

@@ -86,7 +86,7 @@ class Scrubber:
             quarantine(log, found)
         except (StorageFault, Refusal) as error:
             self.notes += log.take_damage_notes()
-            if not log.damaged:  # else it is to come from another replica
+            if not log.has_missing:  # else it is to come from another replica
                 self.notes.append(f"{found}; it cannot be written down: {error}")
             return False
         self.notes += log.take_damage_notes()

@@ -62,7 +62,7 @@ class Loss(NamedTuple):
         return f"{place}:{self.occasion}" if self.occasion else place
 
 
-class Noticed(NamedTuple):
+class LossContext(NamedTuple):
     """When and where losses were noticed; `clock_trusted` speaks of `time_ms`."""
 
     time_ms: int
@@ -93,7 +93,7 @@ def fault_of_record(key: bytes | None, value: bytes | None) -> str:
     return ledger.fault_of_record(key, value, CAUSES)
 
 
-def encode_loss(loss: Loss, noticed: Noticed) -> tuple[bytes, bytes]:
+def encode_loss(loss: Loss, noticed: LossContext) -> tuple[bytes, bytes]:
     """Key and value of the ledger's record of a loss."""
     more = {} if loss.leader_epoch is None else {"leader_epoch": loss.leader_epoch}
     return ledger.encode(

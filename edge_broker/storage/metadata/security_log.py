@@ -89,7 +89,7 @@ class SecurityLog:
         for kind, kept in self._kept.items():
             if kept:
                 self._flush(kind)
-        self._tell()
+        self._report_problem()
 
     def _take(self, kind: _Kind, events: Sequence[Event]) -> None:
         if not events:
@@ -105,7 +105,7 @@ class SecurityLog:
             self._dropped[kind] += 1
         if self._faults[kind] and not before:
             self.echo("error", FAILED_EVENT, {"file": kind.name, "error": self._faults[kind]})
-        self._tell()
+        self._report_problem()
 
     def _line(self, level: str, event: str, fields: Mapping[str, object]) -> bytes:
         return (log_line(self._wall_ms() / 1000, level, "edge-broker", event, fields) + "\n").encode(errors="replace")
@@ -149,7 +149,7 @@ class SecurityLog:
             if self._fs.exists(older):
                 self._fs.rename(older, f"{path}.{number}")
 
-    def _tell(self) -> None:
+    def _report_problem(self) -> None:
         missing = [
             f"{self._data_dir}/{kind.name} lacks {len(kept) + self._dropped[kind]} lines, which the broker's own log "
             f"has: {self._faults[kind]}"

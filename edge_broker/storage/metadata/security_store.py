@@ -136,9 +136,9 @@ class SecurityStore:
         The security log names `author`. StorageFault: the file is damaged, the disk refuses, or another process has
         kept the lock.
         """
-        return self._replace_by(partial(self._changed, edit), author or self._author)
+        return self._replace_by(partial(self._apply_edit, edit), author or self._author)
 
-    def _changed(self, edit: Callable[[SecurityState], SecurityState], before: SecurityState) -> SecurityState:
+    def _apply_edit(self, edit: Callable[[SecurityState], SecurityState], before: SecurityState) -> SecurityState:
         if before.damage:
             raise StorageFault(self._path, 0, f"nothing can be changed while it is damaged: {before.damage}")
         if before.generation != OWN:
@@ -150,7 +150,7 @@ class SecurityStore:
     def want_restored(self) -> SecurityState:
         """As a command: this copy is to be the cluster's users and ACLs again. ValueError: it is none. StorageFault."""
 
-        def wanted(before: SecurityState) -> SecurityState:
+        def mark_restore_wanted(before: SecurityState) -> SecurityState:
             if before.damage:
                 raise StorageFault(self._path, 0, before.damage)
             if before.generation == OWN:
@@ -160,7 +160,7 @@ class SecurityStore:
             )
             return before._replace(wanted=before.wanted._replace(restore=True))
 
-        return self._replace_by(wanted, None)
+        return self._replace_by(mark_restore_wanted, None)
 
     @runs_in("files")
     def keep_copy(
@@ -172,14 +172,14 @@ class SecurityStore:
         The security log names each generation once, also if the copy cannot be written. StorageFault.
         """
 
-        def copied(before: SecurityState) -> SecurityState:
+        def replace_by_copy(before: SecurityState) -> SecurityState:
             is_logged = agreed.generation == self._logged_generation
             if not is_logged and (before.damage or agreed.generation != before.generation):
                 self._log_copy(before, agreed, author)
             wanted = before.wanted if before.damage or before.generation != OWN else difference(own, before)
             return agreed._replace(wanted=wanted.without(done))
 
-        return self._replace_by(copied, None)
+        return self._replace_by(replace_by_copy, None)
 
     @runs_in("files")
     def log_intent(self, before: SecurityState, after: SecurityState, author: Author) -> None:
@@ -219,7 +219,9 @@ class SecurityStore:
             seen, before = self._read()
             after = edit(before)
             if after != before:
-                is_logged = author is not None and self._log_difference(_intended(before), _intended(after), author)
+                is_logged = author is not None and self._log_difference(
+                    _intended_state(before), _intended_state(after), author
+                )
                 try:
                     self._write(after)
                 except (OSError, StorageFault) as error:
@@ -328,7 +330,7 @@ class SecurityStore:
             return ""
 
 
-def _intended(state: SecurityState) -> SecurityState:
+def _intended_state(state: SecurityState) -> SecurityState:
     """Return the users and ACLs that a file asks for: of a cluster's copy with what commands want changed there."""
     if state.damage:
         return SecurityState()

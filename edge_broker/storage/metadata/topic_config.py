@@ -61,7 +61,7 @@ def check_topic_config(config: Mapping[str, str]) -> dict[str, Value]:
     """The values of explicitly set keys by setting; Refusal INVALID_CONFIG names the key and the remedy."""
     values: dict[str, Value] = {}
     for name, text in config.items():
-        key = TOPIC_KEYS.get(name) or _unknown(name)
+        key = TOPIC_KEYS.get(name) or _raise_unknown(name)
         value = _value(key, text)
         if key.setting:
             values[key.setting] = value
@@ -100,19 +100,19 @@ def describe_topic_config(defaults: LogSettings, config: Mapping[str, str]) -> l
     """Every topic-level key with the value that holds for a topic with this explicit configuration."""
     settings = topic_settings(defaults, config)
     return [
-        TopicConfigEntry(key, config[name] if name in config else as_text(_shown(settings, key)), name in config)
+        TopicConfigEntry(key, config[name] if name in config else as_text(_shown_value(settings, key)), name in config)
         for name, key in TOPIC_KEYS.items()
     ]
 
 
-def _shown(settings: LogSettings, key: Key) -> Value:
+def _shown_value(settings: LogSettings, key: Key) -> Value:
     if key.name == "edge.durability":
         return settings.durability
     value: Value = getattr(settings, key.setting) if key.setting else key.default
     return value
 
 
-def _unknown(name: str) -> Key:
+def _raise_unknown(name: str) -> Key:
     import difflib  # noqa: PLC0415 - only needed to word a refusal
 
     near = difflib.get_close_matches(name, TOPIC_KEYS, n=1, cutoff=0.5)

@@ -55,7 +55,7 @@ class Session(NamedTuple):
     boot_id: str
     mount: str
 
-    def kept(self, other: Session) -> bool:
+    def has_kept_writes_of(self, other: Session) -> bool:
         """True when nothing that was written in the other session can be lost since."""
         return bool(self.mount) and self == other
 
@@ -69,10 +69,10 @@ class Marks(NamedTuple):
 
     def lost_in(self, session: Session) -> frozenset[MarkKey]:
         """Return the partitions that may have lost records, as seen from a new session."""
-        return self.failed if self.session.kept(session) else self.keys | self.failed
+        return self.failed if self.session.has_kept_writes_of(session) else self.keys | self.failed
 
 
-class _Seen(NamedTuple):
+class _SeenEnd(NamedTuple):
     """Where a marked log ended, since when."""
 
     end_offset: int
@@ -109,7 +109,7 @@ class InUse:
         self._path = f"{data_dir}/{FILES[0]}"
         self.session = Session("", "")
         self._kept: frozenset[MarkKey] = frozenset()  # of partitions that are offline since the start
-        self._marked: dict[PartitionLog, _Seen] = {}
+        self._marked: dict[PartitionLog, _SeenEnd] = {}
         self._asked: dict[PartitionLog, None] = {}
         self._under_way: dict[PartitionLog, None] = {}
         self._leaving: dict[MarkKey, bool] = {}  # of topics that are being deleted; True: as `failed`
@@ -173,22 +173,22 @@ class InUse:
         self.writes += 1
         for log in logs:
             log.marked = True
-            self._marked[log] = _Seen(-1, 0.0)
+            self._marked[log] = _SeenEnd(-1, 0.0)
 
-    def look(self, now_s: float) -> None:
+    def remove_idle_marks(self, now_s: float) -> None:
         """Take marks off that are not needed any more; every few seconds."""
         idle = []
         for log, seen in self._marked.items():
             end = log.log_end_offset
-            if end != seen.end_offset or log.synced.offset != end or log.writer.busy or log.fault is not None:
-                self._marked[log] = _Seen(end, now_s)
+            if end != seen.end_offset or log.synced_end.offset != end or log.writer.busy or log.fault is not None:
+                self._marked[log] = _SeenEnd(end, now_s)
             elif now_s - seen.since_s >= IDLE_S:
                 idle.append(log)
         self._take_off(idle)
         self._stale |= self._failed_keys() != self._failed
 
     def leave(self, logs: Iterable[PartitionLog]) -> None:
-        """These logs are about to be deleted: no answer goes by their marks any more. `gone` must follow."""
+        """These logs are about to be deleted: no answer goes by their marks any more. `logs_deleted` must follow."""
         for log in logs:
             self._asked.pop(log, None)
             had = self._marked.pop(log, None) is not None, log in self._under_way
@@ -197,7 +197,7 @@ class InUse:
                 self._leaving[_key(log)] = log.fault is not None
             log.marked = False
 
-    def gone(self, logs: Iterable[PartitionLog]) -> None:
+    def logs_deleted(self, logs: Iterable[PartitionLog]) -> None:
         """These logs are deleted, on the disk too: their marks go with the next write."""
         for log in logs:
             self._stale |= self._leaving.pop(_key(log), None) is not None

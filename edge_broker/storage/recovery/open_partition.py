@@ -51,13 +51,13 @@ from edge_broker.storage.log.producer_state import (
     NOBODY,
     Producers,
     SnapshotPosition,
-    bounded,
     decode_snapshot,
+    producers_of_snapshot,
 )
 from edge_broker.storage.log.removed_offsets import (
     BY_LEADER,
     FILE,
-    Removed,
+    RemovedRange,
     read_removed,
     removed_end,
     with_removed,
@@ -113,12 +113,12 @@ class RecoveryContext(NamedTuple):
     now: Now
     notes: list[str]
     walked: list[int]  # bytes that were read of each segment that had to be looked at
-    truncated: list[Truncated]  # to be forgotten by the store, once its positions say where these logs end
+    truncated: list[TruncatedLog]  # to be forgotten by the store, once its positions say where these logs end
     ledger: Ledger = NoLedger()
     cut: Cut | None = None  # None: what was written before this start is still there
 
 
-class Truncated(NamedTuple):
+class TruncatedLog(NamedTuple):
     """A log that a decided truncation has cut: where it ends now."""
 
     topic_id: UUID
@@ -127,7 +127,7 @@ class Truncated(NamedTuple):
     end: Position
 
 
-class Wanted(NamedTuple):
+class PartitionToOpen(NamedTuple):
     """A partition to open; `stored` is the end that was written down last."""
 
     topic: str
@@ -139,7 +139,7 @@ class Wanted(NamedTuple):
     replicated: bool = False  # by elections alone its leader epoch rises, and who leads decides what is shown
 
 
-class _Found(NamedTuple):
+class _PartitionFiles(NamedTuple):
     """A partition's files as they lie."""
 
     topic: str
@@ -147,7 +147,7 @@ class _Found(NamedTuple):
     directory: str
     names: list[str]
     segments: list[Segment]
-    removed: tuple[Removed, ...]
+    removed: tuple[RemovedRange, ...]
     topic_id: str
     stored: Position | None  # as it was wanted, or where a truncation has cut it
     truncated: bool
@@ -156,27 +156,27 @@ class _Found(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def open_partition(opening: RecoveryContext, wanted: Wanted) -> PartitionLog:
+def open_partition(opening: RecoveryContext, wanted: PartitionToOpen) -> PartitionLog:
     """Open one partition; whatever is wrong with it takes it offline and is noted, the others go on.
 
     OSError, StorageFault: there is no space for what has to be written, which is no reason to be offline for good.
     """
     topic, topic_id, partition, directory, settings, stored, replicated = wanted
     try:
-        found = _look(opening, wanted)
+        found = _find_files(opening, wanted)
         stored, as_left = found.stored, opening.clean and not found.truncated
         log = _open_clean(opening, found, settings, stored) if as_left and stored is not None else None
         if log is None:
             log = _Recovery(opening, found, settings, stored, replicated=replicated).run()
         log.take_account(found.removed)
         if replicated:
-            log.owed = tuple(
+            log.missing_ranges = tuple(
                 (one.base_offset, each) for one in log.segments for each in one.corrupt_ranges if each.owed
             )
             log.state.leader_epoch = log.state.epochs.latest
             log.state.show_nothing()
         if found.truncated and stored is not None:
-            opening.truncated.append(Truncated(topic_id, partition, directory, stored))
+            opening.truncated.append(TruncatedLog(topic_id, partition, directory, stored))
         return log
     except (OSError, StorageFault) as error:
         if out_of_space(error):
@@ -209,7 +209,7 @@ def offline_partition(
     return log
 
 
-def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
+def _find_files(opening: RecoveryContext, wanted: PartitionToOpen) -> _PartitionFiles:
     topic, topic_id, partition, directory, settings, stored, replicated = wanted
     files = opening.files
     try:
@@ -228,7 +228,7 @@ def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
     names = settle_swap(files.fs, directory, names)
     truncated = TRUNCATION in names
     if truncated:
-        names, stored = _truncated(opening, wanted)
+        names, stored = _carry_out_truncation(opening, wanted)
     removed = _account_of(opening, directory, names)
     names = finish_removal(files.fs, directory, names, removed_end(removed))
     bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdigit())
@@ -250,7 +250,7 @@ def _look(opening: RecoveryContext, wanted: Wanted) -> _Found:
         segment.size = segment.indexed_from = files.fs.size(segment.path)
         segment.corrupt_ranges = _corrupt_ranges_of(opening, segment, names)
         segments.append(segment)
-    return _Found(topic, partition, directory, names, segments, removed, id_text(topic_id), stored, truncated)
+    return _PartitionFiles(topic, partition, directory, names, segments, removed, id_text(topic_id), stored, truncated)
 
 
 def _names_a_topic(files: OpenFiles, path: str) -> bool:
@@ -264,7 +264,7 @@ def _holds_bytes(files: OpenFiles, directory: str, names: Sequence[str]) -> bool
     return any(files.fs.size(f"{directory}/{name}") for name in names if name.endswith(LOG_SUFFIX))
 
 
-def _truncated(opening: RecoveryContext, wanted: Wanted) -> tuple[list[str], Position]:
+def _carry_out_truncation(opening: RecoveryContext, wanted: PartitionToOpen) -> tuple[list[str], Position]:
     """Carry a truncation out; the names then, and where the log ends: all before that was synced first."""
     from edge_broker.storage.recovery import truncation_file  # noqa: PLC0415 - a board that stands alone has none
 
@@ -287,7 +287,7 @@ def _corrupt_ranges_of(opening: RecoveryContext, segment: Segment, names: Sequen
         return ()
 
 
-def _account_of(opening: RecoveryContext, directory: str, names: Sequence[str]) -> tuple[Removed, ...]:
+def _account_of(opening: RecoveryContext, directory: str, names: Sequence[str]) -> tuple[RemovedRange, ...]:
     """Return what was removed from the front; a damaged account counts as lost, and its offsets as damaged."""
     if FILE not in names:
         return ()
@@ -298,12 +298,14 @@ def _account_of(opening: RecoveryContext, directory: str, names: Sequence[str]) 
         return ()
 
 
-def _went_by_retention(removed: tuple[Removed, ...], stored: Position | None, base_offset: int) -> bool:
+def _went_by_retention(removed: tuple[RemovedRange, ...], stored: Position | None, base_offset: int) -> bool:
     """A broker before this account existed left the start that its retention had reached in the positions alone."""
     return not removed and stored is not None and stored.log_start_offset >= base_offset
 
 
-def _owe_front(opening: RecoveryContext, wanted: Wanted, names: Sequence[str], lacked: CorruptRange) -> list[str]:
+def _owe_front(
+    opening: RecoveryContext, wanted: PartitionToOpen, names: Sequence[str], lacked: CorruptRange
+) -> list[str]:
     """Remember that a replica lacks its first segments, and begin where they began; the names then."""
     segment = Segment(opening.files, wanted.directory, lacked.first_offset, 0)
     write_corrupt_ranges(segment, (lacked,))
@@ -315,8 +317,8 @@ def _owe_front(opening: RecoveryContext, wanted: Wanted, names: Sequence[str], l
 
 
 def _account_for_front(
-    opening: RecoveryContext, wanted: Wanted, removed: tuple[Removed, ...], base_offset: int
-) -> tuple[Removed, ...]:
+    opening: RecoveryContext, wanted: PartitionToOpen, removed: tuple[RemovedRange, ...], base_offset: int
+) -> tuple[RemovedRange, ...]:
     """Offsets are gone from the front and the account does not say why: they are lost, and written down as that."""
     topic, topic_id, partition, directory, _, stored, _ = wanted
     first = removed_end(removed)
@@ -326,7 +328,7 @@ def _account_for_front(
         opening.ledger.write([loss])
         opening.notes.append(f"{topic}-{partition}: offsets {first} to {base_offset - 1} are gone; see the ledger")
     cause = "retention" if by_retention else "damaged"
-    removed = with_removed(removed, [Removed(cause, first, base_offset, base_offset - first, 0, 0, 0)])
+    removed = with_removed(removed, [RemovedRange(cause, first, base_offset, base_offset - first, 0, 0, 0)])
     write_removed(opening.files.fs, directory, removed)
     return removed
 
@@ -356,12 +358,12 @@ def _read_snapshot(
         if int(name[:-9]) <= offset_max:
             found = decode_snapshot(read_whole(opening.files.fs, f"{directory}/{name}"))
             if found is not None and fits(found[0]):
-                return found[0], bounded(found[1], found[0].forgotten_max)
+                return found[0], producers_of_snapshot(found[1], found[0].forgotten_max)
     return None
 
 
 def _open_clean(
-    opening: RecoveryContext, found: _Found, settings: LogSettings, stored: Position
+    opening: RecoveryContext, found: _PartitionFiles, settings: LogSettings, stored: Position
 ) -> PartitionLog | None:
     """Trust what the last stop wrote down; None when the files are not as it left them."""
     active = found.segments[-1]
@@ -405,7 +407,7 @@ class _Recovery:
     def __init__(
         self,
         opening: RecoveryContext,
-        found: _Found,
+        found: _PartitionFiles,
         settings: LogSettings,
         stored: Position | None,
         *,
@@ -445,7 +447,7 @@ class _Recovery:
         drop_leftovers(self._files.fs, found.directory, found.names)
         if not self._is_as_synced(active):
             self._files.fs.sync_directory(found.directory)  # a killed process may leave names that no disk has
-            self._settle(active)
+            self._confirm_synced(active)
         self._clip_corrupt_ranges(active)
         end_offset, end = self._walk()
         active.size = self._leave_whole(active, end_offset, end)
@@ -525,7 +527,7 @@ class _Recovery:
         stored = self._stored
         return stored is not None and (stored.segment_base, stored.position) == (active.base_offset, active.size)
 
-    def _settle(self, active: Segment) -> None:
+    def _confirm_synced(self, active: Segment) -> None:
         """See to it that what is read from here on is what the disk has.
 
         A killed process leaves bytes in memory alone, so they are synced. If a sync had failed before, memory still

@@ -69,7 +69,7 @@ def carry_out(files: OpenFiles, directory: str, truncation: Truncation) -> list[
     fs = files.fs
     fs.sync_directory(directory)  # a killed process may leave a decision that no disk has
     names = fs.names(directory)
-    for name in sorted(_behind(names, truncation)):
+    for name in sorted(_names_after(names, truncation)):
         fs.remove(f"{directory}/{name}")
     segment = Segment(files, directory, truncation.segment_base, truncation.position)
     if fs.exists(segment.path):
@@ -84,7 +84,7 @@ def carry_out(files: OpenFiles, directory: str, truncation: Truncation) -> list[
     return fs.names(directory)
 
 
-def _behind(names: Sequence[str], truncation: Truncation) -> Iterable[str]:
+def _names_after(names: Sequence[str], truncation: Truncation) -> Iterable[str]:
     for name in names:
         base, _, suffix = name.partition(".")
         if not base.isdigit() or suffix.startswith("cut-"):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from edge_broker.storage.topic import Topic
 
 
-class Reopened(NamedTuple):
+class ReopenedLog(NamedTuple):
     """The log that an offline one is to `go_on_as`, and sentences about it."""
 
     log: PartitionLog
@@ -45,30 +45,30 @@ class Reopened(NamedTuple):
 
 @runs_in("files")
 def reopen(
-    store: LogStore, log: PartitionLog, now: Now, *, led_from: int | None, anew: bool, kept_until: int = 0
-) -> Reopened:
+    store: LogStore, log: PartitionLog, now: Now, *, led_from: int | None, may_recreate: bool, kept_until: int = 0
+) -> ReopenedLog:
     """Open an offline log of a replica again, of which nothing else is under way.
 
     `led_from`: where its own appends as a leader began, since when it has fetched nothing; `kept_until`: up to where
     another leader has them. `anew`: no broker counts on it, so a missing one may be made. StorageFault, Refusal: the
-    disk or the ledger still refuses, and the log stays as it is.
+    Refusal: the disk or the ledger still refuses, and the log stays as it is.
     """
     topic = store.kept_topic_of(log)
     try:
-        if anew and log.missing:
+        if may_recreate and log.missing:
             return Reopened(store.make_anew(topic, log), [f"{log.directory}: an empty log instead of the missing one"])
-        return _opened(store, topic, log, now, None if led_from is None else max(led_from, kept_until))
+        return _open(store, topic, log, now, None if led_from is None else max(led_from, kept_until))
     except OSError as error:
         raise fault_of(error, log.directory, 0) from error
 
 
-def _opened(store: LogStore, topic: Topic, log: PartitionLog, now: Now, lost_from: int | None) -> Reopened:
+def _open(store: LogStore, topic: Topic, log: PartitionLog, now: Now, lost_from: int | None) -> ReopenedLog:
     notes: list[str] = []
     end = store.stored_end(topic, log)
     if log.may_come_online:
         if not log.settings.sync_awaited:
             raise StorageFault(log.directory, 0, "what it answered before any sync may be gone; restart the broker")
-        segment, position, offset, _ = log.synced
+        segment, position, offset, _ = log.synced_end
         end = Position(log.log_start_offset, segment.base_offset, position, offset)
         if not log.files.fs.exists(f"{log.directory}/{TRUNCATION}"):
             _enter(log, lost_from)
@@ -76,13 +76,13 @@ def _opened(store: LogStore, topic: Topic, log: PartitionLog, now: Now, lost_fro
     fresh = store.reopen(topic, log, end, now, notes)
     if fresh.fault is not None:
         raise fresh.fault.kept()
-    return Reopened(fresh, notes)
+    return ReopenedLog(fresh, notes)
 
 
 def _enter(log: PartitionLog, lost_from: int | None) -> None:
     """Record what was acknowledged at acks=1, and no disk may have. Losses of a ledger are forwarded again."""
     end_offset = log.log_end_offset
-    first_offset = end_offset if lost_from is None else max(log.synced.offset, lost_from)
+    first_offset = end_offset if lost_from is None else max(log.synced_end.offset, lost_from)
     if first_offset < end_offset and log.topic not in LEDGERS:
         where = (log.topic, log.topic_id, log.partition, first_offset, end_offset)
         log.ledger.write([Loss("sync_failed", *where, None, None, leader_epoch=log.leader_epoch)])

@@ -5,7 +5,7 @@
 | a follower | `append` of what it fetched | RollDue: as any writer; a sync follows; if `epoch_due`, `keep_epoch` |
 | a follower on a slow disk | `begin_append`; the Writing's `run` in `writer`; `end_append` | the same |
 | a new leader | `begin_epoch` on the loop, `keep_epoch` in `disk`, or `keep_epochs` | it serves once that is done |
-| a leader | appends as a single board does, then `wrote` | a sync follows |
+| a leader | appends as a single board does, then `batches_appended` | a sync follows |
 | a leader, asked by a follower | `read` up to the log's end, whatever may be shown | |
 | both | `show` what replicas have | |
 | a worker, which may wait for the disk | `show_exactly` | |
@@ -119,9 +119,9 @@ class Replica:
         return self.log.state.fault is None
 
     @property
-    def damaged(self) -> bool:
+    def has_missing(self) -> bool:
         """Whether it lacks what others may have, and nothing says yet that they have not."""
-        return self.log.damaged
+        return self.log.has_missing
 
     @property
     def missing(self) -> bool:
@@ -133,7 +133,7 @@ class Replica:
         nothing was. Records before the log's start are not part of it.
         """
         state = self.log.state
-        if self.log.damaged or not state.log_start_offset <= offset < state.log_end_offset:
+        if self.log.has_missing or not state.log_start_offset <= offset < state.log_end_offset:
             return offset
         at = max(bisect_right(state.segments, offset, key=_base_offset) - 1, 0)
         return min(state.segments[at].next_held(offset), state.log_end_offset)
@@ -148,7 +148,7 @@ class Replica:
         """
         headers = due_batches(records, self.log.state)
         size = self.log.writer.append_as_it_is(records, headers, now, opens=opens)
-        self._took()
+        self._state_replaced()
         return size
 
     def begin_append(self, records: memoryview, now: Now) -> Writing:
@@ -168,13 +168,13 @@ class Replica:
         if not writing.done:
             self.log.writer.end_write()
         writing.result()
-        self._took()
+        self._state_replaced()
         return len(writing.records)
 
-    def _took(self) -> None:
+    def _state_replaced(self) -> None:
         state, self.led_from = self.log.state, None
         state.leader_epoch = max(state.leader_epoch, state.epochs.latest)
-        self.wrote()
+        self.batches_appended()
 
     @property
     def busy(self) -> bool:
@@ -205,7 +205,7 @@ class Replica:
         """
         self.log.roller.keep_epochs(together)
 
-    def wrote(self) -> None:
+    def batches_appended(self) -> None:
         """Batches were appended, or may have been. Loop."""
         state, ends = self.log.state, self._ends
         end = state.end()
@@ -238,7 +238,7 @@ class Replica:
         known = [one for one in (last, state.synced, state.end()) if one is not None and one.offset <= high_watermark]
         best = max(known, key=_offset, default=state.shown)
         if best.offset > state.shown.offset and self._holds(best):  # else it was truncated since
-            state.advance(best, best.offset)
+            state.set_visible_end(best, best.offset)
 
     @runs_in()
     def show_exactly(self, high_watermark: int) -> None:
@@ -248,7 +248,7 @@ class Replica:
         """
         state = self.log.state
         if state.shown.offset != high_watermark:
-            state.advance(find_end(state, high_watermark), high_watermark)
+            state.set_visible_end(find_end(state, high_watermark), high_watermark)
 
 
 def as_fault(log: PartitionLog, error: Exception) -> StorageFault:
@@ -316,7 +316,7 @@ def due_batches(records: memoryview, state: LogState) -> list[BatchHeader]:
     while position < len(records):
         header = _whole(records, position)
         if header.base_offset < due or (header.base_offset > due and not gaps):
-            raise _refused(f"a batch has offset {header.base_offset} where {due} was due")
+            raise _append_refusal(f"a batch has offset {header.base_offset} where {due} was due")
         if header.leader_epoch < epoch:
             raise _refused(f"the batch of offset {due} has leader epoch {header.leader_epoch}, after one of {epoch}")
         found.append(header)
@@ -328,14 +328,14 @@ def _whole(records: memoryview, position: int) -> BatchHeader:
     try:
         header = read_header(records, position)
     except ProtocolViolation as error:
-        raise _refused(str(error)) from error
+        raise _append_refusal(str(error)) from error
     end = position + header.size
     if end > len(records):
-        raise _refused(f"a batch of {header.size} bytes is cut off after {len(records) - position}")
+        raise _append_refusal(f"a batch of {header.size} bytes is cut off after {len(records) - position}")
     if crc32c(records[position + CHECKED_POSITION : end]) != header.crc:
-        raise _refused(f"the batch of offset {header.base_offset} does not match its CRC")
+        raise _append_refusal(f"the batch of offset {header.base_offset} does not match its CRC")
     return header
 
 
-def _refused(reason: str) -> Refusal:
+def _append_refusal(reason: str) -> Refusal:
     return Refusal(ErrorCode.CORRUPT_MESSAGE, f"A leader sent what cannot be appended: {reason}.")

@@ -5,7 +5,7 @@
 | `hold` | loop | no append, roll or flush is under way; none begins before the end |
 | `enter` | `files` | the ledger has what goes, by epoch and offset, synced |
 | `truncate` | `files` | the log is cut, durably, and opened again: with producers, epochs and indexes of what is left |
-| `go_on` | loop | the log is what was made of it |
+| `resume_as` | loop | the log is what was made of it |
 
 A log is cut between batches. Where the offset lies within one, as where a leader's log starts amid it, the whole batch
 goes: what the leader has is fetched again. Also a log that ends at the offset is worth it: epochs that began there,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _base_offset = attrgetter("base_offset")
 
 
-class Entered(NamedTuple):
+class RecordedTruncation(NamedTuple):
     """A truncation whose losses are in the ledger; it holds for the log as it was then."""
 
     state: LogState
@@ -84,7 +84,7 @@ class Going:
 
 
 def hold(log: PartitionLog) -> bool:
-    """Let nothing be appended or flushed until `go_on` or `let_go`; False: a roll, a write or a flush is under way.
+    """Let nothing be appended or flushed until `resume_as` or `release_log`; False: one of these is under way.
 
     The caller that gets this asks again once the log has moved. Loop.
     """
@@ -95,13 +95,13 @@ def hold(log: PartitionLog) -> bool:
     return True
 
 
-def let_go(log: PartitionLog) -> None:
+def release_log(log: PartitionLog) -> None:
     """The log stays as it is, as of one that is elected meanwhile; what is unsynced has to be asked for again. Loop."""
     log.writer.rolling = log.writer.held = False
 
 
 @runs_in("files")
-def enter(log: PartitionLog, end_offset: int, cause: Cause = "truncated") -> Entered:
+def enter(log: PartitionLog, end_offset: int, cause: Cause = "truncated") -> RecordedTruncation:
     """Write down what a truncation to an offset takes, synced when this returns; the same may be written again.
 
     StorageFault or Refusal of the ledger, StorageFault, DamageFound of the log: nothing may be truncated.
@@ -117,7 +117,7 @@ def enter(log: PartitionLog, end_offset: int, cause: Cause = "truncated") -> Ent
         raise fault_of(error, log.directory, 0) from error
     if losses:
         log.ledger.write(losses)
-    return Entered(state, state.log_end_offset, end)
+    return RecordedTruncation(state, state.log_end_offset, end)
 
 
 def is_repeated(log: PartitionLog, cause: Cause) -> bool:
@@ -190,8 +190,8 @@ def _batches_behind(state: LogState, end: Truncation) -> Iterator[BatchHeader]:
 
 
 @runs_in("files")
-def truncate(store: LogStore, log: PartitionLog, entered: Entered, now: Now) -> PartitionLog:
-    """Cut a log that is held, durable when this returns; what it is to `go_on` as, which shows what was shown of it.
+def truncate(store: LogStore, log: PartitionLog, entered: RecordedTruncation, now: Now) -> PartitionLog:
+    """Cut a log that is held, durable when this returns; what it is to `resume_as`, which shows what was shown of it.
 
     StorageFault takes it offline; resume_failed_log.py goes on with what was decided.
     """
@@ -200,7 +200,7 @@ def truncate(store: LogStore, log: PartitionLog, entered: Entered, now: Now) -> 
         assert (log.state, log.log_end_offset) == entered[:2], f"{log!r} is another one than was entered"
         _decide(store, log, entered.end)
 
-    return remade(store, log, now, decide, showing(log))
+    return remake(store, log, now, decide, showing(log))
 
 
 def showing(log: PartitionLog) -> Callable[[PartitionLog], None]:
@@ -215,19 +215,19 @@ def showing(log: PartitionLog) -> Callable[[PartitionLog], None]:
 
 @runs_in("files")
 def cut_damage(store: LogStore, log: PartitionLog, now: Now) -> PartitionLog:
-    """Cut a log that is held where the first thing lies that it lacks, durable; what it is to `go_on` as.
+    """Cut a log that is held where the first thing lies that it lacks, durable; what it is to `resume_as`.
 
     For a replica that is in no in-sync set, and whose leader has all of it. Where the damage went from the front since
     that was decided, it ends where it did. StorageFault as of `truncate`.
     """
     end = Truncation(log.log_end_offset, log.state.active.base_offset, log.state.active.size)
-    if log.damaged:
-        base, lacked = min(log.lacked, key=lambda place: place[1].first_offset)
+    if log.has_missing:
+        base, lacked = min(log.remaining_missing, key=lambda place: place[1].first_offset)
         end = Truncation(lacked.first_offset, base, lacked.position)
-    return remade(store, log, now, lambda: _decide(store, log, end), lambda fresh: None)
+    return remake(store, log, now, lambda: _decide(store, log, end), lambda fresh: None)
 
 
-def remade(
+def remake(
     store: LogStore,
     log: PartitionLog,
     now: Now,
@@ -243,7 +243,7 @@ def remade(
     assert log.writer.held, f"{log!r} takes appends meanwhile"
     try:
         decide()
-        fresh = reopened(store, log, now)
+        fresh = reopen_truncated(store, log, now)
         if fresh.fault is None:
             finish(fresh)
     except StorageFault as known:
@@ -277,15 +277,15 @@ def _decide(store: LogStore, log: PartitionLog, end: Truncation) -> None:
     state.cut(LogEnd(segment, end.position, end.end_offset, (-1, -1)))
 
 
-def reopened(store: LogStore, log: PartitionLog, now: Now) -> PartitionLog:
+def reopen_truncated(store: LogStore, log: PartitionLog, now: Now) -> PartitionLog:
     """Return the log after a decided truncation; `fault` is set if it cannot be opened. OSError."""
-    segment, position, offset, _ = log.synced
+    segment, position, offset, _ = log.synced_end
     topic = store.kept_topic_of(log)
     end = Position(log.log_start_offset, segment.base_offset, position, offset)
     return store.reopen(topic, log, end, now, [])
 
 
-def go_on(log: PartitionLog, fresh: PartitionLog) -> None:
+def resume_as(log: PartitionLog, fresh: PartitionLog) -> None:
     """Be what `truncate` has made; appends go on. Loop."""
     log.go_on_as(fresh)
     assert not log.writer.rolling, "what was made of the log is not held"

@@ -7,7 +7,7 @@ A replica without a record that starts after its leader's records is reset to 0,
 | `truncating.hold` | loop | as for a truncation |
 | `truncating.enter` | `files` | the ledger has what the leader may never have had, synced, if there is such a thing |
 | `start_anew` | `files` | the log is empty, and goes on at that offset |
-| `truncating.go_on` | loop | the log is what was made of it |
+| `replica_truncation.resume_as` | loop | the log is what was made of it |
 
 | step of `start_anew` | a crash after it |
 |---|---|
@@ -49,9 +49,9 @@ from edge_broker.storage.log.leader_epochs import NONE, LeaderEpochs
 from edge_broker.storage.log.log_roller import make_segment_file
 from edge_broker.storage.log.log_state import LogEnd
 from edge_broker.storage.log.log_writer import write_batch
-from edge_broker.storage.log.removed_offsets import BY_LEADER, Removed, with_removed, write_removed
+from edge_broker.storage.log.removed_offsets import BY_LEADER, RemovedRange, with_removed, write_removed
 from edge_broker.storage.replica.replica_log import begins_before
-from edge_broker.storage.replica.replica_truncation import remade
+from edge_broker.storage.replica.replica_truncation import remake
 from edge_broker.storage.retention.segment_removal import (
     RemovalRange,
     SegmentRemoval,
@@ -90,13 +90,13 @@ def start_anew(store: LogStore, log: PartitionLog, start_offset: int, now: Now) 
         fresh.state.epochs, fresh.state.leader_epoch = LeaderEpochs(), NONE  # of batches that no replica has
         fresh.roller.keep_epochs()
 
-    return remade(store, log, now, decide, forget)
+    return remake(store, log, now, decide, forget)
 
 
 @runs_in("files")
 def begin_amid(store: LogStore, log: PartitionLog, batch: memoryview, now: Now) -> PartitionLog:
     """Give an empty log that is held its first batch, amid which it starts (`begins_before`), synced; what it is to
-    `go_on` as.
+    `resume_as`.
 
     Refusal: there is no space, and the log is as it was. StorageFault takes it offline; the next start finds the log
     empty, or with the batch.
@@ -118,7 +118,7 @@ def begin_amid(store: LogStore, log: PartitionLog, batch: memoryview, now: Now) 
     def remember(fresh: PartitionLog) -> None:
         fresh.state.active.born_age_ms = now.age_ms
 
-    return remade(store, log, now, decide, remember)
+    return remake(store, log, now, decide, remember)
 
 
 def _write_first(log: PartitionLog, segment: Segment, batch: memoryview) -> None:
@@ -151,13 +151,13 @@ def _make_anew(store: LogStore, log: PartitionLog) -> None:
 
 def _decide(log: PartitionLog, start_offset: int) -> None:
     end_offset = log.log_end_offset
-    never_held = Removed(BY_LEADER, end_offset, start_offset, start_offset - end_offset, 0, 0, 0)
+    never_held = RemovedRange(BY_LEADER, end_offset, start_offset, start_offset - end_offset, 0, 0, 0)
     entries = with_removed(log.removed, [*_going(log), never_held])
     write_removed(log.files.fs, log.directory, entries, log.spare)
     log.removed = entries
 
 
-def _going(log: PartitionLog) -> Iterator[Removed]:
+def _going(log: PartitionLog) -> Iterator[RemovedRange]:
     """Yield the present contents, segment by segment. OSError."""
     segments = log.segments
     for segment, following in zip(segments, [*segments[1:], None], strict=True):

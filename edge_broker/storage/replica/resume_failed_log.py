@@ -56,10 +56,10 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     topic = store.topic_of(log)
     if topic is None:
         return None
-    segment, position, offset, _ = log.synced
+    segment, position, offset, _ = log.synced_end
     try:
         if log.files.fs.exists(f"{log.directory}/{TRUNCATION}"):
-            return BroughtOnline(_truncated(store, topic, log, now), [], None)
+            return BroughtOnline(_reopen_truncated(store, topic, log, now), [], None)
         epoch = store.directory.raise_leader_epoch(log.leader_epoch)
         file = log.files.fs.open(segment.path)
         if log.high_watermark > offset:  # as in a topic that is, or was, left to the kernel
@@ -80,9 +80,11 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     return BroughtOnline(fresh, notes, loss if log.topic in LEDGERS else None)
 
 
-def _truncated(store: LogStore, topic: Topic, log: PartitionLog, now: Now) -> PartitionLog:
+def _reopen_truncated(store: LogStore, topic: Topic, log: PartitionLog, now: Now) -> PartitionLog:
     """A log whose truncation failed amid it, which says where it ends; all before is synced. OSError, StorageFault."""
-    end = Position(log.log_start_offset, log.synced.segment.base_offset, log.synced.position, log.synced.offset)
+    end = Position(
+        log.log_start_offset, log.synced_end.segment.base_offset, log.synced_end.position, log.synced_end.offset
+    )
     fresh = store.reopen(topic, log, end, now, [])
     if fresh.fault is not None:
         raise fresh.fault.kept()

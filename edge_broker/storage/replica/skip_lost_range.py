@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from edge_broker.storage.log.log_state import LogEnd
 from edge_broker.storage.loss.quarantine import add_corrupt_range
-from edge_broker.storage.replica.replica_truncation import remade, showing
+from edge_broker.storage.replica.replica_truncation import remake, showing
 from edge_broker.storage.segment.batch_scan import CorruptRange
 from edge_broker.storage.segment.segment import Segment
 from edge_broker.thread_checks import runs_in
@@ -57,4 +57,4 @@ def pass_over(store: LogStore, log: PartitionLog, end_offset: int, epoch: int, n
             fresh.roller.keep_epochs()
         show(fresh)
 
-    return remade(store, log, now, decide, finish)
+    return remake(store, log, now, decide, finish)

@@ -20,7 +20,7 @@ from edge_broker.storage.log.removed_offsets import (
     FILE,
     FOLLOWED,
     FORWARDED,
-    Removed,
+    RemovedRange,
     oldest_that_stays,
     with_removed,
     write_removed,
@@ -80,11 +80,13 @@ class RemovalCount:
             self.first_timestamp = header.first_timestamp
         self.last_timestamp = max(self.last_timestamp, header.max_timestamp)
 
-    def entry(self) -> Removed:
+    def entry(self) -> RemovedRange:
         """The account's line; offsets without a record were compacted away."""
         cause, first, end = self.part
         compacted = 0 if self.broken else end - first - self.records - self.control
-        return Removed(cause, first, end, end - first - self.control - compacted, self.control, compacted, self.bytes)
+        return RemovedRange(
+            cause, first, end, end - first - self.control - compacted, self.control, compacted, self.bytes
+        )
 
     def loss(self, log: PartitionLog) -> Loss:
         """The ledger's record of it."""
@@ -268,7 +270,7 @@ def _take_before(
         else:
             partly = SegmentRemoval(segment, parts)
     try:
-        if offset > log.synced.offset:  # a topic left to the kernel: a power cut must not take what the account has
+        if offset > log.synced_end.offset:  # a topic left to the kernel: a power cut must not take what the account has
             segments[-1].datasync()
     except OSError as error:
         fault = fault_of(error, segments[-1].path, segments[-1].size)
@@ -321,7 +323,7 @@ def active_expired(log: PartitionLog, now: Now, *, leads: bool = True) -> bool:
     active, end = state.active, log.log_end_offset
     causes = expired_causes(log, now, lambda segment: segment.stored_summary, leads=leads)
     open_to_it = log.settings.deletes and log.fault is None and not log.is_held
-    if not open_to_it or not active.size or len(causes) < len(state.sealed):
+    if not open_to_it or not active.size or len(causes) < len(state.sealed_segments):
         return False
     summary = active.tally.summary(active.base_offset, end, active.size, active.max_timestamp)
     return bool(_cause(log, end, summary, now, leads=leads, excess=log.settings.retention_bytes == 0))
@@ -331,7 +333,7 @@ def expired_causes(
     log: PartitionLog, now: Now, summary_of: Callable[[Segment], Summary | None], *, leads: bool = True
 ) -> list[str]:
     """Why each of the oldest sealed segments is past its retention; ends with the first that is not."""
-    settings, sealed = log.settings, log.state.sealed
+    settings, sealed = log.settings, log.state.sealed_segments
     if log.fault is not None or log.is_held or not settings.deletes:
         return []
     excess = log.size - settings.retention_bytes if settings.retention_bytes >= 0 else -1
@@ -358,7 +360,7 @@ def _cause(log: PartitionLog, end_offset: int, summary: Summary | None, now: Now
 
 def _too_old(summary: Summary | None, now: Now, retention_ms: int) -> bool:
     """True also when it is not known yet."""
-    return summary is None or summary.expired(now, retention_ms)
+    return summary is None or summary.is_expired(now, retention_ms)
 
 
 def remove_segments(fs: FileSystem, directory: str, bases: set[int]) -> None:

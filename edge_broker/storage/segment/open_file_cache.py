@@ -46,13 +46,13 @@ class OpenFiles:
 
     def file(self, segment: Segment) -> File:
         """The open file of a segment."""
-        file = self.held(segment)
+        file = self.cached_file(segment)
         if file is None:
             file = self.fs.open(segment.path)
             self.keep_file(segment, file)
         return file
 
-    def held(self, segment: Segment) -> File | None:
+    def cached_file(self, segment: Segment) -> File | None:
         """The open file of a segment, if it is here."""
         file = self._files.pop(segment, None)
         if file is not None:

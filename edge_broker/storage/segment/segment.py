@@ -132,9 +132,9 @@ class Segment:
         return self.pinned or self.files.file(self)
 
     @property
-    def held(self) -> File | None:
+    def open_file(self) -> File | None:
         """The file if it is open, for those who must not wait for the disk."""
-        return self.pinned or self.files.held(self)
+        return self.pinned or self.files.cached_file(self)
 
     def name(self, suffix: str) -> str:
         """The name of another file of the segment, such as `index`."""
@@ -179,7 +179,7 @@ class Segment:
             if blocking:
                 data: Bytes | None = self.file.read(size, position)
             else:
-                held = self.held
+                held = self.open_file
                 data = held.read_cached(size, position) if held is not None else None
         except OSError as error:
             if not blocking:

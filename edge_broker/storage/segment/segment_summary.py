@@ -64,7 +64,7 @@ class Summary(NamedTuple):
     trusted: bool
     boot_id: str
 
-    def expired(self, now: Now, retention_ms: int) -> bool:
+    def is_expired(self, now: Now, retention_ms: int) -> bool:
         """True when everything in the segment is older than `retention_ms`; -1 keeps it for ever.
 
         Whatever its records' timestamps say, also none: they count as far as `age_written` believed them.
@@ -96,7 +96,7 @@ class Tally:
     def add(self, batch: BatchHeader, now: Now) -> None:
         """Count a batch that comes now; the youngest one says how old the segment is."""
         self.take(batch)
-        self._written(age_written(now, batch.max_timestamp), now)
+        self._note_age(age_written(now, batch.max_timestamp), now)
 
     def find(self, batch: BatchHeader, now: Now) -> None:
         """Count a batch that was found in the log.
@@ -104,7 +104,7 @@ class Tally:
         Its timestamp may come from before the clock was right, so it counts as written now: kept longer, never shorter.
         """
         self.take(batch)
-        self._written(now.age_ms, now)
+        self._note_age(now.age_ms, now)
 
     def take(self, batch: BatchHeader) -> None:
         """Count a batch, without a word about when it was written."""
@@ -117,7 +117,7 @@ class Tally:
         if first >= 0 and not 0 <= self.first_timestamp <= first:
             self.first_timestamp = first
 
-    def _written(self, age_ms: int, now: Now) -> None:
+    def _note_age(self, age_ms: int, now: Now) -> None:
         if now.trusted and not self.trusted:  # what was not known when the earlier ones came is known now
             self.written_age_ms = now.age_ms - now.elapsed_ms(self.written_age_ms)
         self.written_age_ms = max(self.written_age_ms, age_ms)

@@ -37,12 +37,12 @@ class Peer:
         self.order: list[int] = []
         self.events: list[Event] = []
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         assert token not in self.answers, "answered twice"
         self.answers[token] = answer
         self.order.append(token)
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         self.events.append(event)
 
     def begin(self, request: Request) -> int:

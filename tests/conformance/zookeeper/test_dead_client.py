@@ -108,7 +108,7 @@ def test_what_a_former_client_brings_is_nothing(ensemble: ZooKeeperEnsemble) -> 
     now = peer.connected()
     assert isinstance(other.ask(Create("/watched")), Stat)
     session._state_changed(former, "LOST")
-    session._watched(told, type("Event", (), {"type": "CREATED", "path": "/watched"}))
+    session._watch_fired(told, type("Event", (), {"type": "CREATED", "path": "/watched"}))
     peer.ask(Sync())
     assert not [each for each in peer.events if isinstance(each, Expired | Watched | Connected)]
     assert session._session_id == now

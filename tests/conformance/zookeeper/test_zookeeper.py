@@ -281,14 +281,14 @@ def test_what_is_asked_while_suspended_is_not_sent(world: World) -> None:
     session_id = peer.connected()
     peer.ask(Create("/a"))
     asked: list[int] = []
-    tell = peer.happened
+    tell = peer.event_received
 
     def happened(event: object) -> None:
         if isinstance(event, Suspended):
             asked.append(peer.begin(SetData("/a", b"lost", 0)))
         tell(event)  # type: ignore[arg-type]
 
-    peer.happened = happened  # type: ignore[method-assign]
+    peer.event_received = happened  # type: ignore[method-assign]
     world.cut(peer)
     peer.event(Suspended)
     assert peer.wait_for(asked[0]) is Failure.CONNECTION_LOSS

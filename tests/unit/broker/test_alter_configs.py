@@ -299,14 +299,14 @@ def test_what_was_left_to_the_kernel_stays_shown_and_is_synced_before_the_answer
     (log,) = site.topic(config={"edge.durability": "kernel"})
     producer, altering = site.client(), site.client()
     assert code(producer.ask(PRODUCE, produce(("t", 0, batch(b"a", b"b"))))) == 0
-    assert (log.high_watermark, log.synced.offset) == (2, 0)
+    assert (log.high_watermark, log.synced_end.offset) == (2, 0)
     altering.send(INCREMENTAL_ALTER_CONFIGS, request(of_topic("t", ("edge.durability", SET, "sync"))))
     site.files.step()
     site.loop.run()
     assert (altering.answers(), log.high_watermark) == ([], 2)
     shown = site.client().ask(FETCH, fetch(("t", 0, 0)), BY_NAME).responses[0].partitions[0]
     assert (shown.high_watermark, altering.answer().responses[0].error_code) == (2, 0)
-    assert log.synced.offset == 2
+    assert log.synced_end.offset == 2
     assert code(producer.ask(PRODUCE, produce(("t", 0, batch(b"c"))))) == 0
     assert site.reopen("cut").store.topics["t"].partitions[0].log_end_offset == 3
     assert "durability" not in capsys.readouterr().err

@@ -189,8 +189,8 @@ def test_a_super_user_that_comes_by_certificate_is_in_the_file_too() -> None:
     for principal in ("User:CN=ops", "User:CN=ann"):
         made = site.client()
         made.connection.session.principal = principal
-        site.server.closed(made.connection)
-        site.server.opened(made.connection)
+        site.server.connection_closed(made.connection)
+        site.server.connection_opened(made.connection)
     site.settle()
     assert "CN=ops" in content(site, ADMINS)
     assert "CN=ann" not in content(site, ADMINS)

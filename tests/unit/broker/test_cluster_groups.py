@@ -97,7 +97,7 @@ class StandIn:
         del self.epochs[partition]
         self.leaders[partition] = 7
         self.site.dispatcher.start(lambda: resign_offsets(self.site.broker, partition))
-        self.site.dispatcher.moved(self.log(partition))
+        self.site.dispatcher.logs_moved(self.log(partition))
 
     def give(self, block: range | None) -> None:
         """ZooKeeper has answered."""
@@ -146,7 +146,7 @@ class StandIn:
 
     def log_moved(self, log: PartitionLog) -> None:
         if self.others_keep_up:
-            Replica(log).show(log.synced.offset)
+            Replica(log).show(log.synced_end.offset)
 
 
 def _split(at: str) -> tuple[str, int]:
@@ -413,7 +413,7 @@ def test_what_a_former_coordinator_wanted_to_write_is_not_written_in_a_later_epo
     log.writer.rolling = False
     end = log.log_end_offset
     cluster.lead(4)
-    site.dispatcher.moved(log)  # the roll is over
+    site.dispatcher.logs_moved(log)  # the roll is over
     assert commit_codes(late.answer()) == [ErrorCode.NOT_COORDINATOR]
     assert log.log_end_offset == end
     assert committed(site) == (ErrorCode.NONE, -1)
@@ -535,7 +535,7 @@ def test_what_was_committed_for_a_deleted_topic_is_not_there_for_the_next_one(si
     delete(site, cluster, made_again=True)
     assert committed(site) == (ErrorCode.NONE, -1)
     del cluster.log_moved
-    site.dispatcher.moved(cluster.log())
+    site.dispatcher.logs_moved(cluster.log())
     assert loaded_again(site, cluster, 4) == (ErrorCode.NONE, -1)
 
 

@@ -93,7 +93,7 @@ def test_any_replica_says_how_much_it_has_where_a_debugger_asks(two: InCluster) 
     assert [(has(board).offset, has(board).leader_epoch) for board in (1, 2)] == [(2, 0), (2, 0)]
     two.boards[2].stop()
     assert write(two, 1, b"c", acks=1) == NONE
-    two.pass_until(lambda: two.boards[1].log(PLACE).synced.offset == 3)
+    two.pass_until(lambda: two.boards[1].log(PLACE).synced_end.offset == 3)
     assert has(1).offset == 3, "what is shown ends at 2"
     assert has(1, number=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert has(1, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -118,7 +118,7 @@ def test_nobody_waits_for_replicas_that_are_away(two: InCluster) -> None:
     found = offsets(two, 1)
     assert (found.error_code, found.offset) == (NONE, 1)
     assert two.loop.time() - begin < 0.1
-    assert two.boards[1].log(PLACE).synced.offset == 2
+    assert two.boards[1].log(PLACE).synced_end.offset == 2
 
 
 def test_a_leader_that_has_just_begun_says_no_end_that_goes_back(two: InCluster) -> None:
@@ -128,7 +128,7 @@ def test_a_leader_that_has_just_begun_says_no_end_that_goes_back(two: InCluster)
     assert write(two, 1, b"a") == NONE
     two.boards[1].client.send(PRODUCE, produce(("t", 0, batch(b"b")), acks=1))
     follower = two.boards[2]
-    while follower.log(PLACE).synced.offset < 2:
+    while follower.log(PLACE).synced_end.offset < 2:
         two.loop.advance(0.25)
         two.work()
     two.boards[1].stop()
@@ -182,7 +182,7 @@ def test_who_was_away_while_records_amid_a_batch_were_deleted_catches_up() -> No
     asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[wanted])], timeout_ms=1000)
     assert two.ask(1, DELETE_RECORDS, asked).topics[0].partitions[0].low_watermark == 6
     two.restart(2)
-    two.pass_until(lambda: PLACE in two.boards[2].replicas and two.boards[2].log(PLACE).synced.offset == 9)
+    two.pass_until(lambda: PLACE in two.boards[2].replicas and two.boards[2].log(PLACE).synced_end.offset == 9)
     two.settle()
     logs = [two.boards[number].log(PLACE) for number in (1, 2)]
     assert [(log.log_start_offset, log.log_end_offset, log.high_watermark) for log in logs] == [(6, 9, 9)] * 2

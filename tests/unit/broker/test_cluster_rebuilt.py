@@ -50,11 +50,11 @@ class Rebuilding:
             ensemble.loop.advance(1)
         self.session.close()
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         if isinstance(event, Connected):
             self._go_on(None)
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         self._go_on(answer)
 
     def _go_on(self, answer: Answer | None) -> None:

@@ -278,7 +278,7 @@ def test_fifty_who_make_a_name_that_is_being_deleted_get_one_topic() -> None:
     codes = [one.answer().topics[0].error_code for one in making]
     assert codes == [ErrorCode.TOPIC_ALREADY_EXISTS] * 24
     assert jobs(site) - before <= 6, "two turns for the deletion, its sync, the erasing, the making"
-    assert site.dispatcher.unanswered == 0
+    assert site.dispatcher.waiting_requests == 0
     assert names_of(site.reopen("cut").store) == {"t", OFFSETS}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_broker.network.tls.tls_transport import Shown
+from edge_broker.network.tls.tls_transport import ClientIdentity
 from edge_broker.protocol.api import METADATA
 from edge_broker.protocol.messages.metadata import MetadataRequest
 from edge_broker.security.certificates import CertificateId
@@ -11,8 +11,12 @@ from tests.support.scram import ScramClient, plain
 from tests.unit.broker.test_logins import NAME, authenticate, failed, handshake, logged_in, secured
 from tests.unit.security.names import encoded_name
 
-PUMP = Shown("User:CN=pump-7", (CertificateId(0x5F, encoded_name("our CA")), CertificateId(0x01, encoded_name("root"))))
-OTHER = Shown("User:CN=pump-8", (CertificateId(0x60, encoded_name("our CA")), CertificateId(0x01, encoded_name("top"))))
+PUMP = ClientIdentity(
+    "User:CN=pump-7", (CertificateId(0x5F, encoded_name("our CA")), CertificateId(0x01, encoded_name("root")))
+)
+OTHER = ClientIdentity(
+    "User:CN=pump-8", (CertificateId(0x60, encoded_name("our CA")), CertificateId(0x01, encoded_name("top")))
+)
 
 
 def deny(site, text):

@@ -84,7 +84,7 @@ def test_a_bug_in_a_handler_closes_its_connection_and_no_other(capsys: pytest.Ca
     assert code(other.answer()) is ErrorCode.NONE
     assert site.dispatcher.failures == 1
     assert "KeyError" in capsys.readouterr().err
-    assert site.dispatcher.unanswered == 0
+    assert site.dispatcher.waiting_requests == 0
 
 
 @pytest.mark.parametrize("error", [KeyError("a bug"), ProtocolViolation("acks=0"), "unencodable"])
@@ -111,7 +111,7 @@ def test_trouble_while_others_are_woken_costs_its_own_connection(error: Any) -> 
     site.settle()
     assert victim.transport.closed
     assert code(other.answer()) is ErrorCode.NONE
-    assert site.dispatcher.unanswered == 0
+    assert site.dispatcher.waiting_requests == 0
 
 
 @pytest.mark.parametrize("error", [KeyError("a bug"), StorageFault("file", 7, "broken")])
@@ -148,10 +148,10 @@ def test_a_connection_lost_while_its_request_waits_leaves_nothing_behind(request
         client.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
     else:
         client.send(PRODUCE, produce(("t", 0, batch(bytes(1000 if request_ == "rolling" else 10)))))
-    assert site.dispatcher.unanswered == 1
+    assert site.dispatcher.waiting_requests == 1
     client.lose()
     site.settle()
-    assert site.dispatcher.unanswered == 0
+    assert site.dispatcher.waiting_requests == 0
     assert site.server.connections == set()
     assert client.connection.on_close == {}
     site.loop.advance(120_000)
@@ -276,7 +276,7 @@ def test_a_request_that_waits_for_the_disk_does_not_hold_on_to_its_buffer() -> N
     own = client.connection._own
     assert own is not None
     client.feed(frame[1000:])
-    assert site.dispatcher.unanswered == 1
+    assert site.dispatcher.waiting_requests == 1
     own.clear()  # BufferError while anybody still has a view of it
     site.settle()
     assert code(client.answer()) is ErrorCode.NONE

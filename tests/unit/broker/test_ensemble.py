@@ -101,8 +101,8 @@ def test_a_session_changes_no_logger_of_its_process() -> None:
 class NoSession:
     """Keeps nothing: no session begins in this file."""
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         raise AssertionError((token, answer))
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         raise AssertionError(event)

@@ -124,7 +124,7 @@ def test_left_to_the_kernel_is_shown_when_written() -> None:
     assert client.answers() == []
     write(site, log, b"a")
     assert parts(client.answer())[0].high_watermark == 1
-    assert log.synced.offset == 0
+    assert log.synced_end.offset == 0
 
 
 # long polls
@@ -179,7 +179,7 @@ def test_a_reader_behind_the_active_segment_waits_for_nothing() -> None:
     for value in (bytes(3000), bytes(2950)):
         assert client.answers() == []
         append(log, batch(value))
-        site.dispatcher.moved(log)
+        site.dispatcher.logs_moved(log)
         site.settle()
     assert len(log.segments) == 2
     assert sizes(client.answer()) == [log.segments[0].size]
@@ -277,7 +277,7 @@ def test_deleting_the_topic_ends_the_wait() -> None:
     client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=60_000), BY_NAME)
     site.client().ask(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
     assert parts(client.answer())[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert site.dispatcher.unanswered == 0
+    assert site.dispatcher.waiting_requests == 0
 
 
 def test_a_failed_sync_ends_the_wait() -> None:

@@ -402,9 +402,9 @@ def test_a_parked_join_of_a_lost_connection_is_forgotten() -> None:
     site = site_with_groups(group_initial_rebalance_delay_ms=3000)
     client = site.client()
     join(client)
-    assert site.dispatcher.unanswered == 1
+    assert site.dispatcher.waiting_requests == 1
     client.lose()
-    assert site.dispatcher.unanswered == 0
+    assert site.dispatcher.waiting_requests == 0
     assert site.broker.groups.parked == {}
     site.loop.advance(20_000)
 

@@ -84,9 +84,9 @@ def run(tmp_path: Path) -> Callable[[Callable[[Running], Coroutine[Any, Any, Non
 def test_a_worker_goes_on_once_its_losses_are_synced(run) -> None:
     async def test(running: Running) -> None:
         await running.write(1, 2)
-        assert running.log.synced.offset == 2
+        assert running.log.synced_end.offset == 2
         await running.write(*range(1000, 1500))
-        assert running.log.synced.offset == 502
+        assert running.log.synced_end.offset == 502
         assert running.offsets() == [1, 2, *range(1000, 1500)]
 
     run(test)

@@ -17,7 +17,7 @@ from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import PRODUCE
 from edge_broker.protocol.crc import crc32c
 from edge_broker.protocol.record_batch import CHECKED_POSITION, CRC_POSITION, build_batch
-from edge_broker.storage.metadata.loss_records import CAUSES, Loss, Noticed, encode_loss, fault_of_record
+from edge_broker.storage.metadata.loss_records import CAUSES, Loss, LossContext, encode_loss, fault_of_record
 from edge_broker.testing.client import Client
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.site import Site
@@ -118,7 +118,7 @@ def test_what_gateway_mirror_and_broker_write_is_taken_also_compressed_and_idemp
     mirror = encode_mirror(
         mirror_loss("source_offset_jump", "t", 3, 5, 9, records=4, time_ms=NOW_MS, node="edge-mirror@board")
     )
-    broker = encode_loss(Loss("evicted", "t", "id", 0, 1, None, None, None), Noticed(NOW_MS, "1", True, "boot"))
+    broker = encode_loss(Loss("evicted", "t", "id", 0, 1, None, None, None), LossContext(NOW_MS, "1", True, "boot"))
     records = ledger_batch((gateway.key, gateway.value), mirror, broker)
     client = site.client()
     assert asked(client, records).base_offset == 0

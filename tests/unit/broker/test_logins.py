@@ -510,11 +510,11 @@ def test_a_password_of_who_has_gone_is_not_verified():
     *gone, late = with_passwords(site, *["10.0.0.8"] * 6)
     for client in gone:
         client.lose()
-    assert site.dispatcher.unanswered == 2
+    assert site.dispatcher.waiting_requests == 2
     site.settle()
     assert site.workers["logins"].submitted == 2, "the one under way, and the one that is still there"
     assert late.connection.session.principal == "User:alice"
-    assert site.dispatcher.unanswered == 0
+    assert site.dispatcher.waiting_requests == 0
 
 
 def test_the_first_answer_shows_a_user_of_kafkas_tools_and_one_that_is_not_there_alike():

@@ -237,7 +237,7 @@ def test_a_board_that_is_cut_off_does_not_tell_what_may_be_old(three: InCluster)
     here = coordinator(three, 1)
     assert commits(three, here, 5) == [0]
     assert committed(three, here) == (0, 5)
-    three.boards[here].happened(Suspended())
+    three.boards[here].event_received(Suspended())
     three.loop.advance(SESSION_MS)
     assert three.boards[here].facade.replicas.epoch_led(OFFSETS_TOPIC, 0) is not None, (
         "it has not heard of any election"

@@ -109,7 +109,7 @@ def test_left_to_the_kernel_is_answered_after_the_write_and_never_synced_by_the_
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"a"))))
     assert part(client.answer()).base_offset == 0
-    assert (log.high_watermark, log.synced.offset) == (1, 0)
+    assert (log.high_watermark, log.synced_end.offset) == (1, 0)
     site.loop.advance(86_400_000)
     assert not site.disk_worker
 

@@ -47,7 +47,7 @@ class Bench:
         self.disk.fault = self.note
 
     def moved(self, logs: Sequence[PartitionLog]) -> None:
-        self.told += [(log.partition, log.synced.offset) for log in logs]
+        self.told += [(log.partition, log.synced_end.offset) for log in logs]
 
     def note(self, kind: str, path: str, size: int) -> None:
         if kind == "datasync":
@@ -166,7 +166,7 @@ def test_the_shortest_interval_lies_between_the_starts_of_rounds() -> None:
 
 def test_hurry_begins_the_waiting_round_at_once_and_lets_no_other_wait() -> None:
     bench = Bench(interval_min_ms=60_000)
-    bench.syncer.hurry()
+    bench.syncer.sync_at_once()
     assert not bench.syncer.busy
     bench = Bench(interval_min_ms=60_000)
     for _ in range(2):
@@ -174,7 +174,7 @@ def test_hurry_begins_the_waiting_round_at_once_and_lets_no_other_wait() -> None
         if bench.worker:
             bench.worker.step()
     assert bench.told == [(0, 1)]
-    bench.syncer.hurry()
+    bench.syncer.sync_at_once()
     bench.worker.step()
     bench.begin_round(1)
     bench.worker.step()

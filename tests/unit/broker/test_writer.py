@@ -253,7 +253,7 @@ def test_a_client_that_leaves_takes_nothing_with_it() -> None:
     client.lose()
     site.settle()
     assert log.log_end_offset == 1
-    assert site.dispatcher.unanswered == 0
+    assert site.dispatcher.waiting_requests == 0
 
 
 def test_stopping_waits_for_the_write() -> None:

@@ -30,11 +30,11 @@ class Board:
         self._loop, self._records = loop, records
         self.session = ensemble.client(self, SESSION_MS, GoodLinks(random.Random(identity.broker)))
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         self.member.answered(token, answer, self._now_ms())
         self._carry_out()
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         self.member.happened(event, self._now_ms())
         self._carry_out()
 

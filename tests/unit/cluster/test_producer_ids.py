@@ -215,12 +215,12 @@ class Member:
         self._then[token] = request, then
         self.client.ask(token, request)
 
-    def answered(self, token: int, answer: Answer) -> None:
+    def answer_received(self, token: int, answer: Answer) -> None:
         request, then = self._then.pop(token)
         self.writes_unknown += answer is Failure.CONNECTION_LOSS and isinstance(request, SetData | Create)
         then(answer)
 
-    def happened(self, event: Event) -> None:
+    def event_received(self, event: Event) -> None:
         self.connected = isinstance(event, Connected)
 
 

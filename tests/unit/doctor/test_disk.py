@@ -85,7 +85,7 @@ def test_what_a_start_would_cut_off_does_not_count() -> None:
     replica = lead(store, 3, b"a", b"b")
     cut_off(disk, 1, lambda: lead(store, 4, b"c" * 20_000))
     disk.kill()
-    path = replica.log.synced.segment.path
+    path = replica.log.synced_end.segment.path
     file = disk.open(path)
     file.write(bytes(file.read(100, 0)), file.size())  # a torn batch
     (log,) = described(disk).logs

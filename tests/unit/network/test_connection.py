@@ -87,22 +87,22 @@ class FakeOwner:
         self.answers = Pool(1 << 30, self.calls.append, spare_bytes=0)
         self.violations: list[str] = []
 
-    def opened(self, connection: Connection) -> bool:
+    def connection_opened(self, connection: Connection) -> bool:
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         pass
 
-    def received(self, connection: Connection, frame: memoryview) -> None:
+    def request_received(self, connection: Connection, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
 
     def urgent(self, head: memoryview) -> bool:
         return bytes(head[:1]) == b"!"
 
-    def begun(self, connection: Connection) -> None:
+    def request_begun(self, connection: Connection) -> None:
         pass
 
-    def owed(self, connection: Connection, unread_bytes: int) -> None:
+    def unread_changed(self, connection: Connection, unread_bytes: int) -> None:
         pass
 
     def due(self, connection: Connection) -> None:
@@ -113,7 +113,7 @@ class FakeOwner:
         while self.calls:
             self.calls.pop(0)()
 
-    def violated(self, connection: Connection, violation: ProtocolViolation) -> None:
+    def protocol_violated(self, connection: Connection, violation: ProtocolViolation) -> None:
         self.violations.append(str(violation))
 
 
@@ -149,8 +149,8 @@ def test_what_a_client_sent_that_has_left_already_is_not_served() -> None:
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        owner.opened = lambda connection: accepted.append(connection) is None  # type: ignore[method-assign]
-        owner.closed = lambda connection: ended.set()  # type: ignore[method-assign]
+        owner.connection_opened = lambda connection: accepted.append(connection) is None  # type: ignore[method-assign]
+        owner.connection_closed = lambda connection: ended.set()  # type: ignore[method-assign]
         server = await loop.create_server(lambda: Connection(owner, loop.time), "127.0.0.1", 0)
         client = socket.create_connection(server.sockets[0].getsockname())
         client.sendall(wire(FRAMES))
@@ -266,7 +266,7 @@ def test_one_request_at_least_may_always_grow_to_its_end() -> None:
                 feed(connection, bytes(100), [])
         owner.turns()
         for connection, _ in others:
-            if connection.requests in owner.requests.ahead:
+            if connection.requests in owner.requests.ahead_bytes:
                 feed(connection, bytes(100_000 - connection._filled), [])
         owner.turns()
         ended = len(owner.frames)
@@ -284,7 +284,7 @@ def test_who_went_ahead_of_the_bound_counts_until_it_is_answered() -> None:
         exchanges.append((connection, Exchange(len(frame))))
         connection.expect(exchanges[-1][1])
 
-    owner.received = received  # type: ignore[method-assign]
+    owner.request_received = received  # type: ignore[method-assign]
     others = [begun(owner, 50_000, 1_000) for _ in range(30)]
     for answered in range(30):
         for connection, transport in others:
@@ -296,7 +296,7 @@ def test_who_went_ahead_of_the_bound_counts_until_it_is_answered() -> None:
         asked, exchange = exchanges[answered]
         asked.answer(exchange, [b"done"])
         owner.turns()
-    assert (owner.requests.used, owner.requests.ahead, owner.requests.waiting) == (0, {}, {})
+    assert (owner.requests.used, owner.requests.ahead_bytes, owner.requests.waiting) == (0, {}, {})
 
 
 def test_a_small_request_needs_nobody_elses_memory() -> None:
@@ -346,7 +346,7 @@ def test_answers_leave_in_order() -> None:
 class EchoOwner(FakeOwner):
     """Answers each frame at once with itself; `bad` is no request."""
 
-    def received(self, connection: Connection, frame: memoryview) -> None:
+    def request_received(self, connection: Connection, frame: memoryview) -> None:
         if bytes(frame) == b"bad":
             raise ProtocolViolation("no request")
         exchange = Exchange()

@@ -31,11 +31,11 @@ def denies(file: DenyListFile, *users: str) -> bool:
 def test_a_new_list_holds_once_it_is_there(path: Path) -> None:
     file = DenyListFile(str(path))
     assert denies(file, "ann")
-    assert not file.look()
+    assert not file.read_if_changed()
     path.write_text("User:bob\n")
-    assert file.look()
+    assert file.read_if_changed()
     assert denies(file, "bob")
-    assert not file.look()
+    assert not file.read_if_changed()
 
 
 def unreadable(path: Path) -> None:
@@ -84,8 +84,8 @@ REFUSED = [
 def test_what_is_refused_leaves_the_list_from_before(path: Path, spoil: Callable[[Path], None], said: str) -> None:
     file = DenyListFile(str(path))
     spoil(path)
-    assert file.look()
-    assert not file.look(), "said once"
+    assert file.read_if_changed()
+    assert not file.read_if_changed(), "said once"
     assert denies(file, "ann")
     assert file.problem.startswith(f"edge.deny.list.file is {path}, ")
     assert said.lower() in file.problem.lower()
@@ -95,7 +95,7 @@ def test_what_is_refused_leaves_the_list_from_before(path: Path, spoil: Callable
         path.rmdir()
     path.unlink(missing_ok=True)
     path.write_text("User:carol\n")
-    assert file.look()
+    assert file.read_if_changed()
     assert not file.problem
     assert denies(file, "carol")
 
@@ -112,9 +112,9 @@ def test_what_is_refused_at_the_start_ends_it(path: Path, spoil: Callable[[Path]
 def test_the_advised_chmod_is_noticed(path: Path) -> None:
     file = DenyListFile(str(path))
     changeable(path)
-    assert file.look()
+    assert file.read_if_changed()
     path.chmod(path.stat().st_mode & ~0o022)
-    assert file.look()
+    assert file.read_if_changed()
     assert not file.problem
     assert denies(file, "bob")
 
@@ -124,10 +124,10 @@ def test_an_owner_who_may_change_the_list_is_refused(path: Path, monkeypatch: py
     path.write_text("User:bob\n")
     with monkeypatch.context() as patch:
         patch.setattr(secret_files, "_owners", lambda: {path.stat().st_uid + 1})
-        assert file.look()
+        assert file.read_if_changed()
         assert "belongs to another user" in file.problem
         assert denies(file, "ann")
-    assert file.look(), "a file that could not be had is tried at each look"
+    assert file.read_if_changed(), "a file that could not be had is tried at each look"
     assert denies(file, "bob")
 
 
@@ -138,5 +138,5 @@ def test_a_link_that_is_switched_is_noticed(path: Path) -> None:
     other.write_text("User:bob\n")
     link.unlink()
     link.symlink_to(other)
-    assert file.look()
+    assert file.read_if_changed()
     assert denies(file, "bob")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from edge_broker.network.tls.handshakes import HANDSHAKE_S_MAX, HANDSHAKES_MAX, KEPT_BYTES_MAX, SWEEP_S, Handshakes
-from edge_broker.network.tls.tls_transport import Refused, Shown, Step, TlsTransport
+from edge_broker.network.tls.tls_transport import ClientIdentity, HandshakeRefused, Step, TlsTransport
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.worker import HandWorker
 
@@ -26,7 +26,7 @@ class Transport:
     def turn(self) -> None:
         pass
 
-    def stepped(self, step: Step) -> None:
+    def step_completed(self, step: Step) -> None:
         self.came_to = step
 
     def refuse(self, why: str) -> None:
@@ -86,10 +86,13 @@ def test_what_takes_too_long_is_ended(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_step_is_made_in_the_worker_and_its_end_told(capsys: pytest.CaptureFixture[str]) -> None:
     site = Site()
     transport = site.begin()
-    assert site.step(transport, lambda: Step(complete=True, shown=Shown("User:x"))) == (True, Shown("User:x"))
+    assert site.step(transport, lambda: Step(complete=True, shown=ClientIdentity("User:x"))) == (
+        True,
+        ClientIdentity("User:x"),
+    )
 
     def refused() -> Step:
-        raise Refused("no")
+        raise HandshakeRefused("no")
 
     def broken() -> Step:
         raise ZeroDivisionError("a bug")
@@ -128,6 +131,6 @@ def test_much_ciphertext_that_is_kept_counts_as_short_memory() -> None:
 def test_it_is_crowded_while_a_connection_waits_for_its_turn() -> None:
     site = Site()
     site.handshakes.due(cast(TlsTransport, site.begin()))
-    assert site.handshakes.crowded
+    assert site.handshakes.is_crowded
     site.loop.run()
-    assert not site.handshakes.crowded
+    assert not site.handshakes.is_crowded

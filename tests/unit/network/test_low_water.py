@@ -16,7 +16,7 @@ import pytest
 from drupelet import event_loop
 from edge_broker.network.connection.connection import Connection
 from edge_broker.network.connection.socket_low_water import WAIT_BYTES_MAX
-from edge_broker.network.tls.tls_transport import READ_BYTES, Shown, Step, TlsTransport
+from edge_broker.network.tls.tls_transport import READ_BYTES, ClientIdentity, Step, TlsTransport
 from tests.support.certificates import Authority
 from tests.support.waiting import Deadline
 from tests.unit.network.test_connection import FakeOwner, wire
@@ -38,7 +38,7 @@ class Loop:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls: ssl.SSLObject | None = None
         self.cipher_buffer = memoryview(bytearray(READ_BYTES))
-        self.kept_bytes, self.short, self.crowded = 0, False, False
+        self.kept_bytes, self.short, self.is_crowded = 0, False, False
 
     # what a TLS connection needs
 
@@ -49,7 +49,7 @@ class Loop:
         return True
 
     def step(self, transport: TlsTransport, work: Callable[[], Step]) -> None:
-        asyncio.get_running_loop().call_soon(lambda: transport.stepped(work()))
+        asyncio.get_running_loop().call_soon(lambda: transport.step_completed(work()))
 
     def end(self, transport: TlsTransport, why: str = "", principal: str = "") -> None:
         assert not why
@@ -91,7 +91,7 @@ class Loop:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.num_tickets = 0
         context.load_cert_chain(*self.authority.sign("broker", "DNS:localhost"))
-        return TlsTransport(cast(Any, self), context, lambda _: Shown(), self.made)
+        return TlsTransport(cast(Any, self), context, lambda _: ClientIdentity(), self.made)
 
     # the client
 

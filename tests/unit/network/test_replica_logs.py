@@ -11,7 +11,7 @@ import pytest
 from edge_broker.broker.effects import Effect, Effects
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.network.cluster.jobs.replica_logs import ReplicaLogs, faulted
+from edge_broker.network.cluster.jobs.replica_logs import ReplicaLogs, with_bugs_as_faults
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.testing.loop import Loop
 
@@ -106,7 +106,7 @@ def test_a_refusal_or_a_fault_reaches_the_job_as_it_is(error: Exception) -> None
         raise error
 
     with pytest.raises(type(error)) as found:
-        faulted("/data", work)()
+        with_bugs_as_faults("/data", work)()
     assert found.value is error
 
 
@@ -115,9 +115,9 @@ def test_a_bug_in_a_worker_is_a_fault_of_its_place() -> None:
         raise KeyError("a bug")
 
     with pytest.raises(StorageFault, match="a bug") as found:
-        faulted("/data/t-0", work)()
+        with_bugs_as_faults("/data/t-0", work)()
     assert found.value.path == "/data/t-0"
-    assert faulted("/data", lambda: 7)() == 7
+    assert with_bugs_as_faults("/data", lambda: 7)() == 7
 
 
 def test_work_in_files_ends_in_one_callback(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ from edge_broker.storage.loss.quarantine import quarantine
 from edge_broker.storage.maintenance.disk_watch import DiskStatus
 from edge_broker.storage.metadata.topic_record import id_text
 from edge_broker.storage.replica.replica_log import Replica
-from edge_broker.storage.replica.replica_truncation import hold, let_go
+from edge_broker.storage.replica.replica_truncation import hold, release_log
 from edge_broker.storage.retention.eviction_plan import Marks
 from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.site import Site, make_topic
@@ -312,7 +312,7 @@ def test_a_log_that_began_anew_amid_a_batch_of_its_leader_takes_it_and_what_foll
     board.replicas.follower.append(Append(P, 6, memoryview(fetched)))
     if held:
         assert replica.log_end_offset == 6
-        let_go(replica.log)
+        release_log(replica.log)
     board.after(1)
     assert (replica.log_start_offset, replica.log_end_offset, replica.synced_offset) == (6, 9, 9)
     assert (replica.busy, replica.epochs.starts) == (False, ((3, 5), (4, 8)))
@@ -470,7 +470,7 @@ def test_a_damaged_log_is_cut_once_nothing_is_under_way(board: Board) -> None:
     assert (replica.log_end_offset, board.member.told) == (3, [])
     replica.log.writer.rolling = False
     board.after(RETRY_S)
-    assert (replica.log_end_offset, replica.damaged, replica.busy) == (2, False, False)
+    assert (replica.log_end_offset, replica.has_missing, replica.busy) == (2, False, False)
     assert board.member.told == ["truncated"]
 
 
@@ -530,13 +530,13 @@ def test_what_nobody_has_is_wanted_in_the_ledger_until_it_is_there(board: Board)
     replica = damaged(board)
     ledger, replica.log.ledger = replica.log.ledger, ListLedger()
     replica.log.ledger.fault = StorageFault("ledger", 0, "full")
-    board.replicas.truncation.own_up(OwnUp(P))
+    board.replicas.truncation.record_missing(OwnUp(P))
     board.after(RETRY_S * 2)
-    assert (replica.damaged, board.member.told) == (True, ["owned up"]), "the member asks again"
+    assert (replica.has_missing, board.member.told) == (True, ["owned up"]), "the member asks again"
     replica.log.ledger = ledger
-    board.replicas.truncation.own_up(OwnUp(P))
+    board.replicas.truncation.record_missing(OwnUp(P))
     board.after(0)
-    assert (replica.damaged, replica.log_end_offset) == (False, 3)
+    assert (replica.has_missing, replica.log_end_offset) == (False, 3)
     assert ledgered(board.store) == [("damaged", "t", 0, 2, 2)]
 
 

@@ -25,7 +25,7 @@ from edge_broker.configuration.config import Endpoint, read_config
 from edge_broker.configuration.listeners import Listener
 from edge_broker.network.server.tls_listeners import Encryption
 from edge_broker.network.tls.tls_contexts import SESSIONS_MAX, Tls, day
-from edge_broker.network.tls.tls_transport import Refused
+from edge_broker.network.tls.tls_transport import HandshakeRefused
 from edge_broker.tls_settings import SUITES, TlsSettings, read_tls_settings
 from tests.support.certificates import Authority, encrypt_key
 from tests.support.runtimes import openssl
@@ -127,7 +127,7 @@ def client_of(files: Files, *, certificate: bool = True) -> ssl.SSLContext:
 def test_a_client_is_called_by_the_subject_of_its_certificate(files: Files) -> None:
     tls = Tls(of(files), lambda: NOW_S)
     server, other = shake(tls, client_of(files))
-    assert tls.judge(server).principal == "User:CN=client"
+    assert tls.check_client(server).principal == "User:CN=client"
     assert server.version() == "TLSv1.3"
     own, of_clients = list(tls.warnings())[:2]
     clock = f"and the clock says {day(NOW_S)}: put"
@@ -140,17 +140,17 @@ def test_a_client_is_called_by_the_subject_of_its_certificate(files: Files) -> N
 def test_rules_make_a_name_of_the_subject_or_refuse_it(files: Files) -> None:
     tls = Tls(of(files, '"listener.name.lan.ssl.principal.mapping.rules" = "RULE:^CN=(.*)$/$1/U"'), lambda: NOW_S)
     server, _ = shake(tls, client_of(files))
-    assert tls.judge(server).principal == "User:CLIENT"
+    assert tls.check_client(server).principal == "User:CLIENT"
     tls = Tls(of(files, '"ssl.principal.mapping.rules" = "RULE:^OU=(.*)$/$1/"'), lambda: NOW_S)
     server, _ = shake(tls, client_of(files))
-    with pytest.raises(Refused, match=r"no rule of ssl.principal.mapping.rules fits 'CN=client'"):
-        tls.judge(server)
+    with pytest.raises(HandshakeRefused, match=r"no rule of ssl.principal.mapping.rules fits 'CN=client'"):
+        tls.check_client(server)
 
 
 def test_who_need_not_show_a_certificate_is_anonymous(files: Files) -> None:
     tls = Tls(of(files, '"listener.name.lan.ssl.client.auth" = "requested"'), lambda: NOW_S)
     server, _ = shake(tls, client_of(files, certificate=False))
-    assert tls.judge(server).principal == ""
+    assert tls.check_client(server).principal == ""
 
 
 def test_a_certificate_that_has_ended_by_the_later_of_clock_and_build_date_is_refused(files: Files) -> None:
@@ -158,8 +158,8 @@ def test_a_certificate_that_has_ended_by_the_later_of_clock_and_build_date_is_re
     tls = Tls(of(files), lambda: now_s[0])
     server, _ = shake(tls, client_of(files))
     now_s[0] = IN_2060_S
-    with pytest.raises(Refused, match=r"CN=client ended 20\d\d-\d\d-\d\d, and the clock says 2060-04-24"):
-        tls.judge(server)
+    with pytest.raises(HandshakeRefused, match=r"CN=client ended 20\d\d-\d\d-\d\d, and the clock says 2060-04-24"):
+        tls.check_client(server)
     assert "ended" in next(tls.warnings())
     assert "every CA in" in refused(of(files), IN_2060_S)
 
@@ -171,10 +171,12 @@ def test_every_ca_between_a_certificate_and_the_one_that_is_trusted_is_judged(fi
     now_s = [float(end_s)]
     tls = Tls(of(files), lambda: now_s[0])
     server, _ = shake(tls, client_of(files))
-    assert tls.judge(server).principal == "User:CN=bench"
+    assert tls.check_client(server).principal == "User:CN=bench"
     now_s[0] += 1
-    with pytest.raises(Refused, match=r"the CA 'between' of its certificate CN=bench ended 20\d\d-\d\d-\d\d, and the"):
-        tls.judge(server)
+    with pytest.raises(
+        HandshakeRefused, match=r"the CA 'between' of its certificate CN=bench ended 20\d\d-\d\d-\d\d, and the"
+    ):
+        tls.check_client(server)
 
 
 def test_the_end_of_any_certificate_of_the_brokers_own_chain_is_told(files: Files, site: Authority) -> None:
@@ -258,7 +260,7 @@ def test_key_and_certificates_may_stand_in_the_configuration(files: Files) -> No
         lambda: NOW_S,
     )
     server, _ = shake(tls, client_of(files))
-    assert tls.judge(server).principal == "User:CN=client"
+    assert tls.check_client(server).principal == "User:CN=client"
 
 
 def test_an_encrypted_key_needs_its_password(files: Files) -> None:
@@ -296,10 +298,10 @@ def test_what_is_missing_or_no_certificate_is_named(files: Files) -> None:
 def test_a_new_certificate_is_used_once_it_is_there_and_a_broken_one_never(files: Files) -> None:
     tls = Tls(of(files), lambda: NOW_S)
     first = tls.context
-    assert not tls.look()
+    assert not tls.renew_if_changed()
     assert tls.context is first
     together(files.broker, files.client)
-    assert tls.look()
+    assert tls.renew_if_changed()
     assert tls.context is not first
     server, other = shake(tls, client_of(files))
     der = other.getpeercert()
@@ -307,12 +309,12 @@ def test_a_new_certificate_is_used_once_it_is_there_and_a_broken_one_never(files
     assert ("commonName", "client") in [pair for part in der["subject"] for pair in part]
     second = tls.context
     files.broker.write_text("half a fi")
-    assert tls.look()
-    assert not tls.look(), "said once"
+    assert tls.renew_if_changed()
+    assert not tls.renew_if_changed(), "said once"
     assert tls.context is second
     assert "until then the certificate from before is used" in next(tls.warnings())
     together(files.broker, files.client)
-    assert tls.look()
+    assert tls.renew_if_changed()
     assert not tls.problems
     del server
 
@@ -354,7 +356,7 @@ def test_a_new_certificate_is_looked_at_for_the_name_too(files: Files) -> None:
     tls = Tls(of(files), lambda: NOW_S, "board.example")
     assert "subjectAltName=DNS:board.example" in list(tls.warnings())[-1]
     together(files.broker, *reversed(Authority(files.directory / "own").sign("broker", NAMES)))
-    assert tls.look()
+    assert tls.renew_if_changed()
     assert not any("does not name" in warning for warning in tls.warnings())
 
 
@@ -374,7 +376,7 @@ def test_a_ca_that_ends_is_trusted_no_more(files: Files) -> None:
     server, _ = shake(tls, client_of(files))
     del server
     now_s[0] = NOW_S + 40 * 86_400
-    assert not tls.look(), "nothing that a person must do"
+    assert not tls.renew_if_changed(), "nothing that a person must do"
     with pytest.raises(ssl.SSLCertVerificationError):
         shake(tls, client_of(files))
 
@@ -388,7 +390,7 @@ def test_a_context_that_remembers_many_sessions_is_replaced(files: Files) -> Non
         server, _ = shake(tls, client)
         with suppress(ssl.SSLWantReadError):
             server.unwrap()  # OpenSSL forgets the session of a connection that was cut off
-    tls.look()
+    tls.renew_if_changed()
     assert tls.context is not first
 
 
@@ -427,7 +429,7 @@ def test_files_are_told_apart_by_more_than_their_time(files: Files) -> None:
     before = os.stat(files.broker)
     together(files.broker, files.client)
     os.utime(files.broker, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert tls.look()
+    assert tls.renew_if_changed()
 
 
 def subject_shown(tls: Tls, client: ssl.SSLContext) -> str:
@@ -444,7 +446,7 @@ def lets_in(tls: Tls, client: ssl.SSLContext) -> bool:
         server, _ = shake(tls, client)
     except ssl.SSLError:
         return False
-    return bool(tls.judge(server).principal)
+    return bool(tls.check_client(server).principal)
 
 
 def stranger_of(files: Files, authority: Authority) -> ssl.SSLContext:
@@ -471,7 +473,7 @@ def test_a_removed_ca_is_not_trusted_while_the_key_store_is_refused(
     assert lets_in(tls, client)
     files.broker.chmod(0o644)
     together(files.authority, made.authority)
-    assert tls.look() == {"problem", "authorities"}
+    assert tls.renew_if_changed() == {"problem", "authorities"}
     assert not lets_in(tls, client)
     (refusal,) = [warning for warning in tls.warnings() if "until then" in warning]
     assert refusal.startswith(f"the key store is refused: ssl.keystore.location is {files.broker}, ")
@@ -484,14 +486,14 @@ def test_a_new_certificate_is_used_while_the_trust_store_is_refused(files: Files
     before = files.authority.read_text()
     files.authority.write_text(before.replace("M", "?"))
     together(files.broker, files.client)
-    assert tls.look() == {"problem", "certificate"}
+    assert tls.renew_if_changed() == {"problem", "certificate"}
     assert subject_shown(tls, client) == "client"
     assert lets_in(tls, client), "the CAs from before"
     (refusal,) = [warning for warning in tls.warnings() if "until then" in warning]
     assert refusal.startswith("the trust store is refused: certificate 1 in ")
     assert refusal.endswith("until then the CAs from before are trusted")
     files.authority.write_text(before)
-    assert tls.look() == {"problem", "authorities"}
+    assert tls.renew_if_changed() == {"problem", "authorities"}
     assert not tls.problems
 
 
@@ -500,7 +502,7 @@ def test_both_stores_are_named_when_both_are_refused(files: Files) -> None:
     client = client_of(files)
     files.broker.chmod(0o644)
     files.authority.unlink()
-    assert tls.look() == {"problem"}
+    assert tls.renew_if_changed() == {"problem"}
     told = [warning for warning in tls.warnings() if "is refused" in warning]
     assert [warning.partition(" is refused")[0] for warning in told] == ["the key store", "the trust store"]
     assert "ssl.truststore.location" in told[1]
@@ -510,12 +512,12 @@ def test_both_stores_are_named_when_both_are_refused(files: Files) -> None:
 def test_the_advised_chmod_is_noticed(files: Files) -> None:
     tls = Tls(of(files), lambda: NOW_S)
     files.broker.chmod(0o644)
-    assert tls.look() == {"problem"}
+    assert tls.renew_if_changed() == {"problem"}
     assert "".join(tls.problems).count("chmod g-w,o=") == 1
     subprocess.run(["chmod", "g-w,o=", files.broker], check=True)
-    assert tls.look() == {"problem", "certificate"}
+    assert tls.renew_if_changed() == {"problem", "certificate"}
     assert not tls.problems
-    assert not tls.look()
+    assert not tls.renew_if_changed()
 
 
 @pytest.mark.parametrize(("store", "word"), [("broker", "key"), ("authority", "trust")])
@@ -527,14 +529,14 @@ def test_a_store_that_became_a_pipe_is_refused_and_nothing_waits_for_it(files: F
     text = path.read_bytes()
     path.unlink()
     os.mkfifo(path, 0o600)
-    assert tls.look() == {"problem"}
+    assert tls.renew_if_changed() == {"problem"}
     assert f"the {word} store is refused: " in "".join(tls.problems)
     assert "it is a pipe that no program has written and closed yet" in "".join(tls.problems)
     assert lets_in(tls, client)
     path.unlink()
     path.write_bytes(text)
     path.chmod(0o600)
-    tls.look()
+    tls.renew_if_changed()
     assert not tls.problems
 
 
@@ -560,10 +562,10 @@ def test_a_trust_store_that_others_may_change_is_named_and_not_refused(files: Fi
     (told,) = of_the_trust_store(tls)
     assert told.startswith(f"ssl.truststore.location is {files.authority}, which other users of this host may change: ")
     subprocess.run(["bash", "-c", told.split("`")[1]], check=True)
-    tls.look()
+    tls.renew_if_changed()
     assert not of_the_trust_store(tls)
     files.authority.chmod(mode)
-    tls.look()
+    tls.renew_if_changed()
     assert of_the_trust_store(tls) == [told], "also while it runs"
     assert not tls.problems
 
@@ -577,17 +579,17 @@ async def test_the_cas_of_other_brokers_are_looked_at_too(files: Files, capsys: 
     encryption = Encryption(config, [listener], loop, lambda _: "", lambda: False, clock, 0, lambda *_: "")
     try:
         encryption.believe_peers(str(peers), "broker.properties: ssl.truststore.location")
-        encryption.look()
-        before = encryption.tell()
+        encryption.check_files()
+        before = encryption.report_changes()
         capsys.readouterr()
         peers.chmod(0o666)
-        encryption.look()
-        (said,) = set(encryption.tell()) - set(before)
+        encryption.check_files()
+        (said,) = set(encryption.report_changes()) - set(before)
         assert said.startswith(f"broker.properties: ssl.truststore.location is {peers}, which other users of this host")
         assert said[:60] in capsys.readouterr().err
         peers.chmod(0o644)
-        encryption.look()
-        assert encryption.tell() == before
+        encryption.check_files()
+        assert encryption.report_changes() == before
     finally:
         encryption.worker.close()
 
@@ -609,10 +611,10 @@ def test_an_owner_who_may_change_the_key_is_refused_until_he_is_none(
     with monkeypatch.context() as patch:
         patch.setattr(secret_files, "_owners", lambda: {files.broker.stat().st_uid + 1})
         files.broker.chmod(0o600)
-        assert tls.look() == {"problem"}
+        assert tls.renew_if_changed() == {"problem"}
         assert "belongs to another user (uid " in "".join(tls.problems)
-        assert not tls.look(), "said once"
-    assert tls.look() == {"problem", "certificate"}, "a store that is refused is read at each look"
+        assert not tls.renew_if_changed(), "said once"
+    assert tls.renew_if_changed() == {"problem", "certificate"}, "a store that is refused is read at each look"
     assert not tls.problems
 
 
@@ -623,10 +625,10 @@ def test_a_link_that_is_switched_to_another_store_is_noticed(files: Files) -> No
     files.broker.symlink_to(stores[0])
     tls = Tls(of(files), lambda: NOW_S)
     client = client_of(files)
-    assert not tls.look()
+    assert not tls.renew_if_changed()
     (new := files.directory / "new").symlink_to(stores[1])
     new.replace(files.broker)
-    assert tls.look() == {"certificate"}
+    assert tls.renew_if_changed() == {"certificate"}
     assert subject_shown(tls, client) == "client"
 
 
@@ -642,9 +644,9 @@ def test_a_store_that_could_not_be_read_for_a_moment_is_read_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "memfd_create", none_left)
-        assert tls.look() == {"problem"}
+        assert tls.renew_if_changed() == {"problem"}
         assert "too many open files" in "".join(tls.problems).lower()
-    assert tls.look() == {"problem", "certificate"}
+    assert tls.renew_if_changed() == {"problem", "certificate"}
     assert subject_shown(tls, client_of(files)) == "client"
 
 
@@ -663,13 +665,13 @@ def test_the_cas_of_a_resumed_session_are_known(files: Files, site: Authority) -
     client = client_of(files)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     server, other = shake(tls, client)
-    shown = tls.judge(server)
+    shown = tls.check_client(server)
     serials = [one.serial for one in map(certificate, map(ssl.PEM_cert_to_DER_cert, pem_parts(files)))]
     assert [one.serial for one in shown.certificates] == serials
     resumed, _ = shake(tls, client, other.session)
     assert resumed.session_reused
     assert len(peer_chain(resumed)) == 1
-    assert tls.judge(resumed) == shown
+    assert tls.check_client(resumed) == shown
 
 
 def pem_parts(files: Files) -> list[str]:

@@ -9,21 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from edge_broker.network.tls.pending_ciphertext import HEAD_BYTES, RECORD_BYTES_MAX, Ahead, record_bytes
+from edge_broker.network.tls.pending_ciphertext import HEAD_BYTES, RECORD_BYTES_MAX, PendingCiphertext, record_bytes
 
 TLS13, TLS12 = "TLSv1.3", "TLSv1.2"
 GCM13, GCM12 = "TLS_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256"
 Seen = list[tuple[int, int]]
 
 
-def begun(version: str, name: str, came: bytes = b"") -> Ahead:
-    ahead = Ahead()
+def begun(version: str, name: str, came: bytes = b"") -> PendingCiphertext:
+    ahead = PendingCiphertext()
     ahead.begin(cast(Any, SimpleNamespace(version=lambda: version, cipher=lambda: (name, version, 128))))
     ahead.give(memoryview(came))
     return ahead
 
 
-def played(ahead: Ahead, overhead: Callable[[], int], seed: int, records: int = 300) -> Seen:
+def played(ahead: PendingCiphertext, overhead: Callable[[], int], seed: int, records: int = 300) -> Seen:
     """Records of all sizes come in pieces of any size; what was told and what was so, after each piece."""
     chance, seen = random.Random(seed), []
     first = True

@@ -21,8 +21,8 @@ from edge_broker.network.tls.tls_transport import (
     TURN_BYTES,
     TURN_S,
     WRITE_BUFFER_BYTES_MAX,
-    Refused,
-    Shown,
+    ClientIdentity,
+    HandshakeRefused,
     Step,
     TlsTransport,
 )
@@ -134,7 +134,7 @@ class Site:
         self.cipher_buffer = memoryview(bytearray(READ_BYTES))
         self.kept_bytes = 0
         self.short = False
-        self.crowded = False
+        self.is_crowded = False
         self.second_s = 0.0
         self.now_s = 0.0
         self.steps: deque[Callable[[], Step]] = deque()
@@ -143,7 +143,7 @@ class Site:
         self.behind = Behind()
         self.raw = Raw()
         self.transport = TlsTransport(
-            self, server, judge or (lambda _: Shown("User:CN=pi")), cast(Any, lambda: self.behind)
+            self, server, judge or (lambda _: ClientIdentity("User:CN=pi")), cast(Any, lambda: self.behind)
         )
         self.raw.protocol = self.transport
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -171,8 +171,8 @@ class Site:
         while self.steps or self.turns:
             if self.steps:
                 try:
-                    self.transport.stepped(self.steps.popleft()())
-                except Refused as refused:
+                    self.transport.step_completed(self.steps.popleft()())
+                except HandshakeRefused as refused:
                     self.transport.refuse(str(refused))
             if self.turns:
                 self.turns.popleft().turn()
@@ -325,7 +325,7 @@ def test_a_client_that_is_refused_by_its_certificate_gets_nothing(
     authority: Authority, signed: tuple[Path, Path]
 ) -> None:
     def judge(_: object) -> str:
-        raise Refused("its certificate ended")
+        raise HandshakeRefused("its certificate ended")
 
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(*signed)
@@ -604,7 +604,7 @@ def test_a_frame_that_ends_within_a_record_leaves_nothing_behind(site: Site, siz
 def test_where_others_wait_less_is_taken_at_once(site: Site) -> None:
     site.exchange()
     assert len(site.transport.get_buffer(-1)) == READ_BYTES
-    site.crowded = True
+    site.is_crowded = True
     assert len(site.transport.get_buffer(-1)) == TURN_BYTES
     site.send(bytes(LARGE))
     assert site.behind.got == bytes(LARGE)

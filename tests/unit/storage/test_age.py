@@ -56,7 +56,7 @@ def by_chip(boot: str, boot_ms: int, wall_ms: int) -> Reading:
 def aged(*readings: Reading) -> int:
     age = Age()
     for one in readings:
-        age = age.advanced(one)
+        age = age.with_reading(one)
     return age.age_ms
 
 
@@ -96,13 +96,13 @@ def test_a_trusted_clock_that_went_back_takes_nothing_away() -> None:
 
 
 def test_a_wall_clock_that_was_set_is_not_trusted_before_it_was_looked_at() -> None:
-    age = Age().advanced(reading("a", 0, trusted=True))
+    age = Age().with_reading(reading("a", 0, trusted=True))
     assert age.now(reading("a", 400, WALL + 900, trusted=True)) == Now(WALL + 900, 400, True, "a")
     assert not age.now(reading("a", 400, WALL + YEAR, trusted=True)).trusted
     assert not age.now(reading("a", 400, WALL - YEAR, trusted=True)).trusted
     set_now = reading("a", 500, WALL + 500 + DRIFT_MS, trusted=True)
-    assert age.advanced(set_now).now(set_now).trusted
-    assert not Age().advanced(reading("a", 0)).now(reading("a", 1, trusted=True)).trusted
+    assert age.with_reading(set_now).now(set_now).trusted
+    assert not Age().with_reading(reading("a", 0)).now(reading("a", 1, trusted=True)).trusted
 
 
 @pytest.mark.parametrize(
@@ -123,21 +123,21 @@ def test_a_timestamp_counts_only_within_trusted_time(timestamp: int, expected: i
 
 
 def test_the_files_line_says_it_all() -> None:
-    for age in (Age().advanced(reading("a", 5)), Age().advanced(reading("a", 5, trusted=True))):
+    for age in (Age().with_reading(reading("a", 5)), Age().with_reading(reading("a", 5, trusted=True))):
         assert age_of([line.split(" ") for line in age.lines()]) == age
     with pytest.raises(ValueError, match="values to unpack"):
         age_of([])
 
 
 def test_it_is_kept_when_trust_comes_a_boot_begins_and_now_and_then() -> None:
-    first = Age().advanced(reading("a", 0))
+    first = Age().with_reading(reading("a", 0))
     assert first.worth_keeping(None)
-    assert not first.advanced(reading("a", KEPT_MS - 1)).worth_keeping(first)
-    assert first.advanced(reading("a", KEPT_MS)).worth_keeping(first)
-    trusted = first.advanced(reading("a", 1, trusted=True))
+    assert not first.with_reading(reading("a", KEPT_MS - 1)).worth_keeping(first)
+    assert first.with_reading(reading("a", KEPT_MS)).worth_keeping(first)
+    trusted = first.with_reading(reading("a", 1, trusted=True))
     assert trusted.worth_keeping(first)
-    assert not trusted.advanced(reading("a", 2)).worth_keeping(trusted)
-    assert first.advanced(reading("b", 0)).worth_keeping(first)
+    assert not trusted.with_reading(reading("a", 2)).worth_keeping(trusted)
+    assert first.with_reading(reading("b", 0)).worth_keeping(first)
 
 
 def test_the_store_goes_on_where_it_stopped() -> None:
@@ -247,9 +247,9 @@ def test_trust_is_configured_as_text_or_as_a_truth_value() -> None:
 
 def test_what_came_while_the_clock_was_wrong_is_never_taken_for_older_than_it_is() -> None:
     """Off for eight days, on again, a record before the time service has set the clock."""
-    age = Age().advanced(reading("a", 0, trusted=True)).advanced(reading("b", 0, WALL - YEAR))
+    age = Age().with_reading(reading("a", 0, trusted=True)).with_reading(reading("b", 0, WALL - YEAR))
     written = age.now(reading("b", 1_000, WALL - YEAR)).age_ms
-    age = age.advanced(reading("b", 2_000, WALL + 8 * DAY, trusted=True))
+    age = age.with_reading(reading("b", 2_000, WALL + 8 * DAY, trusted=True))
     assert age.age_ms == 8 * DAY
     now = age.now(reading("b", 5_000, WALL + 8 * DAY + 3_000, trusted=True))
     assert now.elapsed_ms(written) == 4_000
@@ -259,9 +259,11 @@ def test_what_came_while_the_clock_was_wrong_is_never_taken_for_older_than_it_is
 
 
 def test_the_file_stays_small() -> None:
-    age = Age().advanced(reading("0", 0, trusted=True))
+    age = Age().with_reading(reading("0", 0, trusted=True))
     for boot in range(1, 3 * JUMPS_MAX):
-        age = age.advanced(reading(str(boot), 0)).advanced(reading(str(boot), 10, WALL + boot * DAY, trusted=True))
+        age = age.with_reading(reading(str(boot), 0)).with_reading(
+            reading(str(boot), 10, WALL + boot * DAY, trusted=True)
+        )
     assert len(age.jumps) == JUMPS_MAX
     assert age.age_ms == (3 * JUMPS_MAX - 1) * DAY
     now = age.now(reading(str(boot), 10, WALL + boot * DAY, trusted=True))
@@ -272,7 +274,7 @@ def test_the_file_stays_small() -> None:
 def after(*readings: Reading) -> Age:
     age = Age()
     for one in readings:
-        age = age.advanced(one)
+        age = age.with_reading(one)
         assert age_of([line.split(" ") for line in age.lines()]) == age
     return age
 
@@ -285,7 +287,7 @@ def test_a_trusted_clock_that_steps_within_a_boot_makes_no_record_older_than_its
     stepped = reading("a", 10_000, WALL + 10_000 + jump, trusted=True)
     age = after(FIRST, stepped)
     for later in (stepped, reading("a", 40 * DAY, WALL + 40 * DAY + jump, trusted=True)):
-        age = age.advanced(later)
+        age = age.with_reading(later)
         now = age.now(later)
         assert not now.trusted
         for timestamp_ms in (later.wall_ms - jump, later.wall_ms - HOUR, WALL - DAY):
@@ -327,11 +329,11 @@ def test_a_clock_chip_that_is_years_ahead_at_a_boot_makes_nothing_old_until_a_ti
     assert age_written(age.now(chip), WALL) == age.age_ms
     assert age.unverified_off_ms(chip) > OFF_MS_MAX
     synchronised = reading("b", DAY + 1, WALL + 22 * DAY, trusted=True)
-    age = age.advanced(synchronised)
+    age = age.with_reading(synchronised)
     assert (age.age_ms, age.now(synchronised).trusted) == (22 * DAY, True)
     assert age.unverified_off_ms(synchronised) == 0
     set_by_hand = by_chip("c", GRACE_MS, WALL + 23 * DAY)
-    assert age.advanced(set_by_hand).age_ms == 23 * DAY
+    assert age.with_reading(set_by_hand).age_ms == 23 * DAY
 
 
 @pytest.mark.parametrize("ahead_ms", [30 * DAY, 80 * DAY])
@@ -340,15 +342,15 @@ def test_a_clock_chip_that_is_weeks_ahead_waits_for_a_time_service(ahead_ms: int
     age = after(FIRST, chip)
     assert (age.age_ms, age.now(chip).trusted) == (0, False)
     synchronised = reading("b", GRACE_MS - 1, WALL + DAY, trusted=True)
-    assert age.advanced(synchronised).age_ms == DAY
+    assert age.with_reading(synchronised).age_ms == DAY
 
 
 def test_a_clock_chip_counts_the_time_without_power_where_no_time_service_comes() -> None:
     early, late = by_chip("b", GRACE_MS - 1, WALL + 21 * DAY), by_chip("b", GRACE_MS, WALL + 21 * DAY + 1)
     age = after(FIRST, early)
     assert not age.now(early).trusted
-    assert age.advanced(late).age_ms == 21 * DAY + 1
-    assert age.advanced(late).now(late).trusted
+    assert age.with_reading(late).age_ms == 21 * DAY + 1
+    assert age.with_reading(late).now(late).trusted
     at_once = by_chip("b", 0, WALL + 60_000)
     assert after(FIRST, at_once).age_ms == 60_000, "a reboot waits for nothing"
 
@@ -370,12 +372,14 @@ def test_a_second_step_in_doubt_is_kept_too() -> None:
     """Ten years ahead, then three weeks: power goes, and the clock chip keeps the three weeks."""
     ahead = reading("a", 10_000, WALL + 10_000 + 10 * YEAR, trusted=True)
     first = after(FIRST, ahead)
-    second = first.advanced(reading("a", 20_000, WALL + 20_000 + 21 * DAY, trusted=True))
+    second = first.with_reading(reading("a", 20_000, WALL + 20_000 + 21 * DAY, trusted=True))
     assert second.worth_keeping(first)
     assert second.differs_in_doubt(first)
-    assert not second.advanced(reading("a", 30_000, WALL + 30_000 + 21 * DAY, trusted=True)).differs_in_doubt(second)
+    assert not second.with_reading(reading("a", 30_000, WALL + 30_000 + 21 * DAY, trusted=True)).differs_in_doubt(
+        second
+    )
     booted = reading("b", 0, WALL + 40_000 + 21 * DAY, trusted=True)
-    assert second.advanced(booted).age_ms == 40_000
+    assert second.with_reading(booted).age_ms == 40_000
 
 
 def test_a_step_while_the_machine_sleeps_is_a_step() -> None:
@@ -401,8 +405,8 @@ def test_a_step_is_known_to_a_broker_that_is_started_again_in_the_same_boot() ->
     age = after(FIRST)
     found = age_of([line.split(" ") for line in age.lines()])
     stepped = reading("a", 10_000, WALL + 10 * YEAR, trusted=True)
-    assert not found.advanced(stepped).now(stepped).trusted
-    assert found.advanced(stepped).worth_keeping(age)
+    assert not found.with_reading(stepped).now(stepped).trusted
+    assert found.with_reading(stepped).worth_keeping(age)
 
 
 def test_a_file_of_an_older_version_is_read_and_one_without_a_step_is_as_it_wrote_it() -> None:
@@ -417,7 +421,7 @@ def test_the_steps_back_that_are_kept_are_bounded() -> None:
     age = Age()
     for boot in range(STEPS_BACK_MAX + 5):
         for wall_ms in (WALL + boot * DAY, WALL + boot * DAY - YEAR, WALL + boot * DAY, WALL + boot * DAY - YEAR):
-            age = age.advanced(reading(str(boot), 10, wall_ms, trusted=True))
+            age = age.with_reading(reading(str(boot), 10, wall_ms, trusted=True))
     assert len(age.steps_back) == STEPS_BACK_MAX
     assert len({step.boot_id for step in age.steps_back}) == STEPS_BACK_MAX
 
@@ -435,7 +439,7 @@ def sealed(log: PartitionLog, now: Now, timestamp_ms: int) -> None:
     assert flush is not None
     flush.run()
     log.writer.finish_flush(flush)
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
 
 
 def test_a_clock_chip_that_was_wrong_until_a_step_back_costs_no_record() -> None:
@@ -443,18 +447,18 @@ def test_a_clock_chip_that_was_wrong_until_a_step_back_costs_no_record() -> None
     store = open_store(SimulatedDisk(1))
     log = make_topic(store, config={"segment.ms": "1", "retention.ms": str(DAY)}).partitions[0]
     ahead = reading("a", 0, NOW_MS + 10 * YEAR, trusted=True)
-    age = Age().advanced(ahead)
+    age = Age().with_reading(ahead)
     for minute in range(3):
         boot_ms = minute * 60_000
         now = age.now(ahead._replace(boot_ms=boot_ms, wall_ms=ahead.wall_ms + boot_ms))
         assert now.trusted
         sealed(log, now, NOW_MS + boot_ms)
     set_right = reading("a", HOUR, NOW_MS + HOUR, trusted=True)
-    age = age.advanced(set_right)
+    age = age.with_reading(set_right)
     assert delete_expired(log, age.now(set_right)) == 0
     assert log.log_start_offset == 0
     booted = reading("b", 0, NOW_MS + 2 * HOUR, trusted=True)
-    age = age.advanced(booted)
+    age = age.with_reading(booted)
     assert age.now(booted).trusted
     assert delete_expired(log, age.now(booted)) == 0
     later = reading("b", 2 * DAY, NOW_MS + 2 * HOUR + 2 * DAY, trusted=True)

@@ -46,14 +46,14 @@ def test_the_last_value_of_each_key_stays_where_it_is(store):
     log = compacted(store).partitions[0]
     latest = fill_keys(log, 100)
     active = log.segments[-1].base_offset
-    before, known, there = ends(log), log.writer.producers.known(), content(log)
+    before, known, there = ends(log), log.writer.producers.by_id(), content(log)
     cleaner = clean(store)
     after = content(log)
     assert latest_of(log) == latest
     assert after == [record for record in there if record[0] >= active or record in after]
     assert len([record for record in after if record[0] < active]) == 8
     assert ends(log) == before
-    assert log.writer.producers.known() == known
+    assert log.writer.producers.by_id() == known
     assert cleaner.passes == 1
     assert cleaner.removed == len(there) - len(after)
     assert not clean(store).passes
@@ -129,12 +129,12 @@ def test_a_restart_finds_the_same(store, disk):
     sync(log)
     clean(store)
     before, there = ends(log), content(log)
-    known = log.writer.producers.known()
+    known = log.writer.producers.by_id()
     disk.crash()
     store = open_store(disk)
     (log,) = store.topics["t"].partitions
     assert (ends(log)[:3], content(log)) == (before[:3], there)
-    assert log.writer.producers.known().keys() == known.keys()
+    assert log.writer.producers.by_id().keys() == known.keys()
     store.close()
     disk.unlock("/data/.lock")
     store = open_store(disk)
@@ -206,8 +206,8 @@ def test_a_producers_last_batch_leaves_its_header_for_a_start_without_snapshots(
     fill_keys(log, 60)
     clean(store)
     log = reopened_without_snapshots(disk)
-    assert log.writer.producers.known()[7].batches[-1].last_sequence == 3
-    assert log.writer.producers.known()[7].batches[-1].last_offset == 3
+    assert log.writer.producers.by_id()[7].batches[-1].last_sequence == 3
+    assert log.writer.producers.by_id()[7].batches[-1].last_offset == 3
     again = write(log, (b"a", b"3"), producer=(7, 2, 3))
     assert (again.duplicate, again.base_offset) == (True, 3)
     assert not write(log, (b"a", b"4"), producer=(7, 2, 4)).duplicate
@@ -457,7 +457,7 @@ def test_an_old_snapshot_inside_a_merged_segment_is_not_believed(store, disk):
     (log,) = store.topics["t"].partitions
     assert content(log) == there
     assert not [note for note in store.recovery_notes if "cut" in note]
-    assert log.writer.producers.known()[7].batches[-1].last_sequence == 21
+    assert log.writer.producers.by_id()[7].batches[-1].last_sequence == 21
 
 
 def test_without_space_it_waits(store, disk):

@@ -210,7 +210,12 @@ def test_transactions_are_told_apart_by_producer_and_marker():
         marker(COMMIT, base_offset=11, producer_id=5),
         third,
     )
-    assert [found.aborted(read_header(batch)) for batch in (first, other, second, third)] == [True, False, False, False]
+    assert [found.is_aborted(read_header(batch)) for batch in (first, other, second, third)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert found.undecided_offset == 12
     assert transactions(first, marker(ABORT, base_offset=6, producer_id=5)).undecided_offset is None
 

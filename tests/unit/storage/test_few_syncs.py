@@ -119,7 +119,7 @@ def test_an_empty_segment_behind_a_roll_is_known_to_a_clean_start(disk: Simulate
     assert log.writer.begin_roll()
     log.roller.roll()
     log.writer.end_roll()
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
     for how in ("stop", "kill", "stop"):
         store = again(disk, store, how)
         log = store.topics["t"].partitions[0]

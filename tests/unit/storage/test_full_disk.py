@@ -56,7 +56,7 @@ class Card:
 
         disk.__dict__.pop("room", None)
         disk.__class__ = Room
-        return self.watch.look(passed or {}, now, led, spares=spares, for_others=for_others)
+        return self.watch.check(passed or {}, now, led, spares=spares, for_others=for_others)
 
     def look_until_done(self, passed=None):
         """Look as the broker does: again when segments were closed for it."""
@@ -66,7 +66,7 @@ class Card:
                 assert log.writer.begin_roll()
                 log.roller.roll()
                 log.writer.end_roll()
-                single_node_watermark.advance(log.state)
+                single_node_watermark.advance_high_watermark(log.state)
             found = self.look(passed)
         return found
 
@@ -122,7 +122,7 @@ def test_only_what_is_led_goes_and_only_what_is_shown(card):
     card.fill(led, 40)
     card.fill(followed, 40)
     border = led.segments[2].base_offset
-    led.state.advance(led.state.shown._replace(offset=border), border)
+    led.state.set_visible_end(led.state.shown._replace(offset=border), border)
     card.capacity = card.used() + 10_000
     found = card.look(led=[led])
     assert (led.log_start_offset, followed.log_start_offset) == (border, 0)
@@ -133,7 +133,7 @@ def test_where_other_boards_have_room_only_data_that_is_safe_to_go_goes(card):
     passed, plain = card.topic("passed", edge_required_groups="mirror"), card.topic("plain")
     for (log,) in (passed, plain):
         card.fill(log, 40)
-        log.state.advance(log.state.shown._replace(offset=40), 40)
+        log.state.set_visible_end(log.state.shown._replace(offset=40), 40)
     card.capacity = card.used() + 30_000
     led = [*passed, *plain]
     found = card.look({("passed", 0): 8}, led=led, spares=True)
@@ -150,7 +150,7 @@ def test_where_other_boards_have_room_only_data_that_is_safe_to_go_goes(card):
 def test_the_last_that_has_room_evicts_as_one_board_does(card):
     (log,) = card.topic("t")
     card.fill(log, 40)
-    log.state.advance(log.state.shown._replace(offset=40), 40)
+    log.state.set_visible_end(log.state.shown._replace(offset=40), 40)
     card.capacity = card.used() + 30_000
     found = card.look(led=[log])
     assert (found.tight, found.stage) == (False, 3)

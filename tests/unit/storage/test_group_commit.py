@@ -43,12 +43,12 @@ def test_the_way_is_the_one_that_costs_less(all_us: int | None, cheaper_from: in
 
 def test_a_syncfs_that_waits_for_others_is_left_alone_for_a_while() -> None:
     how = rounds(500)
-    how.took("all", 20, 0.05)
+    how.round_completed("all", 20, 0.05)
     assert how.way(20) == "all"
-    how.took("all", 20, 0.061)
+    how.round_completed("all", 20, 0.061)
     assert [how.way(20) for _ in range(EACH_ROUNDS)] == ["each"] * EACH_ROUNDS
     assert how.way(20) == "all"
-    how.took("each", 20, 9.0)
+    how.round_completed("each", 20, 9.0)
     assert how.way(20) == "all"
 
 
@@ -72,7 +72,7 @@ class Bench:
         for log, flush, fault in zip(self.logs, flushes, faults, strict=True):
             if fault is None:
                 log.writer.finish_flush(flush)
-                single_node_watermark.advance(log.state)
+                single_node_watermark.advance_high_watermark(log.state)
             else:
                 log.fail(fault)
         return [log for log in self.logs if log.fault is not None]

@@ -44,15 +44,15 @@ def filled(**config: str) -> tuple[PartitionLog, list[LogEnd]]:
 
 
 def tell(log: PartitionLog, end: LogEnd) -> None:
-    log.state.advance(end, end.offset)
+    log.state.set_visible_end(end, end.offset)
 
 
 def test_a_sync_alone_shows_nothing() -> None:
     log, _ = filled()
-    assert (log.synced.offset, log.high_watermark, log.shown_bytes) == (BATCHES, 0, 0)
+    assert (log.synced_end.offset, log.high_watermark, log.shown_bytes) == (BATCHES, 0, 0)
     assert log.reader.read(0, 1000, blocking=True) == b""
     assert log.reader.max_timestamp() == (-1, -1)
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
     assert log.high_watermark == log.state.last_stable_offset == BATCHES
     assert len(read_all(log)) == BATCHES
 

@@ -155,7 +155,7 @@ def test_what_a_failed_sync_took_is_in_the_ledger_although_nobody_brought_the_pa
     if how == "stop":
         store.close()
     else:
-        store.in_use.look(0.0)
+        store.in_use.remove_idle_marks(0.0)
         marking = store.in_use.begin_write()
         marking.run()
         store.in_use.end_write(marking)
@@ -173,13 +173,13 @@ def test_a_partition_that_came_back_is_not_failed_any_more(disk):
     log.fail(StorageFault("t-0", 0, "the sync failed"))
     for fault, failed in ((log.fault, 1), (None, 0)):
         log.state.fault = fault
-        store.in_use.look(0.0)
+        store.in_use.remove_idle_marks(0.0)
         marking = store.in_use.begin_write()
         marking.run()
         store.in_use.end_write(marking)
         marks = InUse(disk, "/data").read()
         assert (len(marks.keys), len(marks.failed)) == (1 - failed, failed)
-    store.in_use.look(1.0)
+    store.in_use.remove_idle_marks(1.0)
     assert not store.in_use.due
 
 

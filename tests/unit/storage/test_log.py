@@ -42,7 +42,7 @@ def fail_on(kind, error=errno.EIO, path_end=""):
 def test_nothing_is_shown_before_it_is_synced(disk):
     log = new_log(disk)
     assert append(log, batch(b"a", b"b")) == (0, 2, -1, False)
-    assert (log.log_end_offset, log.synced.offset, log.high_watermark) == (2, 0, 0)
+    assert (log.log_end_offset, log.synced_end.offset, log.high_watermark) == (2, 0, 0)
     assert log.reader.read(0, 1000, blocking=True) == b""
     assert log.reader.max_timestamp() == (-1, -1)
     flush = log.writer.begin_flush()
@@ -50,7 +50,7 @@ def test_nothing_is_shown_before_it_is_synced(disk):
     flush.run()
     assert log.high_watermark == 0
     log.writer.finish_flush(flush)
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
     assert (log.log_end_offset, log.high_watermark) == (3, 2)
     assert len(read_all(log)) == 1
     assert log.reader.max_timestamp() == (1, NOW_MS)
@@ -71,13 +71,13 @@ def test_a_reader_that_goes_on_looks_for_nothing(disk, monkeypatch):
     sync(log)
     written = read_all(log)
     reads: list[int] = []
-    cached = type(log.segments[0].held).read_cached
+    cached = type(log.segments[0].open_file).read_cached
 
     def counted(file, size_max, position):
         reads.append(size_max)
         return cached(file, size_max, position)
 
-    monkeypatch.setattr(type(log.segments[0].held), "read_cached", counted)
+    monkeypatch.setattr(type(log.segments[0].open_file), "read_cached", counted)
     found, offset, reads_each = [], 0, []
     while offset < len(written):
         reads.clear()
@@ -138,7 +138,7 @@ def test_full_segment_is_closed_and_synced_before_the_next_takes_data(disk):
     with pytest.raises(RollDue):
         log.writer.append(late, check_batch(late, 1 << 20), NOW_MS)
     log.writer.end_roll()
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
     assert log.high_watermark == log.log_end_offset == 1
     assert append(log, late).base_offset == 1
     sync(log)
@@ -171,10 +171,10 @@ def test_a_sync_that_began_before_a_roll_changes_nothing_afterwards(disk):
     flush.run()
     append(log, batch(b"x" * 2500))
     append(log, batch(b"x" * 1000))
-    assert (len(log.segments), log.synced.offset) == (2, 2)
+    assert (len(log.segments), log.synced_end.offset) == (2, 2)
     log.writer.finish_flush(flush)
-    single_node_watermark.advance(log.state)
-    assert log.synced.offset == 2
+    single_node_watermark.advance_high_watermark(log.state)
+    assert log.synced_end.offset == 2
 
 
 def test_failed_sync_takes_the_partition_offline_and_is_never_retried(disk):
@@ -189,7 +189,7 @@ def test_failed_sync_takes_the_partition_offline_and_is_never_retried(disk):
         flush.run()
     log.fail(failed.value)
     log.writer.finish_flush(flush)
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
     assert log.high_watermark == 0
     assert log.writer.begin_flush() is None
     for call in (lambda: append(log, batch()), lambda: log.reader.read(0, 9, blocking=True), log.reader.max_timestamp):
@@ -343,7 +343,7 @@ def test_greatest_timestamp_goes_with_the_segment_that_had_it(disk):
     log.writer.rolling = True
     log.roller.roll()
     log.writer.end_roll()
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
     assert log.reader.max_timestamp() == (0, NOW_MS)
     assert delete_expired(log, time_at(NOW_MS + 1001)) == 1
     assert log.reader.max_timestamp() == (-1, -1)

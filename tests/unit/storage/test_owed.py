@@ -8,9 +8,9 @@ from edge_broker.errors import StorageFault
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.loss.quarantine import quarantine
-from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.missing_ranges import record_missing
 from edge_broker.storage.replica.replica_log import Replica
-from edge_broker.storage.replica.replica_truncation import cut_damage, go_on, hold
+from edge_broker.storage.replica.replica_truncation import cut_damage, hold, resume_as
 from edge_broker.storage.retention.segment_removal import delete_records
 from edge_broker.storage.segment.segment import DamageFound
 from edge_broker.testing.disk import SimulatedDisk
@@ -41,14 +41,14 @@ def found_damage(disk: SimulatedDisk, replica: Replica, offset: int) -> None:
     for _ in range(2):
         with pytest.raises(StorageFault, match="another replica"):
             quarantine(replica.log, found)
-    assert replica.damaged
+    assert replica.has_missing
     with pytest.raises(DamageFound):
         replica.log.reader.read(offset, 1000, blocking=True)
 
 
 def cut(store: LogStore, replica: Replica) -> None:
     assert hold(replica.log)
-    go_on(replica.log, cut_damage(store, replica.log, NOW))
+    resume_as(replica.log, cut_damage(store, replica.log, NOW))
 
 
 @pytest.mark.parametrize("offset", [0, 7, 19])
@@ -61,10 +61,10 @@ def test_a_replica_is_cut_where_its_damage_begins_and_takes_the_rest_again(offse
     if how != "stay":
         (disk.crash if how == "crash" else disk.kill)()
         store, replica = again(disk)
-        assert replica.damaged
+        assert replica.has_missing
         assert replica.log_end_offset == 20
     cut(store, replica)
-    assert (replica.log_end_offset, replica.damaged) == (offset, False)
+    assert (replica.log_end_offset, replica.has_missing) == (offset, False)
     assert all_of(replica) == written[:offset]
     take(replica, *written[offset:])
     synced(replica.log)
@@ -72,7 +72,7 @@ def test_a_replica_is_cut_where_its_damage_begins_and_takes_the_rest_again(offse
     assert ledgered(store) == [], "nothing is lost"
     disk.crash()
     _, replica = again(disk)
-    assert (all_of(replica), replica.damaged) == (written, False)
+    assert (all_of(replica), replica.has_missing) == (written, False)
 
 
 @pytest.mark.parametrize("how", ["stay", "kill"])
@@ -87,16 +87,16 @@ def test_what_nobody_has_is_in_the_ledger_before_readers_go_on_behind_it(how: st
     replica.log.ledger = full = ListLedger()
     full.fault = StorageFault("ledger", 0, "full")
     with pytest.raises(StorageFault):
-        own_up(replica.log)
-    assert replica.damaged
+        record_missing(replica.log)
+    assert replica.has_missing
     replica.log.ledger = ledger
-    own_up(replica.log)
-    assert not replica.damaged
+    record_missing(replica.log)
+    assert not replica.has_missing
     assert all_of(replica) == written[:7] + written[8:]
     assert ledgered(store) == [("damaged", "t", 0, 7, 7)]
     disk.crash()
     store, replica = again(disk)
-    assert (replica.damaged, all_of(replica)) == (False, written[:7] + written[8:])
+    assert (replica.has_missing, all_of(replica)) == (False, written[:7] + written[8:])
 
 
 def test_what_a_start_finds_is_owed_as_well() -> None:
@@ -108,7 +108,7 @@ def test_what_a_start_finds_is_owed_as_well() -> None:
     disk.kill()
     disk.flip(path, position + 100)
     store, replica = again(disk)
-    assert (replica.damaged, replica.log_end_offset) == (True, 20)
+    assert (replica.has_missing, replica.log_end_offset) == (True, 20)
     assert ledgered(store) == []
     cut(store, replica)
     assert all_of(replica) == written[:19]
@@ -120,7 +120,7 @@ def test_damage_before_the_start_is_no_loss() -> None:
     found = damaged(disk, replica, 1)
     replica.log.state.log_start_offset = 3
     quarantine(replica.log, found)
-    assert not replica.damaged
+    assert not replica.has_missing
     assert ledgered(store) == []
 
 
@@ -129,7 +129,7 @@ def test_a_cut_that_comes_when_the_damage_went_from_the_front_takes_nothing() ->
     store, replica, written = filled(disk)
     found_damage(disk, replica, 3)
     delete_records(replica.log, 9, NOW)
-    assert not replica.damaged
+    assert not replica.has_missing
     cut(store, replica)
     assert (replica.log_start_offset, replica.log_end_offset, replica.online) == (9, 20, True)
     disk.crash()

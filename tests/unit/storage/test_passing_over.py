@@ -12,9 +12,9 @@ from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.log.log_reader import whole_batches
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.loss.quarantine import quarantine
-from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.missing_ranges import record_missing
 from edge_broker.storage.replica.replica_log import Replica
-from edge_broker.storage.replica.replica_truncation import enter, go_on, hold, truncate
+from edge_broker.storage.replica.replica_truncation import enter, hold, resume_as, truncate
 from edge_broker.storage.replica.skip_lost_range import pass_over
 from edge_broker.testing.disk import SimulatedDisk
 from tests.support.storage import NOW, cut_off, failing, ledgered
@@ -36,13 +36,13 @@ def held(replica: Replica) -> list[bytes]:
 
 def passes(store: LogStore, replica: Replica, end_offset: int, epoch: int) -> None:
     assert hold(replica.log)
-    go_on(replica.log, pass_over(store, replica.log, end_offset, epoch, NOW))
+    resume_as(replica.log, pass_over(store, replica.log, end_offset, epoch, NOW))
 
 
 def check(replica: Replica, written: list[bytes], lost: range) -> None:
     """The log has what was written, and nothing in the range."""
     assert replica.online, replica.log.fault
-    assert not replica.damaged
+    assert not replica.has_missing
     assert [read_header(one).base_offset not in lost for one in written] == [True] * len(written)
     assert held(replica) == written
     for offset in lost:
@@ -110,7 +110,7 @@ def test_a_follower_may_be_cut_amid_what_it_has_passed_over_or_before(end: int) 
     take(replica, *more)
     synced(replica.log)
     assert hold(replica.log)
-    go_on(replica.log, truncate(store, replica.log, enter(replica.log, end), NOW))
+    resume_as(replica.log, truncate(store, replica.log, enter(replica.log, end), NOW))
     check(replica, written[:end], range(5, end))
     assert replica.log_end_offset == end
     passes(store, replica, 9, 2) if end >= 5 else None
@@ -142,7 +142,7 @@ def test_a_leader_says_what_is_lost_once_it_is_written_down() -> None:
     with pytest.raises(StorageFault):
         quarantine(replica.log, found)
     assert replica.lost_until(7) == 7, "another may have it"
-    own_up(replica.log)
+    record_missing(replica.log)
     assert [replica.lost_until(offset) for offset in (6, 7, 8)] == [6, 8, 8]
     disk.kill()
     _, replica = again(disk)
@@ -158,7 +158,7 @@ def test_a_reader_that_may_see_no_more_than_what_is_lost_meets_no_damage() -> No
     found = damaged(disk, replica, first)
     with pytest.raises(StorageFault):
         quarantine(replica.log, found)
-    own_up(replica.log)
+    record_missing(replica.log)
     replica.show_exactly(first + 1)
     read = partial(replica.log.reader.read, bytes_max=1000, blocking=True)
     assert (read(first), read(first + 1)) == (b"", b"")

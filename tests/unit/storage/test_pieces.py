@@ -306,24 +306,24 @@ def test_last_five_batches_are_known_again_and_older_ones_are_out_of_order():
 def test_wrong_epochs_and_sequences_are_refused_and_change_nothing(producer, code):
     known = producer_state.Producers()
     admit(known, (1, 5, 10))
-    before = known.known()
+    before = known.by_id()
     with pytest.raises(Refusal) as refused:
         admit(known, producer)
     assert refused.value.code == code
-    assert known.known() == before
+    assert known.by_id() == before
 
 
 def test_new_epoch_starts_at_zero_and_forgets_the_old_batches():
     known = producer_state.Producers()
     admit(known, (1, 5, 10))
     assert admit(known, (1, 6, 0), offset=7) is None
-    assert known.known()[1].batches == ((0, 0, 7, 7),)
+    assert known.by_id()[1].batches == ((0, 0, 7, 7),)
 
 
 def test_sequences_go_on_at_zero_after_the_greatest():
     known = producer_state.Producers()
     admit(known, (1, 0, 2**31 - 2), count=4)
-    assert known.known()[1].batches[0].last_sequence == 1
+    assert known.by_id()[1].batches[0].last_sequence == 1
     assert admit(known, (1, 0, 2)) is None
     other = producer_state.Producers()
     admit(other, (1, 0, 2**31 - 1))
@@ -334,7 +334,7 @@ def test_batches_follow_one_another():
     known = producer_state.Producers()
     assert admit(known, (1, 0, 0), 2, offset=10) is None
     assert admit(known, (1, 0, 2), offset=12) is None
-    assert known.known()[1].batches == ((0, 1, 10, 11), (2, 2, 12, 12))
+    assert known.by_id()[1].batches == ((0, 1, 10, 11), (2, 2, 12, 12))
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ def test_snapshot_comes_back_and_damage_is_noticed():
     admit(known, (7, 2, 5), count=3)
     admit(known, (8, 0, 0))
     place = producer_state.SnapshotPosition(103, 100, 700, NOW_MS, 102, 5, forgotten_max=6)
-    data = producer_state.encode_snapshot(place, known.known())
+    data = producer_state.encode_snapshot(place, known.by_id())
     found = producer_state.decode_snapshot(data)
-    assert (found[0], dict(found[1])) == (place, known.known())
+    assert (found[0], dict(found[1])) == (place, known.by_id())
     for at in range(len(data)):
         assert producer_state.decode_snapshot(data[:at]) is None
         flipped = bytearray(data)

@@ -10,7 +10,7 @@ from edge_broker.storage.log.producer_state import (
     WRITTEN_BYTES,
     Producer,
     SnapshotPosition,
-    Written,
+    WrittenBatch,
 )
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
@@ -32,7 +32,7 @@ def disk():
 
 
 def known(*logs):
-    return {producer_id for log in logs for producer_id in log.writer.producers.known()}
+    return {producer_id for log in logs for producer_id in log.writer.producers.by_id()}
 
 
 def write(log, producer_id, sequence=0, *, at=0):
@@ -94,7 +94,7 @@ def test_snapshots_of_many_partitions_do_not_add_up_at_a_start(disk, few, end):
         log.writer.rolling = True
         log.roller.roll()
         log.writer.end_roll()
-        single_node_watermark.advance(log.state)
+        single_node_watermark.advance_high_watermark(log.state)
     if end == "clean":
         store.close()
     disk.crash()
@@ -114,20 +114,20 @@ def test_a_walk_through_the_log_keeps_to_the_bound(disk, few):
     disk.crash()
     found = open_store(disk).topics["t"].partitions[0].writer.producers
     assert found.held <= FEW * ONE
-    assert 3 * FEW - 1 in found.known()
+    assert 3 * FEW - 1 in found.by_id()
 
 
 def test_a_snapshot_of_an_older_version_with_any_number_of_producers_is_bounded_while_it_is_read(few):
-    first = {0: Producer(0, NOW_MS + 9999, (Written(0, 0, 0, 0),))}  # it writes ever since
-    others = {number: Producer(0, NOW_MS + number, (Written(0, 0, number, number),)) for number in range(1, 5000)}
+    first = {0: Producer(0, NOW_MS + 9999, (WrittenBatch(0, 0, 0, 0),))}  # it writes ever since
+    others = {number: Producer(0, NOW_MS + number, (WrittenBatch(0, 0, number, number),)) for number in range(1, 5000)}
     place, stored = producer_state.decode_snapshot(
         producer_state.encode_snapshot(SnapshotPosition(5000, 0, 9, -1, -1, 0), first | others)
     )
-    found = producer_state.bounded(stored, place.forgotten_max)
+    found = producer_state.producers_of_snapshot(stored, place.forgotten_max)
     assert place.offset == 5000
     assert found.held <= FEW * ONE
-    assert list(found.known())[-1] == 0
-    assert list(found.known())[-2] == 4999
+    assert list(found.by_id())[-1] == 0
+    assert list(found.by_id())[-2] == 4999
 
 
 def test_what_goes_with_a_topic_is_not_counted_for_ever(disk, few):

@@ -411,7 +411,7 @@ def close_segment(store, log):
     log.writer.rolling = True
     log.roller.roll()
     log.writer.end_roll()
-    single_node_watermark.advance(log.state)
+    single_node_watermark.advance_high_watermark(log.state)
 
 
 @pytest.mark.parametrize("close", [close_segment, lambda store, _: store.close()], ids=["roll", "stop"])

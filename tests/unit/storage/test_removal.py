@@ -15,7 +15,7 @@ from edge_broker.errors import StorageFault
 from edge_broker.protocol.record_batch import records_of
 from edge_broker.storage.files.atomic_files import temporary_name
 from edge_broker.storage.files.filesystem import Space
-from edge_broker.storage.log.removed_offsets import Removed, read_removed, removed_end, with_removed
+from edge_broker.storage.log.removed_offsets import RemovedRange, read_removed, removed_end, with_removed
 from edge_broker.storage.loss.quarantine import add_corrupt_range
 from edge_broker.storage.maintenance.preallocation import Reserve
 from edge_broker.storage.metadata.loss_records import Loss
@@ -75,7 +75,7 @@ def test_the_account_says_what_retention_took(disk):
     size = log.size
     assert delete_expired(log, LATER) > 1
     start = log.log_start_offset
-    account = (Removed("retention", 0, start, start, 0, 0, size - log.size),)
+    account = (RemovedRange("retention", 0, start, start, 0, 0, size - log.size),)
     assert log.removed == account == read_removed(disk, log.directory)
     assert ledgered(store) == []
     disk.crash()
@@ -195,10 +195,10 @@ def test_a_damaged_account_is_made_again_from_what_is_there(disk):
 
 
 def test_neighbours_of_one_cause_are_one_line():
-    first, second = Removed("retention", 0, 5, 3, 1, 1, 50), Removed("retention", 5, 9, 4, 0, 0, 40)
-    other = Removed("evicted", 9, 12, 3, 0, 0, 30)
-    merged = with_removed((first,), [second, other, Removed("evicted", 12, 12, 0, 0, 0, 0)])
-    assert merged == (Removed("retention", 0, 9, 7, 1, 1, 90), other)
+    first, second = RemovedRange("retention", 0, 5, 3, 1, 1, 50), RemovedRange("retention", 5, 9, 4, 0, 0, 40)
+    other = RemovedRange("evicted", 9, 12, 3, 0, 0, 30)
+    merged = with_removed((first,), [second, other, RemovedRange("evicted", 12, 12, 0, 0, 0, 0)])
+    assert merged == (RemovedRange("retention", 0, 9, 7, 1, 1, 90), other)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_a_batch_that_two_parts_share_gives_each_its_records(disk):
     append(log, batch(b"d", b"e"))
     sync(log)
     first, second = count_parts(log.segments[0], [RemovalRange("passed", 0, 2), RemovalRange("evicted", 2, 5)])
-    assert first.entry() == Removed("passed", 0, 2, 2, 0, 0, 0)
-    assert second.entry() == Removed("evicted", 2, 5, 3, 0, 0, log.size)
+    assert first.entry() == RemovedRange("passed", 0, 2, 2, 0, 0, 0)
+    assert second.entry() == RemovedRange("evicted", 2, 5, 3, 0, 0, log.size)
 
 
 def test_offsets_without_a_record_were_compacted_away(disk):

@@ -13,10 +13,10 @@ from edge_broker.storage.log.leader_epochs import NONE
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.recovery.open_partition import LogMissing
-from edge_broker.storage.replica.missing_ranges import own_up
+from edge_broker.storage.replica.missing_ranges import record_missing
 from edge_broker.storage.replica.reopen_replica import reopen
 from edge_broker.storage.replica.replica_log import Replica
-from edge_broker.storage.replica.replica_truncation import cut_damage, enter, go_on, hold, truncate
+from edge_broker.storage.replica.replica_truncation import cut_damage, enter, hold, resume_as, truncate
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
 from tests.support.storage import NOW, ListLedger, batch, cut_off, failing, ledgered
@@ -27,8 +27,8 @@ from tests.unit.storage.test_truncating import again, all_of, filled, of_number
 FAULT = StorageFault("the card", 0, "no answer")
 
 
-def opens(store: LogStore, replica: Replica, *, anew: bool = False) -> None:
-    replica.log.go_on_as(reopen(store, replica.log, NOW, led_from=replica.led_from, anew=anew).log)
+def opens(store: LogStore, replica: Replica, *, may_recreate: bool = False) -> None:
+    replica.log.go_on_as(reopen(store, replica.log, NOW, led_from=replica.led_from, may_recreate=may_recreate).log)
 
 
 def leads(replica: Replica, count: int, epoch: int = 9) -> None:
@@ -38,7 +38,7 @@ def leads(replica: Replica, count: int, epoch: int = 9) -> None:
     for _ in range(count):
         made = batch(b"led")
         replica.log.writer.append(made, read_header(made), NOW)
-        replica.wrote()
+        replica.batches_appended()
 
 
 def lost_segments(disk: SimulatedDisk, log: PartitionLog, count: int | None = None) -> None:
@@ -92,7 +92,7 @@ def test_what_the_leader_has_is_no_loss(kept_until: int, lost: tuple[int, int] |
     assert replica.unconfirmed_epoch == 9
     replica.log.fail(FAULT)
     assert replica.unconfirmed_epoch == 9
-    found = reopen(store, replica.log, NOW, led_from=replica.led_from, anew=False, kept_until=kept_until)
+    found = reopen(store, replica.log, NOW, led_from=replica.led_from, may_recreate=False, kept_until=kept_until)
     replica.log.go_on_as(found.log)
     assert (replica.log_end_offset, all_of(replica)) == (5, written), "the rest comes from the leader"
     assert ledgered(store) == ([] if lost is None else [("sync_failed", "t", 0, *lost)])
@@ -167,13 +167,13 @@ def test_a_missing_directory_is_left_alone_until_nobody_counts_on_it() -> None:
             opens(store, replica)
         disk.kill()
     store, replica = again(disk)
-    opens(store, replica, anew=True)
+    opens(store, replica, may_recreate=True)
     assert (replica.online, replica.missing, replica.log_end_offset) == (True, False, 0)
     take(replica, *written)
     synced(replica.log)
     disk.crash()
     store, replica = again(disk)
-    assert (replica.online, replica.damaged, all_of(replica)) == (True, False, written)
+    assert (replica.online, replica.has_missing, all_of(replica)) == (True, False, written)
     assert ledgered(store) == [], "others have it"
 
 
@@ -187,11 +187,11 @@ def test_at_each_step_of_beginning_anew_a_power_cut_leaves_it_missing_or_empty()
         lost_segments(disk, replica.log)
         store, replica = again(disk)
         log = replica.log
-        if not cut_off(disk, step, partial(reopen, store, log, NOW, led_from=None, anew=True)):
+        if not cut_off(disk, step, partial(reopen, store, log, NOW, led_from=None, may_recreate=True)):
             break
         disk.crash()
         store, replica = again(disk)
-        found.add((replica.missing, replica.damaged, replica.online))
+        found.add((replica.missing, replica.has_missing, replica.online))
         assert ledgered(store) == []
     assert (True, False, False) in found
     assert (False, False, True) in found
@@ -205,7 +205,7 @@ def test_a_replica_without_a_segment_is_missing_and_enters_nothing() -> None:
     lost_segments(disk, replica.log, 99)
     store, replica = again(disk)
     assert (replica.online, replica.missing) == (False, True)
-    opens(store, replica, anew=True)
+    opens(store, replica, may_recreate=True)
     take(replica, *written)
     assert all_of(replica) == written
     assert ledgered(store) == []
@@ -220,7 +220,7 @@ def test_missing_first_segments_are_owed_and_come_from_others(others_have_it: bo
     lost_segments(disk, replica.log, 2)
     for _ in range(2):
         store, replica = again(disk)
-        assert (replica.online, replica.damaged, replica.log_start_offset, replica.log_end_offset) == (
+        assert (replica.online, replica.has_missing, replica.log_start_offset, replica.log_end_offset) == (
             True,
             True,
             0,
@@ -231,15 +231,15 @@ def test_missing_first_segments_are_owed_and_come_from_others(others_have_it: bo
     store, replica = again(disk)
     if others_have_it:
         assert hold(replica.log)
-        go_on(replica.log, cut_damage(store, replica.log, NOW))
+        resume_as(replica.log, cut_damage(store, replica.log, NOW))
         assert replica.log_end_offset == 0
         take(replica, *written)
         synced(replica.log)
     else:
-        own_up(replica.log)
+        record_missing(replica.log)
     left = written if others_have_it else written[base:]
     for _ in range(2):
-        assert not replica.damaged
+        assert not replica.has_missing
         assert (all_of(replica) if others_have_it else held(replica)) == left
         assert ledgered(store) == ([] if others_have_it else [("damaged", "t", 0, 0, base - 1)])
         disk.crash()

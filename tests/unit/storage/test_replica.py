@@ -200,7 +200,7 @@ def test_a_fetch_may_fill_several_segments() -> None:
 def test_producers_are_known_as_the_leader_has_them() -> None:
     replica = opened()
     take(replica, of_leader(0, 1, b"a", b"b", producer=(9, 0, 4)), of_leader(2, 1, b"c", producer=(9, 0, 6)))
-    known = replica.log.writer.producers.known()[9]
+    known = replica.log.writer.producers.by_id()[9]
     assert [tuple(one) for one in known.batches] == [(4, 5, 0, 1), (6, 6, 2, 2)]
     replica.begin_epoch(2)
     late = batch(b"a", b"b", producer=(9, 0, 4))
@@ -218,7 +218,7 @@ def test_an_epoch_that_begins_is_on_the_disk_before_it_is_used() -> None:
     replica.keep_epoch()
     made = batch(b"b")
     replica.log.writer.append(made, read_header(made), NOW)
-    replica.wrote()
+    replica.batches_appended()
     assert read_header(made).leader_epoch == 2
     synced(replica.log)
     disk.crash()
@@ -427,7 +427,7 @@ def test_a_worker_writes_several_batches_and_all_are_taken_in() -> None:
         synced(replica.log)
         replica.show_exactly(4)
     assert shown(behind) == shown(at_once) == written
-    assert behind.log.writer.producers.known()[9].batches == at_once.log.writer.producers.known()[9].batches
+    assert behind.log.writer.producers.by_id()[9].batches == at_once.log.writer.producers.by_id()[9].batches
     assert behind.log.reader.max_timestamp() == at_once.log.reader.max_timestamp()
 
 

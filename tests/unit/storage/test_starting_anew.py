@@ -12,7 +12,7 @@ from edge_broker.protocol.record_batch import read_header
 from edge_broker.storage.log_store import LogStore
 from edge_broker.storage.replica.reopen_replica import reopen
 from edge_broker.storage.replica.replica_log import Replica, begins_before
-from edge_broker.storage.replica.replica_truncation import go_on, hold, let_go
+from edge_broker.storage.replica.replica_truncation import hold, release_log, resume_as
 from edge_broker.storage.replica.reset_to_leader_start import begin_amid, start_anew
 from edge_broker.storage.retention.segment_removal import delete_records, follow_start
 from edge_broker.testing.checked import findings
@@ -25,7 +25,7 @@ from tests.unit.storage.test_truncating import again, all_of, cut, entries, fill
 
 def anew(store: LogStore, replica: Replica, start_offset: int) -> None:
     assert hold(replica.log)
-    go_on(replica.log, start_anew(store, replica.log, start_offset, NOW))
+    resume_as(replica.log, start_anew(store, replica.log, start_offset, NOW))
 
 
 def broken_off(disk: SimulatedDisk, store: LogStore, replica: Replica, start_offset: int, kind: str) -> Replica:
@@ -45,7 +45,7 @@ def check(replica: Replica, start_offset: int) -> None:
     assert replica.online, replica.log.fault
     ends = (replica.log_start_offset, replica.log_end_offset, replica.synced_offset, replica.log.high_watermark)
     assert ends == (start_offset,) * 4
-    assert replica.log.writer.producers.known() == {}
+    assert replica.log.writer.producers.by_id() == {}
     account = replica.log.removed
     assert [one.first_offset for one in account] == [0, *(one.end_offset for one in account[:-1])]
     assert account[-1].end_offset == start_offset
@@ -182,7 +182,7 @@ def test_one_with_records_never_begins_anew_before_its_end() -> None:
     assert hold(replica.log)
     with pytest.raises(AssertionError):
         start_anew(store, replica.log, 0, NOW)
-    let_go(replica.log)
+    release_log(replica.log)
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["free", "ordered"])
@@ -202,10 +202,10 @@ def test_at_each_step_a_power_cut_leaves_an_empty_log_as_it_was_or_missing_or_at
         disk.kill() if step % 3 == 0 else disk.crash()
         store, replica = again(disk)
         assert entries(store) == []
-        assert not replica.damaged
+        assert not replica.has_missing
         seen.add("missing" if replica.missing else replica.log_start_offset)
         if replica.missing:
-            replica.log.go_on_as(reopen(store, replica.log, NOW, led_from=None, anew=True).log)
+            replica.log.go_on_as(reopen(store, replica.log, NOW, led_from=None, may_recreate=True).log)
         check(replica, 100) if replica.log_start_offset else check_nothing(replica)
     assert seen == {100, "missing", 0}
 
@@ -225,8 +225,8 @@ WHOLE = of_leader(20, 9, b"a", b"b", b"c", b"d", producer=(7, 0, 20))  # the lea
 
 def amid(store: LogStore, replica: Replica) -> None:
     assert hold(replica.log)
-    go_on(replica.log, begin_amid(store, replica.log, memoryview(WHOLE), NOW))
-    replica.wrote()
+    resume_as(replica.log, begin_amid(store, replica.log, memoryview(WHOLE), NOW))
+    replica.batches_appended()
 
 
 def check_amid(replica: Replica, batches: list[bytes]) -> None:
@@ -244,7 +244,7 @@ def check_amid(replica: Replica, batches: list[bytes]) -> None:
             replica.log.reader.read(offset, 1000, blocking=True)
         assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert replica.epochs.starts == ((9, 20),)
-    last = replica.log.writer.producers.known()[7].batches[-1].last_sequence
+    last = replica.log.writer.producers.by_id()[7].batches[-1].last_sequence
     assert last == (read_header(WHOLE).base_sequence + 3 if end == 24 else end - 1)
 
 
@@ -378,7 +378,7 @@ def test_a_torn_write_behind_that_batch_is_cut_and_no_damage(checkpoint: bool) -
         disk.crash()
         _, replica = again(disk)
         assert replica.online
-        assert not replica.damaged
+        assert not replica.has_missing
         assert not [one for one in replica.log.segments if one.corrupt_ranges]
         assert replica.log_end_offset >= 24
         assert replica.log.reader.state.log_start_offset == AMID
@@ -413,7 +413,7 @@ def test_where_there_is_no_space_the_log_stays_empty_and_is_asked_for_again(kind
     with pytest.raises(Refusal):
         begin_amid(store, replica.log, memoryview(WHOLE), NOW)
     disk.fault = None
-    let_go(replica.log)
+    release_log(replica.log)
     check(replica, AMID)
     amid(store, replica)
     check_amid(replica, [WHOLE])

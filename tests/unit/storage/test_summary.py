@@ -162,10 +162,10 @@ def test_batches_that_are_missing_at_the_end_are_not_taken_for_compacted() -> No
 def test_expired_is_older_than_retention_and_never_without() -> None:
     summary = Summary(5, 5, 0, 0, 3, 700, -1, -1, 1_000, False, "boot")
     at = NOW._replace(age_ms=11_000, trusted=False)
-    assert not summary.expired(at, 10_000)
-    assert summary.expired(at._replace(age_ms=11_001), 10_000)
-    assert summary.expired(at, 0)
-    assert not summary.expired(at, -1)
+    assert not summary.is_expired(at, 10_000)
+    assert summary.is_expired(at._replace(age_ms=11_001), 10_000)
+    assert summary.is_expired(at, 0)
+    assert not summary.is_expired(at, -1)
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, NOW_MS + YEAR, NOW_MS - YEAR])
@@ -182,7 +182,7 @@ def test_untrusted_records_expire_by_age_whatever_they_say(timestamp: int) -> No
             log.writer.rolling = True
             log.roller.roll()
             log.writer.end_roll()
-            single_node_watermark.advance(log.state)
+            single_node_watermark.advance_high_watermark(log.state)
         log.writer.append(records, read_header(records), at(age_ms))
     for jump in (YEAR, -YEAR):
         assert delete_expired(log, at(10_000, NOW_MS + jump)) == 0

@@ -21,7 +21,7 @@ from edge_broker.storage.maintenance.disk_watch import DiskWatch
 from edge_broker.storage.maintenance.log_cleaner import cleanable
 from edge_broker.storage.recovery.truncation_file import FILE
 from edge_broker.storage.replica.replica_log import Replica
-from edge_broker.storage.replica.replica_truncation import enter, enter_unknown, go_on, hold, let_go, truncate
+from edge_broker.storage.replica.replica_truncation import enter, enter_unknown, hold, release_log, resume_as, truncate
 from edge_broker.storage.replica.resume_failed_log import bring_online
 from edge_broker.storage.retention.segment_removal import delete_expired, delete_records
 from edge_broker.testing.checked import findings
@@ -52,7 +52,7 @@ def filled(disk: SimulatedDisk, *, batches: int = 20) -> tuple[LogStore, Replica
 def cut(store: LogStore, replica: Replica, end_offset: int) -> None:
     log = replica.log
     assert hold(log)
-    go_on(log, truncate(store, log, enter(log, end_offset), NOW))
+    resume_as(log, truncate(store, log, enter(log, end_offset), NOW))
 
 
 def all_of(replica: Replica) -> list[bytes]:
@@ -79,7 +79,7 @@ def check(replica: Replica, written: list[bytes]) -> None:
     assert [epoch for epoch, _ in replica.epochs.starts] == sorted({header.leader_epoch for header in headers})
     for epoch, start in replica.epochs.starts:
         assert start == min(header.base_offset for header in headers if header.leader_epoch == epoch)
-    known = replica.log.writer.producers.known()
+    known = replica.log.writer.producers.by_id()
     last = {header.producer_id: header.base_sequence for header in headers}
     assert {number: one.batches[-1].last_sequence for number, one in known.items()} == last
     for offset in range(len(written)):
@@ -119,13 +119,13 @@ def test_nothing_else_takes_segments_of_a_log_that_is_cut_and_does_not_go_on_yet
     synced(replica.log)
     replica.show_exactly(18)
     log, later = replica.log, time_at(NOW_MS + 100_000)
-    assert len(log.state.sealed) > 1
+    assert len(log.state.sealed_segments) > 1
     assert hold(log)
     fresh = truncate(store, log, enter(log, 19), NOW)
     assert delete_expired(log, later) == 0
     assert cleanable(log, 0, later) is None
     assert DiskWatch(store)._views([store.topics["t"]], {}, later) == []
-    go_on(log, fresh)
+    resume_as(log, fresh)
     check(replica, written[:19])
     assert (delete_expired(log, later) > 0, cleanable(log, 0, later) is not None) == (
         policy == "delete",
@@ -193,12 +193,12 @@ def test_a_truncation_holds_for_the_log_that_was_entered() -> None:
     assert hold(replica.log)
     assert not hold(replica.log)
     entered = enter(replica.log, 9)
-    let_go(replica.log)
+    release_log(replica.log)
     take(replica, of_number(20, 6))
     assert hold(replica.log)
     with pytest.raises(AssertionError, match="another one than was entered"):
         truncate(store, replica.log, entered, NOW)
-    let_go(replica.log)
+    release_log(replica.log)
     with pytest.raises(AssertionError, match="takes appends"):
         truncate(store, replica.log, enter(replica.log, 9), NOW)
     check(replica, [*written, of_number(20, 6)])
@@ -226,7 +226,7 @@ def test_a_flush_under_way_is_waited_for_and_none_begins_while_the_log_is_held()
     take(replica, of_number(21, 6, 60))
     assert hold(replica.log)
     assert writer.begin_flush() is None
-    let_go(replica.log)
+    release_log(replica.log)
     synced(replica.log)
     assert replica.synced_offset == 22
     cut(store, replica, 18)

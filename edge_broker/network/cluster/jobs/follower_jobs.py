@@ -27,15 +27,15 @@ from edge_broker.cluster.effects import (
 )
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
-from edge_broker.network.cluster.jobs.replica_logs import BUSY_S, RETRY_S, ReplicaLogs, faulted
+from edge_broker.network.cluster.jobs.replica_logs import BUSY_S, RETRY_S, ReplicaLogs, with_bugs_as_faults
 from edge_broker.network.cluster.jobs.replica_space import ReplicaSpace
-from edge_broker.network.dispatch.partition_reopener import behind
+from edge_broker.network.dispatch.partition_reopener import after_worker
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.log.log_writer import RollDue, WriteUnderWay
 from edge_broker.storage.replica.replica_log import Replica, as_fault, begins_before, keep_epochs
 from edge_broker.storage.replica.replica_truncation import (
-    go_on,
     hold,
+    resume_as,
 )
 from edge_broker.storage.replica.reset_to_leader_start import begin_amid
 from edge_broker.storage.retention.segment_removal import follow_start
@@ -54,11 +54,11 @@ class FollowerJobs:
         self._epochs: list[tuple[PartitionId, Replica, Callable[[], None]]] = []  # whose files are to be written next
         self._keeping = False
 
-    def append(self, wish: Append) -> None:
+    def append(self, effect: Append) -> None:
         """Append a leader's records at an offset."""
-        replica = self._logs.replica(wish.partition)
-        if replica is not None and isinstance(wish.records, memoryview) and len(wish.records):
-            self._append(wish.partition, replica, wish.records, wish.offset)
+        replica = self._logs.replica(effect.partition)
+        if replica is not None and isinstance(effect.records, memoryview) and len(effect.records):
+            self._append(effect.partition, replica, effect.records, effect.offset)
 
     def _append(self, partition: PartitionId, replica: Replica, records: memoryview, offset: int) -> None:
         log = replica.log
@@ -106,13 +106,13 @@ class FollowerJobs:
             return
         log_line("info", "begins-amid-a-batch", topic=log.topic, partition=log.partition, log_start_offset=offset)
 
-        def began(fresh: PartitionLog) -> Outcome:
-            go_on(log, fresh)
-            replica.wrote()
+        def log_reset(fresh: PartitionLog) -> Outcome:
+            resume_as(log, fresh)
+            replica.batches_appended()
             self._finish_append(partition, replica, records, size)
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
+        def reset_failed(error: Exception) -> Outcome:
             self._logs.release(log)
             if isinstance(error, Refusal):
                 self._pause_fetches(partition, replica, error)
@@ -122,7 +122,11 @@ class FollowerJobs:
             return Reply(None)
 
         work = partial(begin_amid, self._broker.store, log, records[:size], self._broker.time.now())
-        self._broker.effects.start(behind("disk", behind("writer", Do(faulted(log.directory, work), began, failed))))
+        self._broker.effects.start(
+            after_worker(
+                "disk", after_worker("writer", Do(with_bugs_as_faults(log.directory, work), log_reset, reset_failed))
+            )
+        )
 
     def _append_in_writer(self, partition: PartitionId, replica: Replica, records: memoryview, offset: int) -> None:
         """Leave it to the worker `writer`, which waits for the disk."""
@@ -158,11 +162,11 @@ class FollowerJobs:
                 self._finish_append(partition, replica, records, taken)
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
+        def append_failed(error: Exception) -> Outcome:
             log.fail(as_fault(log, error))
             return done(0.0)
 
-        self._broker.effects.start(Do(faulted(log.directory, work), done, failed, "writer"))
+        self._broker.effects.start(Do(with_bugs_as_faults(log.directory, work), done, append_failed, "writer"))
 
     def _pause_fetches(self, partition: PartitionId, replica: Replica, error: Exception) -> None:
         """Fetch a leader's records again later that cannot be appended, or that find no space."""
@@ -172,11 +176,11 @@ class FollowerJobs:
         if isinstance(error, Refusal) and error.code == ErrorCode.KAFKA_STORAGE_ERROR and not self._space.full:
             self._broker.space.look_soon()
 
-        def go_on() -> None:
+        def resume_fetches() -> None:
             replica.pauses = False
             self._logs.report_moved(partition)
 
-        self._logs.call_later(RETRY_S, go_on)
+        self._logs.call_later(RETRY_S, resume_fetches)
 
     def _finish_append(self, partition: PartitionId, replica: Replica, records: memoryview, taken: int) -> None:
         log = replica.log
@@ -192,9 +196,9 @@ class FollowerJobs:
         else:
             self._logs.report_moved(partition)
 
-    def begin_epoch(self, wish: BeginEpoch) -> None:
+    def begin_epoch(self, effect: BeginEpoch) -> None:
         """Begin a leader epoch at the end of the log."""
-        partition, epoch = wish
+        partition, epoch = effect
         replica = self._logs.replica(partition)
         if replica is None or replica.log.fault is not None:
             return
@@ -204,10 +208,10 @@ class FollowerJobs:
         replica.begin_epoch(epoch)
         self._logs.show(replica, found.high_watermark)
 
-        def begun() -> None:
+        def epoch_begun() -> None:
             self._turn(lambda now_ms: self._member.epoch_begun(partition, epoch, now_ms))
 
-        self._keep_epoch(partition, replica, begun)
+        self._keep_epoch(partition, replica, epoch_begun)
 
     def _keep_epoch(self, partition: PartitionId, replica: Replica, then: Callable[[], None]) -> None:
         """Write the starts of epochs to the disk, after rolls, which run in the same worker.
@@ -224,7 +228,7 @@ class FollowerJobs:
         replicas = list(dict.fromkeys(replica for _, replica, _ in due))
         batch = self._broker.store.batch_for(len(replicas))
 
-        def kept(_: object) -> Outcome:
+        def epochs_stored(_: object) -> Outcome:
             for partition, replica, then in due:
                 if replica.log.fault is None:
                     then()
@@ -238,29 +242,33 @@ class FollowerJobs:
             if self._epochs:
                 self._keep_epochs()
 
-        def failed(error: Exception) -> Outcome:
+        def storing_failed(error: Exception) -> Outcome:
             raise error  # it leaves its faults with the logs
 
-        self._broker.effects.start(Do(partial(keep_epochs, replicas, batch), kept, failed, "disk", over))
+        self._broker.effects.start(
+            Do(partial(keep_epochs, replicas, batch), epochs_stored, storing_failed, "disk", over)
+        )
 
-    def remove_front(self, wish: RemoveFront) -> None:
+    def remove_front(self, effect: RemoveFront) -> None:
         """Remove what the leader has removed from the front of its log."""
-        replica = self._logs.replica(wish.partition)
-        if replica is None or replica.log.fault is not None or self._logs.leads(wish.partition):
+        replica = self._logs.replica(effect.partition)
+        if replica is None or replica.log.fault is not None or self._logs.leads(effect.partition):
             return
         log, now = replica.log, self._broker.time.now()
-        offset = min(wish.start_offset, log.high_watermark)
+        offset = min(effect.start_offset, log.high_watermark)
 
-        def failed(_: Exception) -> None:
+        def removal_failed(_: Exception) -> None:
             if log.fault is not None:
                 self._broker.effects.offline([log])
-                self._logs.report_moved(wish.partition)
+                self._logs.report_moved(effect.partition)
 
         what = "removing what the leader has removed"
-        self._logs.run_in_files(partial(follow_start, log, offset, now), lambda _: None, failed, what, log.directory)
+        self._logs.run_in_files(
+            partial(follow_start, log, offset, now), lambda _: None, removal_failed, what, log.directory
+        )
 
-    def advance(self, wish: Advance) -> None:
+    def advance_high_watermark(self, effect: Advance) -> None:
         """Advance the high watermark."""
-        replica = self._logs.replica(wish.partition)
+        replica = self._logs.replica(effect.partition)
         if replica is not None and replica.log.fault is None:
-            self._logs.show(replica, wish.high_watermark)
+            self._logs.show(replica, effect.high_watermark)

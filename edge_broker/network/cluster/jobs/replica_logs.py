@@ -16,8 +16,8 @@ from edge_broker.errors import Refusal, StorageFault
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.storage.replica.replica_log import Replica, as_fault
 from edge_broker.storage.replica.replica_truncation import (
-    Entered,
-    let_go,
+    RecordedTruncation,
+    release_log,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ReplicaLogs:
     ) -> None:
         self.broker, self.dispatcher, self.member, self.turn = broker, dispatcher, member, turn
         self.replicas: dict[PartitionLog, Replica] = {}
-        self.held: dict[PartitionId, Entered] = {}  # logs that are held for a truncation
+        self.held: dict[PartitionId, RecordedTruncation] = {}  # logs that are held for a truncation
         self.log = LimitedLog(loop)
         self._loop = loop
 
@@ -81,7 +81,7 @@ class ReplicaLogs:
 
     def release(self, log: PartitionLog) -> None:
         """Release a log that was held, and sync it again if a sync was due meanwhile."""
-        let_go(log)
+        release_log(log)
         if log.state.synced.offset < log.log_end_offset:
             self.broker.effects.sync(log)
 
@@ -99,11 +99,11 @@ class ReplicaLogs:
     def call_later(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> None:
         """Call this after a delay, in a step of its own, and apply what it leaves."""
 
-        def go_on() -> None:
+        def call_and_apply() -> None:
             call(*arguments)
             self.dispatcher.apply()
 
-        self._loop.call_later(delay_s, go_on)
+        self._loop.call_later(delay_s, call_and_apply)
 
     def run_in_files(
         self,
@@ -124,10 +124,10 @@ class ReplicaLogs:
             failed(error)
             return Reply(None)
 
-        self.broker.effects.start(Do(faulted(where, work), done, cannot))
+        self.broker.effects.start(Do(with_bugs_as_faults(where, work), done, cannot))
 
 
-def faulted(where: str, work: Callable[[], T]) -> Callable[[], T]:
+def with_bugs_as_faults(where: str, work: Callable[[], T]) -> Callable[[], T]:
     """Return the same work with any bug as a fault: the state that it left is unknown, so it is not retried."""
 
     def run() -> T:

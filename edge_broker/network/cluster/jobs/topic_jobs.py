@@ -59,9 +59,9 @@ class TopicJobs:
         """A topic that lies here, and that the cluster does not know."""
         self._strays.add((topic, topic_id))
 
-    def _report_obstructed(self, wish: OpenLog) -> None:
+    def _report_obstructed(self, effect: OpenLog) -> None:
         """What stays has the name of a topic of the cluster, of which nothing can be here then."""
-        name, notes = wish.partition.topic, self._broker.notes.setdefault("strays", [])
+        name, notes = effect.partition.topic, self._broker.notes.setdefault("strays", [])
         file = f"{self._broker.store.data_dir}/topics/{name}{TOPIC_SUFFIX}"
         note = (
             f"the cluster's topic {name} has no replica here, as another topic of its name is on this disk; stop this "
@@ -70,7 +70,7 @@ class TopicJobs:
         if note not in notes:
             notes.append(note)
             log_line("error", "no-replica", topic=name, text=note)
-        self._turn(lambda now_ms: self._member.obstructed(*wish, now_ms))
+        self._turn(lambda now_ms: self._member.obstructed(*effect, now_ms))
 
     def _queue(self, name: str, work: Work) -> None:
         waiting = self._works.get(name)
@@ -95,7 +95,7 @@ class TopicJobs:
         work: Callable[[], Any],
         then: Callable[[Any], None],
         over: Callable[[], None],
-        again: Callable[[], None],
+        retry: Callable[[], None],
         what: str,
     ) -> None:
         """Do one job of a topic, and let the next one begin; a job that failed queues again after the others."""
@@ -106,18 +106,18 @@ class TopicJobs:
             finally:
                 over()
 
-        def failed(_: Exception) -> None:
+        def job_failed(_: Exception) -> None:
             over()
-            self._logs.call_later(RETRY_S, again)
+            self._logs.call_later(RETRY_S, retry)
 
-        self._logs.run_in_files(work, done, failed, what, self._broker.store.data_dir)
+        self._logs.run_in_files(work, done, job_failed, what, self._broker.store.data_dir)
 
-    def open(self, wish: OpenLog) -> None:
+    def open(self, effect: OpenLog) -> None:
         """Open the log of a partition; make its topic if this broker has none."""
-        self._queue(wish.partition.topic, partial(self._open, wish))
+        self._queue(effect.partition.topic, partial(self._open, effect))
 
-    def _open(self, wish: OpenLog, over: Callable[[], None]) -> None:
-        partition, topic_id = wish
+    def _open(self, effect: OpenLog, over: Callable[[], None]) -> None:
+        partition, topic_id = effect
         wanted = self._member.image.topics.get(partition.topic)
         topic = self._broker.store.topics.get(partition.topic)
         if wanted is None or wanted.topic_id != topic_id:
@@ -125,38 +125,38 @@ class TopicJobs:
         elif topic is None:
             config, count = dict(wanted.config), len(wanted.replicas)
 
-            def shown(made: Topic) -> None:
+            def topic_created(made: Topic) -> None:
                 self._broker.store.add_topic(made)
-                self._report_opened(wish, made)
+                self._report_opened(effect, made)
 
             make = partial(self._broker.store.topic_files.make_topic, partition.topic, count, config, id_of(topic_id))
-            self._of_topic(make, shown, over, partial(self.open, wish), f"making topic {partition.topic}")
+            self._of_topic(make, topic_created, over, partial(self.open, effect), f"making topic {partition.topic}")
         elif id_text(topic.topic_id) != topic_id or partition.partition >= len(topic.partitions):
             over()  # another topic of this name is being deleted, or gets partitions: it goes on after that
             if (partition.topic, id_text(topic.topic_id)) in self._strays:
-                self._report_obstructed(wish)
-            self._logs.call_later(RETRY_S, self.open, wish)
+                self._report_obstructed(effect)
+            self._logs.call_later(RETRY_S, self.open, effect)
         else:
-            self._report_opened(wish, topic)
+            self._report_opened(effect, topic)
             over()
 
-    def _report_opened(self, wish: OpenLog, topic: Topic) -> None:
-        log = topic.partitions[wish.partition.partition]
+    def _report_opened(self, effect: OpenLog, topic: Topic) -> None:
+        log = topic.partitions[effect.partition.partition]
         replica = self._logs.replicas.get(log)
         if replica is None:
             replica = self._logs.replicas[log] = Replica(log)
             replica.full = self._space.full and log.topic not in ALWAYS_WRITTEN
-        self._turn(lambda now_ms: self._member.opened(wish.partition, wish.topic_id, replica, now_ms))
+        self._turn(lambda now_ms: self._member.opened(effect.partition, effect.topic_id, replica, now_ms))
 
-    def configure(self, wish: Configure) -> None:
+    def configure(self, effect: Configure) -> None:
         """Give a topic its configuration, and more partitions."""
-        self._queue(wish.topic, partial(self._configure, wish))
+        self._queue(effect.topic, partial(self._configure, effect))
 
-    def _configure(self, wish: Configure, over: Callable[[], None]) -> None:
-        store, config = self._broker.store, dict(wish.config)
-        topic = store.topics.get(wish.topic)
-        wanted = self._member.image.topics.get(wish.topic)
-        if topic is None or (topic.config == config and len(topic.partitions) >= wish.partitions):
+    def _configure(self, effect: Configure, over: Callable[[], None]) -> None:
+        store, config = self._broker.store, dict(effect.config)
+        topic = store.topics.get(effect.topic)
+        wanted = self._member.image.topics.get(effect.topic)
+        if topic is None or (topic.config == config and len(topic.partitions) >= effect.partitions):
             over()
             return
         if wanted is None or wanted.topic_id != id_text(topic.topic_id):
@@ -166,8 +166,8 @@ class TopicJobs:
         def work() -> Callable[[], None]:
             settings = store.topic_files.write_config(topic, config)
             more = (
-                store.topic_files.make_partitions(topic, wish.partitions)
-                if wish.partitions > len(topic.partitions)
+                store.topic_files.make_partitions(topic, effect.partitions)
+                if effect.partitions > len(topic.partitions)
                 else []
             )
 
@@ -178,32 +178,32 @@ class TopicJobs:
 
             return show
 
-        def again() -> None:
+        def configure_again() -> None:
             """By what is known then."""
-            wanted = self._member.image.topics.get(wish.topic)
+            wanted = self._member.image.topics.get(effect.topic)
             if wanted is not None:
-                self.configure(Configure(wish.topic, wanted.config, len(wanted.replicas)))
+                self.configure(Configure(effect.topic, wanted.config, len(wanted.replicas)))
 
-        self._of_topic(work, lambda show: show(), over, again, f"changing topic {wish.topic}")
+        self._of_topic(work, lambda show: show(), over, configure_again, f"changing topic {effect.topic}")
 
-    def remove(self, wish: RemoveLog) -> None:
+    def remove(self, effect: RemoveLog) -> None:
         """Erase a topic with all its logs; the first of its partitions does so."""
-        self._queue(wish.partition.topic, partial(self._remove, wish))
+        self._queue(effect.partition.topic, partial(self._remove, effect))
 
-    def _remove(self, wish: RemoveLog, over: Callable[[], None]) -> None:
-        name = wish.partition.topic
+    def _remove(self, effect: RemoveLog, over: Callable[[], None]) -> None:
+        name = effect.partition.topic
         topic = self._broker.store.topics.get(name)
-        if topic is None or id_text(topic.topic_id) != wish.topic_id:
+        if topic is None or id_text(topic.topic_id) != effect.topic_id:
             over()
             return
         for log in topic.partitions:
             self._logs.replicas.pop(log, None)
             self._logs.held.pop(PartitionId(name, log.partition), None)
 
-        def ended(failures: Mapping[str, str]) -> None:
+        def topic_removed(failures: Mapping[str, str]) -> None:
             for reason in failures.values():
                 log_line("error", "topic-not-removed", topic=name, error=reason)
-                self._logs.call_later(RETRY_S, self.remove, wish)
+                self._logs.call_later(RETRY_S, self.remove, effect)
             over()
 
-        self._broker.effects.start(erase_here(self._broker, name, ended))
+        self._broker.effects.start(erase_here(self._broker, name, topic_removed))
