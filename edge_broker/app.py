@@ -31,7 +31,7 @@ from edge_broker.broker.operations.groups.group_expiry import expire_members
 from edge_broker.broker.operations.groups.group_loading import load_groups
 from edge_broker.broker.operations.groups.group_log import stop_groups
 from edge_broker.broker.operations.groups.offset_retention import OffsetRetention
-from edge_broker.broker.outcomes import Do, Outcome, Reply, Steps, Taken, Wait, WorkerName
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker, Steps, Taken, Wait, WorkerName
 from edge_broker.broker.state.disk_space import ROLL_MS_MAX
 from edge_broker.broker.state.security_state import check_rights
 from edge_broker.clock import SystemClock
@@ -360,7 +360,7 @@ async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> 
         return Reply(None)
 
     while True:
-        dispatcher.start(lambda: Do(encryption.check_files, tell, tell, background=True))
+        dispatcher.start(lambda: RunInWorker(encryption.check_files, tell, tell, background=True))
         await asyncio.sleep(LOOK_S)
 
 
@@ -397,7 +397,7 @@ async def _keep_deny_list(file: DenyListFile, dispatcher: Dispatcher) -> None:
         return Reply(None)
 
     while True:
-        dispatcher.start(lambda: Do(file.read_if_changed, looked, failed, background=True))
+        dispatcher.start(lambda: RunInWorker(file.read_if_changed, looked, failed, background=True))
         await asyncio.sleep(DENY_LIST_LOOK_S)
 
 
@@ -452,8 +452,8 @@ def _start_chores(loop: asyncio.AbstractEventLoop, broker: Broker, dispatcher: D
         loop.create_task(every(FETCH_SESSIONS_TICK_S, lambda: _look_at_fetch_sessions(broker))),
         loop.create_task(checkpoints.run(checkpoint_s)),
         loop.create_task(every(retention_s, _Retention(broker).start)),
-        loop.create_task(every(SPACE_TICK_S, broker.space.look)),
-        loop.create_task(every(SECURITY_TICK_S, broker.security.look)),
+        loop.create_task(every(SPACE_TICK_S, broker.space.check)),
+        loop.create_task(every(SECURITY_TICK_S, broker.security.check_file)),
         loop.create_task(every(MEMORY_TICK_S, lambda: _files(heap.give_back_memory))),
     ]
     if broker.offsets_retention_ms is not None:
@@ -471,7 +471,7 @@ async def _keep_tidy(dispatcher: Dispatcher) -> None:
 
 
 def _look_at_fetch_sessions(broker: Broker) -> Outcome:
-    broker.fetch_sessions.look(broker.clock.steady_ms())
+    broker.fetch_sessions.end_stale(broker.clock.steady_ms())
     return Reply(None)
 
 
@@ -480,8 +480,8 @@ def _look_at_marks(dispatcher: Dispatcher) -> Outcome:
     return Reply(None)
 
 
-def _files(work: Callable[[], Any]) -> Do:
-    return Do(work, lambda _: Reply(None), lambda _: Reply(None), background=True)
+def _files(work: Callable[[], Any]) -> RunInWorker:
+    return RunInWorker(work, lambda _: Reply(None), lambda _: Reply(None), background=True)
 
 
 class _Retention:
@@ -503,7 +503,7 @@ class _Retention:
 
     def _due(self) -> Taken:
         """Find the active segments that have expired; none is closed while the disk has no room for the next."""
-        broker, led, now = self._broker, self._broker.led(), self._broker.time.now()
+        broker, led, now = self._broker, self._broker.led_logs(), self._broker.time.now()
         due: deque[PartitionLog] = deque()
         try:
             for topic in list(broker.store.topics.values()):
@@ -529,9 +529,9 @@ class _Retention:
                     return None if log.writer.rolling and log.fault is None else self._close(due)
 
                 return Wait([log], closed, ROLL_MS_MAX, lambda: self._close(due), syncs=False)
-        return self._next(expired_pieces(broker, broker.space.passed_offsets(), broker.led()))
+        return self._next(expired_pieces(broker, broker.space.passed_offsets(), broker.led_logs()))
 
-    def _next(self, pieces: Iterator[bool]) -> Do:
+    def _next(self, pieces: Iterator[bool]) -> RunInWorker:
         def work() -> bool:
             try:
                 return next(pieces, False)
@@ -539,7 +539,7 @@ class _Retention:
                 self._running = False
                 raise
 
-        return Do(
+        return RunInWorker(
             work, lambda more: self._next(pieces) if more else self._over(), lambda _: self._over(), background=True
         )
 

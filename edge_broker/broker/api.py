@@ -20,7 +20,7 @@ APIS: dict[int, Api] = {}
 HANDLERS: dict[int, Handler] = {}
 
 
-class Served(Api):
+class ServedApi(Api):
     """An API whose handler it decorates, and thereby registers."""
 
     __slots__ = ()

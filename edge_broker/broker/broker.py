@@ -61,7 +61,7 @@ class Broker:
         self.store = store
         self.clock = clock
         self.time = Time(clock, store)
-        self.groups = Groups(config, store, self.is_connected, self.time.ahead())
+        self.groups = Groups(config, store, self.is_connected, self.time.clock_lead())
         self.notes: dict[str, list[str]] = {}
         self.listeners = {listener.name: listener for listener in listeners}
         self.node_id = config.integer("broker.id")
@@ -84,7 +84,14 @@ class Broker:
         self.appended_bytes = 0
         self.faults_noted: dict[PartitionLog, str] = {}
         self.space = DiskSpace(
-            config, store, self.effects, self.time.now, self.groups.committed, self.led, self.spares, self.evicts_below
+            config,
+            store,
+            self.effects,
+            self.time.now,
+            self.groups.committed_offset,
+            self.led_logs,
+            self.spares,
+            self.evicts_below,
         )
         self.checking: dict[PartitionLog, Checking] = {}
         self.check_bytes = self.check_bytes_max = loop_bytes_max()
@@ -110,16 +117,16 @@ class Broker:
         """
         self.cluster = self.topics.cluster = self.groups.cluster = cluster
         cluster.on_deleted = on_topics_deleted
-        cluster.on_moved = self.effects.shown
+        cluster.on_moved = self.effects.high_watermark_moved
 
-    def advance(self, log: PartitionLog) -> None:
+    def advance_high_watermark(self, log: PartitionLog) -> None:
         """Let a log show what it may, whenever one of its ends may have moved."""
         if self.cluster is None or not self.store.directory.is_replicated(log.topic):
             single_node_watermark.advance_high_watermark(log.state)
         else:
             self.cluster.replication.log_moved(log)
 
-    def led(self) -> frozenset[PartitionLog] | None:
+    def led_logs(self) -> frozenset[PartitionLog] | None:
         """The logs of which this broker decides what goes from their front; None: of all, as it stands alone. Loop."""
         store, cluster = self.store, self.cluster
         if store.directory.registrations is None:
@@ -180,7 +187,7 @@ class Broker:
         if checking is not None:
             header = checking.result()
         elif batch_bytes_max:
-            header = self._checked(log, records, batch_bytes_max)
+            header = self._check(log, records, batch_bytes_max)
         else:
             header = read_header(records)
         begin = self.clock.seconds()
@@ -200,24 +207,24 @@ class Broker:
             self.effects.offline([log])
             raise
         if not appended.duplicate:
-            self.took(self.clock.seconds() - begin, len(records))
-            self.wrote(log, len(records))
+            self.note_write_time(self.clock.seconds() - begin, len(records))
+            self.batch_appended(log, len(records))
         return appended
 
-    def took(self, seconds: float, size: int) -> None:
+    def note_write_time(self, seconds: float, size: int) -> None:
         """A write of the loop took so long: the next one is the worker's where the disk makes writers wait."""
         if self.throttle.held_up(seconds, size):
             self.throttle.wrote_slowly(seconds, self._unsynced_bytes())
 
-    def wrote(self, log: PartitionLog, size: int) -> None:
+    def batch_appended(self, log: PartitionLog, size: int) -> None:
         """A batch of so many bytes was written to a log."""
         if self.cluster is not None or log.state.settings.left_to_kernel:
-            self.advance(log)
-        self.effects.appended(log)
+            self.advance_high_watermark(log)
+        self.effects.log_appended(log)
         self.appended_bytes += size
         self.space.room_bytes -= size
 
-    def _checked(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> BatchHeader:
+    def _check(self, log: PartitionLog, records: memoryview, batch_bytes_max: int) -> BatchHeader:
         """The header of what a client sent, all of it checked; Refusal, or CheckUnderWay when it takes long."""
         header = check_batch(records, batch_bytes_max)
         if header.attributes & TRANSACTIONAL:

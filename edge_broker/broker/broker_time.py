@@ -4,7 +4,7 @@
 |---|---|---|
 | logs, retention, the ledger | `now()` | wall clock, age of the data directory, trust (storage/files/data_age.py) |
 | appends | `at()` | the same, read once for all that comes within some milliseconds |
-| groups | `ahead()` | how far wall clock and age are ahead of the steady clock |
+| groups | `clock_lead()` | how far wall clock and age are ahead of the steady clock |
 
 Does not contain: the clocks themselves (edge_broker/clock.py), waiting.
 """
@@ -12,7 +12,7 @@ Does not contain: the clocks themselves (edge_broker/clock.py), waiting.
 from __future__ import annotations
 
 from edge_broker.clock import Clock
-from edge_broker.coordinator.group_requests import Ahead
+from edge_broker.coordinator.group_requests import ClockLead
 from edge_broker.storage.files.data_age import OFF_MS_MAX, Now
 from edge_broker.storage.log_store import LogStore
 
@@ -60,7 +60,7 @@ class Time:
             "until it is set back or the board is rebooted, records age by their time on disk alone"
         )
 
-    def ahead(self) -> Ahead:
+    def clock_lead(self) -> ClockLead:
         """How far the clocks that groups' records carry are ahead of the steady one."""
         steady_ms = self.clock.steady_ms()
-        return Ahead(self.clock.wall_ms() - steady_ms, self.now().age_ms - steady_ms)
+        return ClockLead(self.clock.wall_ms() - steady_ms, self.now().age_ms - steady_ms)

@@ -70,7 +70,7 @@ class Order(NamedTuple):
     bytes_max: int
 
 
-class Connected(Protocol):
+class SessionBroker(Protocol):
     """A broker, as sessions use it."""
 
     effects: Effects
@@ -246,7 +246,7 @@ class FollowerSessions(Protocol):
     """The fetch sessions of all followers."""
 
     def session(
-        self, broker: Connected, replicas: LedPartitions, source: FetchSource, replica: int, peer: str
+        self, broker: SessionBroker, replicas: LedPartitions, source: FetchSource, replica: int, peer: str
     ) -> FollowerSession:
         """Return the session of a connection, a new one for a new connection."""
 

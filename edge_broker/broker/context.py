@@ -36,7 +36,7 @@ class Session:
         self.host = peer.rpartition(":")[0]
 
     @property
-    def known(self) -> bool:
+    def is_authenticated(self) -> bool:
         """Whether the client has authenticated, by a certificate or by SASL."""
         return self.principal != ANONYMOUS
 

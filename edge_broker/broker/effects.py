@@ -56,7 +56,7 @@ class Effect(IntEnum):
 _APPENDED, _SYNC = Effect.APPENDED, Effect.SYNC
 
 
-class Audited(NamedTuple):
+class AuditLine(NamedTuple):
     """A line of the log that a client has brought about.
 
     `source` is who did, empty where `fields` say it by `principal` or `host`. A `tally` has one number: how many lines
@@ -77,11 +77,11 @@ class Effects:
     def __init__(self) -> None:
         self.left: deque[tuple[Effect, Any]] = deque()
 
-    def appended(self, log: PartitionLog) -> None:
+    def log_appended(self, log: PartitionLog) -> None:
         """A batch was written to this log."""
         self.left.append((_APPENDED, log))
 
-    def shown(self, log: PartitionLog) -> None:
+    def high_watermark_moved(self, log: PartitionLog) -> None:
         """More of this log may be shown, or it is another broker's to answer for."""
         self.left.append((Effect.SHOWN, log))
 
@@ -117,7 +117,7 @@ class Effects:
         """The request that was parked under this token is answered."""
         self.left.append((Effect.ANSWER, (token, response)))
 
-    def freed(self, names: Iterable[str]) -> None:
+    def names_freed(self, names: Iterable[str]) -> None:
         """These topic names are free again."""
         self.left.extend((Effect.FREED, name) for name in names)
 
@@ -127,9 +127,9 @@ class Effects:
 
     def audit(self, event: str, **fields: object) -> None:
         """A client was let in or denied something; no secret is among the fields."""
-        self.audited(Audited(event, fields))
+        self.add_audit_line(AuditLine(event, fields))
 
-    def audited(self, audited: Audited) -> None:
+    def add_audit_line(self, audited: AuditLine) -> None:
         """The same, with a source of its own or a tally."""
         self.left.append((Effect.AUDIT, audited))
 

@@ -85,16 +85,16 @@ def _own_problems(broker: Broker) -> Iterator[Problem]:
     if broker.cluster is not None:
         if (why := broker.cluster.view.not_serving) is not None:
             yield Problem(BROKER, why)
-        from edge_broker.broker.cluster.cluster_metrics import journal_full, objected  # noqa: PLC0415 - for members alone
-        from edge_broker.broker.operations.unserved import unserved, unserved_problem  # noqa: PLC0415 - for members alone
+        from edge_broker.broker.cluster.cluster_metrics import journal_full, objection_sentence  # noqa: PLC0415 - for members alone
+        from edge_broker.broker.operations.unserved import find_unserved, unserved_problem  # noqa: PLC0415 - for members alone
 
-        if (waits := objected(broker.cluster.view)) is not None:
+        if (waits := objection_sentence(broker.cluster.view)) is not None:
             yield Problem(UNSERVED, waits)
         if (full := journal_full(broker.store.ledger_log)) is not None:
             yield Problem(BROKER, full)
-        if (lost := unserved_problem(unserved(broker.cluster.view, broker.store))) is not None:
+        if (lost := unserved_problem(find_unserved(broker.cluster.view, broker.store))) is not None:
             yield Problem(UNSERVED, lost)
-    if broker.groups.fault is None and not broker.groups.loaded:
+    if broker.groups.fault is None and not broker.groups.are_loaded:
         yield Problem(BROKER, "committed offsets are still being loaded")
 
 

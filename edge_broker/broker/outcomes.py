@@ -5,8 +5,8 @@
 | Reply | the response is ready | sent in the connection's order |
 | Wait | nothing to say until one of these logs moves | `ready` at each move, `at_deadline` once |
 | Park | a group will answer this token | the request that completes the group |
-| Do | this work may block | `work` in a worker thread, then `then` with its result on the loop |
-| Behind | another request is making or erasing a topic of this name | `again` once the name is free |
+| RunInWorker | this work may block | `work` in a worker thread, then `then` with its result on the loop |
+| AfterName | another request is making or erasing a topic of this name | `retry` once the name is free |
 | Steps | this may be long | the shell, some steps at a time; others come between |
 
 Contains: the six values. Does not contain: how they are resolved (network/dispatch/dispatcher.py).
@@ -27,24 +27,24 @@ WorkerName: TypeAlias = Literal["disk", "files", "reader", "writer", "checker", 
 class Reply:
     """Send `response` now; None sends nothing (Produce with acks=0).
 
-    `size` is what is known of its bytes; if there is no memory for them `again` is called later, and the response is
+    `size` is what is known of its bytes; if there is no memory for them `retry` is called later, and the response is
     released until then. `closes`: the connection is closed after it.
     """
 
-    __slots__ = ("again", "closes", "response", "size")
+    __slots__ = ("closes", "response", "retry", "size")
 
     def __init__(
         self,
         response: Message | None,
         *,
         size: int = 0,
-        again: Callable[[], Outcome] | None = None,
+        retry: Callable[[], Outcome] | None = None,
         closes: bool = False,
     ) -> None:
         self.response = response
         self.closes = closes
         self.size = size
-        self.again = again
+        self.retry = retry
 
 
 class Wait:
@@ -88,7 +88,7 @@ class Park:
         self.keeps = keeps
 
 
-class Do:
+class RunInWorker:
     """Run `work` in a worker thread; `then` gets its result on the loop.
 
     | worker | what it does |
@@ -125,34 +125,34 @@ class Do:
         self.background = background
 
 
-class Behind:
-    """Wait until the topic name `name` is free, then `again`: it may find the name taken once more.
+class AfterName:
+    """Wait until the topic name `name` is free, then `retry`: it may find the name taken once more.
 
     First come, first served. Nothing runs while the name stays taken.
     """
 
-    __slots__ = ("again", "name")
+    __slots__ = ("name", "retry")
 
-    def __init__(self, name: str, again: Callable[[], Outcome]) -> None:
+    def __init__(self, name: str, retry: Callable[[], Outcome]) -> None:
         self.name = name
-        self.again = again
+        self.retry = retry
 
 
 class Steps:
     """Take `steps` one by one; it yields the parts of the answer as they are made, or None, and returns what is next.
 
-    A checked condition may have changed in the next step. One step is a millisecond of work at most. `again`
+    A checked condition may have changed in the next step. One step is a millisecond of work at most. `retry`
     starts again: it is called if the response finds no memory, and is None if something was changed already.
     """
 
-    __slots__ = ("again", "steps")
+    __slots__ = ("retry", "steps")
 
-    def __init__(self, steps: Taken, again: Callable[[], Outcome] | None = None) -> None:
+    def __init__(self, steps: Taken, retry: Callable[[], Outcome] | None = None) -> None:
         self.steps = steps
-        self.again = again
+        self.retry = retry
 
 
-Outcome: TypeAlias = Reply | Wait | Park | Do | Behind | Steps
+Outcome: TypeAlias = Reply | Wait | Park | RunInWorker | AfterName | Steps
 Taken: TypeAlias = Generator[Any, None, "Outcome"]
 A = TypeVar("A")
 B = TypeVar("B")
@@ -160,7 +160,7 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 
-def ended(steps: Generator[Any, None, T]) -> T:
+def run_steps(steps: Generator[Any, None, T]) -> T:
     """Run all steps at once, and return their result."""
     while True:
         try:

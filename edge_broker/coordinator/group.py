@@ -254,7 +254,7 @@ class Group:
             for member in self.members.values()
         )
 
-    def stored(self, assignments: dict[str, bytes]) -> GroupMetadata:
+    def as_metadata(self, assignments: dict[str, bytes]) -> GroupMetadata:
         """The group as its record holds it; a member without an assignment gets an empty one."""
         members = tuple(
             MemberMetadata(
@@ -283,7 +283,7 @@ class Group:
         return set.intersection(*names) if names else set()
 
 
-def restored(group_id: str, stored: GroupMetadata, age_ms: int = 0) -> Group:
+def restore_group(group_id: str, stored: GroupMetadata, age_ms: int = 0) -> Group:
     """The group that a record of this age tells of: Stable with its members, or Empty."""
     group = Group(group_id, stored.state_since_ms, GroupState.STABLE if stored.members else GroupState.EMPTY)
     group.protocol_type = stored.protocol_type or None

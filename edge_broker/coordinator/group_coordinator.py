@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from functools import partial
 
-from edge_broker.coordinator.group import Group, GroupState, Member, restored
+from edge_broker.coordinator.group import Group, GroupState, Member, restore_group
 from edge_broker.coordinator.group_memory import GROUP_BYTES, MEMBER_BYTES, Memory, protocols_bytes, said_bytes
 from edge_broker.coordinator.group_memory_limit import Room
 from edge_broker.coordinator.group_requests import (
     NO_EPOCH,
     NOBODY,
     STEADY,
-    Ahead,
+    ClockLead,
     Commit,
     GroupEffects,
     GroupSettings,
@@ -51,7 +51,7 @@ from edge_broker.coordinator.offset_records import (
     storable,
 )
 from edge_broker.coordinator.offsets import CommittedOffsets, check_commit, commit_result
-from edge_broker.coordinator.rebalances import Rebalances, answer_waiting, joined, synced
+from edge_broker.coordinator.rebalances import Rebalances, answer_waiting, join_result, sync_result
 from edge_broker.coordinator.storage_errors import group_error
 from edge_broker.coordinator.subscriptions import CONSUMER, subscribed_topics
 from edge_broker.errors import ErrorCode
@@ -84,13 +84,13 @@ class GroupCoordinator:
         room.coordinators.append(self)
 
     @property
-    def ahead(self) -> Ahead:
+    def clock_lead(self) -> ClockLead:
         """How far the clocks are ahead of `now_ms`; the shell tells, once a second."""
-        return self._rebalances.ahead
+        return self._rebalances.clock_lead
 
-    @ahead.setter
-    def ahead(self, ahead: Ahead) -> None:
-        self._rebalances.ahead = ahead
+    @clock_lead.setter
+    def clock_lead(self, clock_lead: ClockLead) -> None:
+        self._rebalances.clock_lead = clock_lead
 
     def effects(self, now_ms: int) -> GroupEffects:
         """The effects of a call at `now_ms`, none yet."""
@@ -151,10 +151,10 @@ class GroupCoordinator:
         size = said + MEMBER_BYTES + (GROUP_BYTES if group is None else 0)
         return self.room.make(size, join.member_id, self, effects)
 
-    def let_go(self, group: Group, member_id: str, effects: GroupEffects) -> None:
+    def release_member(self, group: Group, member_id: str, effects: GroupEffects) -> None:
         """Drop a member that nobody speaks for any more, or an id that nobody came back with."""
         if self.groups.get(group.group_id) is group:
-            self._rebalances.let_go(group, member_id, effects)
+            self._rebalances.release_member(group, member_id, effects)
             self.memory.count(group.group_id)
 
     def _join_error(self, join: Join, group: Group | None) -> ErrorCode | None:
@@ -212,7 +212,7 @@ class GroupCoordinator:
             _update(member, join, effects)
             self._rebalances.rebalance(group, effects)
         else:
-            effects.answer(join.token, joined(group, member))
+            effects.answer(join.token, join_result(group, member))
 
     def _add(self, group: Group, join: Join, member_id: str, effects: GroupEffects) -> None:
         member = Member(
@@ -263,7 +263,9 @@ class GroupCoordinator:
             member.join_token = None
             self._rebalances.renew_session(group, member, later.now_ms)
             failed = error is not ErrorCode.NONE
-            result = JoinResult(group_error(error), "") if failed else _rejoined(group, member, join, leader_before)
+            result = (
+                JoinResult(group_error(error), "") if failed else _rejoin_result(group, member, join, leader_before)
+            )
             later.answer(token, result)
 
         assignments = {other.member_id: other.assignment or b"" for other in group.members.values()}
@@ -285,7 +287,7 @@ class GroupCoordinator:
             return effects
         self._rebalances.sync_arrived(group, member.member_id)
         if group.state is GroupState.STABLE:
-            effects.answer(sync.token, synced(group, member))
+            effects.answer(sync.token, sync_result(group, member))
             return effects
         if member.sync_token is not None:
             effects.answer(member.sync_token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -382,10 +384,10 @@ class GroupCoordinator:
             full = self.room.is_full()
         self.offsets.commit(commit, self.settings.offset_metadata_max, effects, full=full)
         if effects.append:
-            effects.store([], partial(self._committed, commit.group_id))
+            effects.store([], partial(self._commit_stored, commit.group_id))
         return effects
 
-    def _committed(self, group_id: str, error: ErrorCode, later: GroupEffects) -> None:
+    def _commit_stored(self, group_id: str, error: ErrorCode, later: GroupEffects) -> None:
         if error is ErrorCode.NONE and group_id not in self.groups:
             self.groups[group_id] = Group(group_id, later.wall_ms)
             self.memory.count(group_id)
@@ -434,7 +436,7 @@ class GroupCoordinator:
         effects = self.effects(now_ms)
         self.offsets.drop(keys, effects)
         if effects.append:
-            effects.store([], partial(self._dropped, group_id))
+            effects.store([], partial(self._forget_if_unstored, group_id))
         return effects
 
     def drop_group(self, group_id: str, now_ms: int) -> GroupEffects:
@@ -443,16 +445,16 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is not None and group.is_stored:
             group.is_stored = False  # unless it is stored again meanwhile
-            effects.store([(group_key(group_id), None)], partial(self._unstored, group))
+            effects.store([(group_key(group_id), None)], partial(self._removal_logged, group))
         elif group is not None:
-            self._dropped(group_id, ErrorCode.NONE, effects)
+            self._forget_if_unstored(group_id, ErrorCode.NONE, effects)
         return effects
 
-    def _unstored(self, group: Group, error: ErrorCode, later: GroupEffects) -> None:
+    def _removal_logged(self, group: Group, error: ErrorCode, later: GroupEffects) -> None:
         group.is_stored |= error is not ErrorCode.NONE
-        self._dropped(group.group_id, error, later)
+        self._forget_if_unstored(group.group_id, error, later)
 
-    def _dropped(self, group_id: str, error: ErrorCode, later: GroupEffects) -> None:
+    def _forget_if_unstored(self, group_id: str, error: ErrorCode, later: GroupEffects) -> None:
         group = self.groups.get(group_id)
         if error is ErrorCode.NONE and group is not None and not group.is_stored:
             self._rebalances.forget_if_idle(group)
@@ -486,7 +488,7 @@ class GroupCoordinator:
         *,
         partition: int = 0,
         epoch: int = NO_EPOCH,
-        ahead: Ahead = STEADY,
+        clock_lead: ClockLead = STEADY,
         ages_ms: Mapping[bytes, int] = NO_AGES,
     ) -> GroupCoordinator:
         """Rebuild from a partition of `__consumer_offsets`, oldest first; members have their session timeout to speak.
@@ -495,15 +497,15 @@ class GroupCoordinator:
         read are passed over, one sentence each in `load_notes`.
         """
         coordinator = cls(settings, partition, epoch)
-        coordinator.ahead = ahead
-        age_ms = now_ms + ahead.age_ms
+        coordinator.clock_lead = clock_lead
+        age_ms = now_ms + clock_lead.age_ms
         for number, (key, value) in enumerate(records):
             try:
                 coordinator._replay(key, value, ages_ms.get(key, age_ms))
             except RecordFormatError as error:
                 coordinator.load_notes.append(f"record {number} of __consumer_offsets was passed over: {error}")
         for group_id in coordinator.offsets.groups():
-            coordinator.groups.setdefault(group_id, Group(group_id, now_ms + ahead.wall_ms))
+            coordinator.groups.setdefault(group_id, Group(group_id, now_ms + clock_lead.wall_ms))
         nothing = coordinator.effects(now_ms)
         for group in coordinator.groups.values():
             for member in group.members.values():
@@ -520,7 +522,7 @@ class GroupCoordinator:
         if isinstance(known, OffsetKey):
             self.offsets.put(known, None if value is None else read_offset_value(value, age_ms))
         elif isinstance(known, GroupKey) and value is not None:
-            self.groups[known.group_id] = restored(known.group_id, read_group_value(value), age_ms)
+            self.groups[known.group_id] = restore_group(known.group_id, read_group_value(value), age_ms)
         elif isinstance(known, GroupKey):
             self.groups.pop(known.group_id, None)
 
@@ -540,9 +542,9 @@ def _update(member: Member, join: Join, effects: GroupEffects) -> None:
     member.join_token = join.token
 
 
-def _rejoined(group: Group, member: Member, join: Join, leader_before: str | None) -> JoinResult:
+def _rejoin_result(group: Group, member: Member, join: Join, leader_before: str | None) -> JoinResult:
     """Before version 9 name another leader to a static leader, so that it does not assign."""
-    result = joined(group, member)
+    result = join_result(group, member)
     if join.can_skip_assignment:
         return result._replace(skip_assignment=group.leader_id == member.member_id)
     return result._replace(leader_id=leader_before or "", members=())

@@ -24,10 +24,10 @@ def protocols_bytes(protocols: Iterable[Protocol]) -> int:
 
 def said_bytes(group: Group, but: str | None = None) -> int:
     """Return the bytes that clients sent of a group: names, metadata, assignments; without the member `but`."""
-    return sum(_said(member) for member in group.members.values() if member.member_id != but)
+    return sum(_sent_bytes(member) for member in group.members.values() if member.member_id != but)
 
 
-def _said(member: Member) -> int:
+def _sent_bytes(member: Member) -> int:
     names = len(member.member_id) + len(member.client_id) + len(member.client_host) + len(member.instance_id or "")
     return names + protocols_bytes(member.protocols) + len(member.assignment or b"")
 
@@ -37,7 +37,7 @@ def held_bytes(group: Group) -> int:
     size = GROUP_BYTES + 2 * len(group.group_id)
     size += sum(PENDING_BYTES + 2 * len(member_id) for member_id in group.pending_ids)
     for member in group.members.values():
-        size += MEMBER_BYTES + PROTOCOL_BYTES * len(member.protocols) + _said(member)
+        size += MEMBER_BYTES + PROTOCOL_BYTES * len(member.protocols) + _sent_bytes(member)
     return size
 
 

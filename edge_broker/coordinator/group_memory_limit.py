@@ -34,7 +34,7 @@ class Coordinator(Protocol):
     def effects(self, now_ms: int) -> GroupEffects:
         """Return the effects of a call at `now_ms`, none yet."""
 
-    def let_go(self, group: Group, member_id: str, effects: GroupEffects) -> None:
+    def release_member(self, group: Group, member_id: str, effects: GroupEffects) -> None:
         """Remove a member, or a member id that was given out."""
 
 
@@ -64,23 +64,27 @@ class Room:
         if not self.is_full(size):
             return True
         self.recount(effects.now_ms)
-        going = [who for who in islice(chain(self._unused(), self._gone()), LET_GO_AT_ONCE) if who[2] != asking_id]
+        going = [
+            who
+            for who in islice(chain(self._pending_members(), self._disconnected_members()), LET_GO_AT_ONCE)
+            if who[2] != asking_id
+        ]
         for coordinator, group, member_id in going:
             if not self.is_full(size):
                 break
             if coordinator is asking:
-                coordinator.let_go(group, member_id, effects)
+                coordinator.release_member(group, member_id, effects)
             else:
                 effects.elsewhere.append(coordinator.effects(effects.now_ms))
-                coordinator.let_go(group, member_id, effects.elsewhere[-1])
+                coordinator.release_member(group, member_id, effects.elsewhere[-1])
         return not self.is_full(size)
 
-    def _unused(self) -> Iterator[tuple[Coordinator, Group, str]]:
+    def _pending_members(self) -> Iterator[tuple[Coordinator, Group, str]]:
         for coordinator in self.coordinators:
             for group in coordinator.groups.values():
                 yield from ((coordinator, group, member_id) for member_id in group.pending_ids)
 
-    def _gone(self) -> Iterator[tuple[Coordinator, Group, str]]:
+    def _disconnected_members(self) -> Iterator[tuple[Coordinator, Group, str]]:
         for coordinator in self.coordinators:
             for group in coordinator.groups.values():
                 for member in group.members.values():

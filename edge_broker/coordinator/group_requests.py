@@ -209,14 +209,14 @@ class Answer(NamedTuple):
     result: Result
 
 
-class Ahead(NamedTuple):
+class ClockLead(NamedTuple):
     """The differences from the coordinator's `now_ms` to the time of day, and the age of the data directory."""
 
     wall_ms: int = 0
     age_ms: int = 0
 
 
-STEADY = Ahead()
+STEADY = ClockLead()
 
 AfterSync: TypeAlias = "Callable[[ErrorCode, GroupEffects], None]"
 
@@ -225,17 +225,17 @@ class GroupEffects:
     """The effects of one call.
 
     `answers` are due now. `append` must be appended to `__consumer_offsets`, in this order and in the order of the
-    calls. Once that is synced call `synced`, or `failed` when it was refused or lost, exactly once and again in the
-    order of the calls, and handle what that returns in the same way. Nothing to append means nothing to call. All
-    records are of `partition`, and of the leader `epoch` that its coordinator was loaded in: in no other may they be
-    appended. `elsewhere` is what the call brought about in other partitions.
+    calls. Once that is synced call `append_synced`, or `append_failed` when it was refused or lost, exactly once
+    and again in the order of the calls, and handle what that returns in the same way. Nothing to append means
+    nothing to call. All records are of `partition`, and of the leader `epoch` that its coordinator was loaded in:
+    in no other may they be appended. `elsewhere` is what the call brought about in other partitions.
     """
 
-    __slots__ = ("_after", "ahead", "answers", "append", "elsewhere", "epoch", "now_ms", "partition")
+    __slots__ = ("_after", "answers", "append", "clock_lead", "elsewhere", "epoch", "now_ms", "partition")
 
-    def __init__(self, now_ms: int, ahead: Ahead = STEADY, partition: int = 0, epoch: int = NO_EPOCH) -> None:
+    def __init__(self, now_ms: int, clock_lead: ClockLead = STEADY, partition: int = 0, epoch: int = NO_EPOCH) -> None:
         self.now_ms = now_ms
-        self.ahead = ahead
+        self.clock_lead = clock_lead
         self.partition = partition
         self.epoch = epoch
         self.answers: list[Answer] = []
@@ -246,20 +246,20 @@ class GroupEffects:
     @property
     def wall_ms(self) -> int:
         """The time of day, for records; deadlines go by `now_ms`."""
-        return self.now_ms + self.ahead.wall_ms
+        return self.now_ms + self.clock_lead.wall_ms
 
     @property
     def age_ms(self) -> int:
         """The age of the data directory, by which offsets go (storage/files/data_age.py)."""
-        return self.now_ms + self.ahead.age_ms
+        return self.now_ms + self.clock_lead.age_ms
 
-    def synced(self, now_ms: int) -> "GroupEffects":
+    def append_synced(self, now_ms: int) -> "GroupEffects":
         """Return the effects that become due as `append` is on disk."""
-        return self._settle(ErrorCode.NONE, now_ms)
+        return self._complete(ErrorCode.NONE, now_ms)
 
-    def failed(self, error: ErrorCode, now_ms: int) -> "GroupEffects":
+    def append_failed(self, error: ErrorCode, now_ms: int) -> "GroupEffects":
         """Return the effects due as `append` could not be stored; `error` is the log's; clients get Kafka's for it."""
-        return self._settle(error, now_ms)
+        return self._complete(error, now_ms)
 
     def answer(self, token: int, result: Result) -> None:
         """Answer now, unless nobody is there any more."""
@@ -272,8 +272,8 @@ class GroupEffects:
         if after is not None:
             self._after.append(after)
 
-    def _settle(self, error: ErrorCode, now_ms: int) -> "GroupEffects":
-        later = GroupEffects(now_ms, self.ahead, self.partition, self.epoch)
+    def _complete(self, error: ErrorCode, now_ms: int) -> "GroupEffects":
+        later = GroupEffects(now_ms, self.clock_lead, self.partition, self.epoch)
         after, self._after = self._after, []
         for call in after:
             call(error, later)

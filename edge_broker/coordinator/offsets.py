@@ -43,7 +43,7 @@ class CommittedOffsets:
     def put(self, key: OffsetKey, committed: CommittedOffset | None) -> None:
         """Keep an offset, or drop it for None (a tombstone)."""
         before = self.get(key.group_id, key.topic, key.partition)
-        self.held += _held(committed) - _held(before)
+        self.held += _held_bytes(committed) - _held_bytes(before)
         if committed is not None:
             self._by_group.setdefault(key.group_id, {}).setdefault(key.topic, {})[key.partition] = committed
             return
@@ -178,7 +178,7 @@ def _looked_up(
         yield partition, known.get(partition)
 
 
-def _held(committed: CommittedOffset | None) -> int:
+def _held_bytes(committed: CommittedOffset | None) -> int:
     return 0 if committed is None else OFFSET_BYTES + len(committed.metadata)
 
 

@@ -20,7 +20,7 @@ from edge_broker.coordinator.group import TRANSITIONS, Group, GroupState, Member
 from edge_broker.coordinator.group_requests import (
     NO_EPOCH,
     NOBODY,
-    Ahead,
+    ClockLead,
     GroupEffects,
     GroupSettings,
     JoinResult,
@@ -54,12 +54,12 @@ class Rebalances:
         self.offsets = offsets
         self.partition = partition
         self.epoch = epoch
-        self.ahead = Ahead()
+        self.clock_lead = ClockLead()
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
 
     def effects(self, now_ms: int) -> GroupEffects:
         """The effects of a call at `now_ms`, none yet."""
-        return GroupEffects(now_ms, self.ahead, self.partition, self.epoch)
+        return GroupEffects(now_ms, self.clock_lead, self.partition, self.epoch)
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do next; None when nothing is pending."""
@@ -176,7 +176,7 @@ class Rebalances:
 
     def _answer_join(self, group: Group, member: Member, effects: GroupEffects) -> None:
         if member.join_token is not None:
-            effects.answer(member.join_token, joined(group, member))
+            effects.answer(member.join_token, join_result(group, member))
             member.join_token = None
         member.is_new = False
         member.assignment = None
@@ -196,7 +196,7 @@ class Rebalances:
             group.enter(GroupState.STABLE, later.wall_ms)
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
-                self._answer_sync(group, member, synced(group, member), later)
+                self._answer_sync(group, member, sync_result(group, member), later)
 
         self.store(group, assignments, effects)
         effects.store([], after)
@@ -260,7 +260,7 @@ class Rebalances:
         group.remove(member_id)
         self.end_session(group, member_id)
 
-    def let_go(self, group: Group, member_id: str, effects: GroupEffects) -> None:
+    def release_member(self, group: Group, member_id: str, effects: GroupEffects) -> None:
         """Drop a member that nobody speaks for any more, or a pending id, before its session ends."""
         was_member = member_id in group.members
         self.drop(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
@@ -287,10 +287,10 @@ class Rebalances:
     def store(self, group: Group, assignments: dict[str, bytes], effects: GroupEffects) -> None:
         """Append the group's record as it is now, with these assignments."""
         group.is_stored = True
-        effects.store([(group_key(group.group_id), group_value(group.stored(assignments)))])
+        effects.store([(group_key(group.group_id), group_value(group.as_metadata(assignments)))])
 
 
-def joined(group: Group, member: Member) -> JoinResult:
+def join_result(group: Group, member: Member) -> JoinResult:
     """Return a member's view of the generation; its leader sees all members."""
     leads = group.leader_id == member.member_id
     return JoinResult(
@@ -304,7 +304,7 @@ def joined(group: Group, member: Member) -> JoinResult:
     )
 
 
-def synced(group: Group, member: Member) -> SyncResult:
+def sync_result(group: Group, member: Member) -> SyncResult:
     """Return a member's view of its assignment."""
     return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment or b"")
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.operations.topic_configs import Configured, alter
+from edge_broker.broker.operations.topic_configs import TopicConfiguration, alter
 from edge_broker.broker.outcomes import Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import ALTER_CONFIGS
 from edge_broker.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResponse
 
 
-@Served(
+@ServedApi(
     ALTER_CONFIGS,
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -28,10 +28,10 @@ from edge_broker.protocol.messages.alter_configs import AlterableConfig, AlterCo
 def alter_configs(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> Taken:
     """Alter each topic that may be altered; the others get an error of their own."""
     again = partial(alter_configs, broker, context, request)
-    return (yield from alter(broker, context, request, _replaced, AlterConfigsResponse, again))
+    return (yield from alter(broker, context, request, _replace, AlterConfigsResponse, again))
 
 
-def _replaced(configs: list[AlterableConfig], _topic: Configured) -> dict[str, str]:
+def _replace(configs: list[AlterableConfig], _topic: TopicConfiguration) -> dict[str, str]:
     config: dict[str, str] = {}
     for entry in configs:
         if entry.name in config:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations import leader_directory
@@ -36,7 +36,7 @@ from edge_broker.security.acls import Operation
 from edge_broker.storage.topic import Topic
 
 
-@Served(
+@ServedApi(
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.acl_changes import refusal_of
@@ -39,7 +39,7 @@ Alteration: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 Changes: TypeAlias = dict[str, tuple[Mechanism, ScramCredential | None]]
 
 
-@Served(
+@ServedApi(
     ALTER_USER_SCRAM_CREDENTIALS,
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -67,7 +67,7 @@ def alter_user_scram_credentials(
                     ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
                 )
             if one.name not in refused:
-                wanted[one.name] = _checked(one)
+                wanted[one.name] = _check(one)
         except Refusal as refusal:
             wanted.pop(one.name, None)
             refused[one.name] = refusal.kept()
@@ -93,15 +93,15 @@ def alter_user_scram_credentials(
             )
         return Steps(_answer(names, refused))
 
-    def failed(error: Exception) -> Outcome:
+    def change_failed(error: Exception) -> Outcome:
         return Steps(_answer(names, refused | dict.fromkeys(wanted, refusal_of(error))))
 
     if not wanted:
         return Steps(_answer(names, refused))
-    return broker.security.change(edit, then, failed, context.token, context.session.author)
+    return broker.security.change(edit, then, change_failed, context.token, context.session.author)
 
 
-def _checked(one: Alteration) -> tuple[Mechanism, ScramCredential | None]:
+def _check(one: Alteration) -> tuple[Mechanism, ScramCredential | None]:
     """Return the change of a user's credential; Refusal with Kafka's code."""
     (check_user_name if isinstance(one, ScramCredentialDeletion) else check_new_user_name)(one.name)
     mechanism = BY_NUMBER.get(one.mechanism)

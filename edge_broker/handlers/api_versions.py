@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from edge_broker.broker.api import APIS, Served
+from edge_broker.broker.api import APIS, ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Outcome, Reply
@@ -20,7 +20,7 @@ NAMED_FROM = 3
 _SOFTWARE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]{0,250}[A-Za-z0-9])?")
 
 
-@Served(
+@ServedApi(
     API_VERSIONS,
     ApiVersionsRequest,
     ApiVersionsResponse,

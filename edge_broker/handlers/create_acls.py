@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.acl_changes import check_acl_rights, kind, refusal_of
@@ -32,7 +32,7 @@ from edge_broker.security.acls import (
 from edge_broker.security.state import SecurityState
 
 
-@Served(
+@ServedApi(
     CREATE_ACLS,
     CreateAclsRequest,
     CreateAclsResponse,
@@ -69,10 +69,10 @@ def create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequ
     def then() -> Outcome:
         return Steps(_answer(request, refused))
 
-    def failed(error: Exception) -> Outcome:
+    def change_failed(error: Exception) -> Outcome:
         return Steps(_answer(request, refused | dict.fromkeys(wanted, refusal_of(error))))
 
-    return broker.security.change(edit, then, failed, context.token, context.session.author)
+    return broker.security.change(edit, then, change_failed, context.token, context.session.author)
 
 
 def _acl(asked: AclCreation) -> AclBinding:

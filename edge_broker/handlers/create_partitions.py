@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.topic_creation import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.state.topic_registry import AnyTopic
 
 
-@Served(
+@ServedApi(
     CREATE_PARTITIONS,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -62,8 +62,8 @@ def create_partitions(broker: Broker, context: RequestContext, request: CreatePa
         try:
             if named[asked.name] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
-            topic = broker.topics.described(context, asked.name, Operation.ALTER)
-            wanted[asked.name] = _checked(broker, topic, asked)
+            topic = broker.topics.find_topic(context, asked.name, Operation.ALTER)
+            wanted[asked.name] = _check(broker, topic, asked)
         except Refusal as refusal:
             errors[asked.name] = refusal.kept()
 
@@ -75,13 +75,13 @@ def create_partitions(broker: Broker, context: RequestContext, request: CreatePa
     return add_partitions(
         broker,
         wanted,
-        again=lambda: create_partitions(broker, context, request),
+        retry=lambda: create_partitions(broker, context, request),
         then=reply,
         timeout_ms=request.timeout_ms,
     )
 
 
-def _checked(broker: Broker, topic: AnyTopic, asked: CreatePartitionsTopic) -> MorePartitions:
+def _check(broker: Broker, topic: AnyTopic, asked: CreatePartitionsTopic) -> MorePartitions:
     check_more_partitions(broker, topic, asked.count)
     more = asked.count - len(topic.partitions)
     assignments = asked.assignments

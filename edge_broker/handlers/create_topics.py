@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.topic_creation import (
@@ -44,7 +44,7 @@ from edge_broker.storage.metadata.topic_config import describe_topic_config
 DEFAULT = -1
 
 
-@Served(
+@ServedApi(
     CREATE_TOPICS,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -85,7 +85,7 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
     return create(
         broker,
         list(wanted.values()),
-        again=lambda: create_topics(broker, context, request),
+        retry=lambda: create_topics(broker, context, request),
         then=lambda failed: _reply(broker, context, request, wanted, errors | failed),
         timeout_ms=request.timeout_ms,
     )
@@ -111,7 +111,7 @@ def _layout(broker: Broker, asked: CreatableTopic) -> tuple[int, int, tuple[Repl
             raise Refusal(
                 ErrorCode.INVALID_REQUEST, "give either partitions and replication factor or assignments, not both"
             )
-        assigned = _assigned(broker, asked.assignments)
+        assigned = _assignment(broker, asked.assignments)
         return len(assigned), len(assigned[0]), assigned if broker.cluster is not None else ()
     factor = asked.replication_factor
     if broker.cluster is None and factor not in (DEFAULT, 1):
@@ -122,7 +122,7 @@ def _layout(broker: Broker, asked: CreatableTopic) -> tuple[int, int, tuple[Repl
     return partitions, default_factor(broker) if factor == DEFAULT else factor, ()
 
 
-def _assigned(broker: Broker, assignments: list[CreatableReplicaAssignment]) -> tuple[Replicas, ...]:
+def _assignment(broker: Broker, assignments: list[CreatableReplicaAssignment]) -> tuple[Replicas, ...]:
     by_number = {assignment.partition_index: tuple(assignment.broker_ids) for assignment in assignments}
     in_order = sorted(by_number) == list(range(len(assignments)))
     if broker.cluster is None and not (in_order and all(ids == (broker.node_id,) for ids in by_number.values())):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.acl_changes import check_acl_rights, filter_of, refusal_of
@@ -26,7 +26,7 @@ from edge_broker.security.state import SecurityState
 FILTERS_MAX = 100  # in one request: each looks at every ACL
 
 
-@Served(
+@ServedApi(
     DELETE_ACLS,
     DeleteAclsRequest,
     DeleteAclsResponse,
@@ -64,10 +64,10 @@ def delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequ
     def then() -> Outcome:
         return Steps(_answer(count, found, refused))
 
-    def failed(error: Exception) -> Outcome:
+    def change_failed(error: Exception) -> Outcome:
         return Steps(_answer(count, {}, refused | dict.fromkeys(wanted, refusal_of(error))))
 
-    return broker.security.change(edit, then, failed, context.token, context.session.author)
+    return broker.security.change(edit, then, change_failed, context.token, context.session.author)
 
 
 def _answer(count: int, found: Mapping[int, list[AclBinding]], refused: Mapping[int, Refusal]) -> Taken:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.groups.group_log import Settling, in_pieces, required_topics, some_of
@@ -20,7 +20,7 @@ from edge_broker.protocol.messages.delete_groups import DeletableGroupResult, De
 from edge_broker.security.acls import Operation
 
 
-@Served(
+@ServedApi(
     DELETE_GROUPS,
     DeleteGroupsRequest,
     DeleteGroupsResponse,

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.local_change import change
 from edge_broker.broker.operations.synced_end import after_sync, is_synced_to, is_unsynced
-from edge_broker.broker.outcomes import Behind, Outcome, Reply, Steps, Taken, changes_in_steps
+from edge_broker.broker.outcomes import AfterName, Outcome, Reply, Steps, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_RECORDS
 from edge_broker.protocol.messages.delete_records import (
@@ -63,7 +63,7 @@ Found: TypeAlias = Mapping[_Place, int | ErrorCode]
 """Where the partition begins, or why it stays as it is."""
 
 
-@Served(
+@ServedApi(
     DELETE_RECORDS,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -79,7 +79,7 @@ def delete_records(broker: Broker, context: RequestContext, request: DeleteRecor
             yield None
             place = _Place(topic.name, partition.partition_index)
             try:
-                asked[place] = _asked(broker, context, place, partition.offset)
+                asked[place] = _check_partition(broker, context, place, partition.offset)
             except Refusal as refusal:
                 errors[place] = refusal.code
             except StorageFault:
@@ -88,7 +88,7 @@ def delete_records(broker: Broker, context: RequestContext, request: DeleteRecor
     return after_sync(broker, unsynced, lambda: _carry_out(broker, context, request, asked, errors))
 
 
-def _asked(broker: Broker, context: RequestContext, place: _Place, offset: int) -> _PartitionAtRequest:
+def _check_partition(broker: Broker, context: RequestContext, place: _Place, offset: int) -> _PartitionAtRequest:
     log = broker.topics.partition(context, *place, Operation.DELETE)
     if not log.settings.deletes:
         raise Refusal(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {place.topic!r} does not delete")
@@ -99,8 +99,10 @@ def _asked(broker: Broker, context: RequestContext, place: _Place, offset: int) 
     return _PartitionAtRequest(log, offset, shown if offset == HIGH_WATERMARK else offset)
 
 
-def _wanted(broker: Broker, context: RequestContext, place: _Place, asked: _PartitionAtRequest) -> _DeletionTarget:
-    log = _asked(broker, context, place, asked.offset).log
+def _deletion_target(
+    broker: Broker, context: RequestContext, place: _Place, asked: _PartitionAtRequest
+) -> _DeletionTarget:
+    log = _check_partition(broker, context, place, asked.offset).log
     if log is not asked.log:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place.topic!r} was deleted, and made again")
     if is_unsynced(broker, log) and not is_synced_to(broker, log, asked.end):
@@ -119,13 +121,13 @@ def _carry_out(
     errors: dict[_Place, ErrorCode],
 ) -> Outcome:
     """In one step: take the topics' names, so that none is deleted and created again before the worker comes."""
-    taken = broker.topics.taken(place.topic for place in asked)
+    taken = broker.topics.first_taken(place.topic for place in asked)
     if taken is not None:
-        return Behind(taken, lambda: delete_records(broker, context, request))
+        return AfterName(taken, lambda: delete_records(broker, context, request))
     wanted: dict[_Place, _DeletionTarget] = {}
     for place, one in asked.items():
         try:
-            wanted[place] = _wanted(broker, context, place, one)
+            wanted[place] = _deletion_target(broker, context, place, one)
         except Refusal as refusal:
             errors[place] = refusal.code
         except StorageFault:

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.cluster_change import ChangeOfTopic, agree
 from edge_broker.broker.operations.groups.group_log import forget_topics
-from edge_broker.broker.outcomes import Behind, Do, Outcome, Park, Reply, Taken, changes_in_steps
+from edge_broker.broker.outcomes import AfterName, Outcome, Park, Reply, RunInWorker, Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import DELETE_TOPICS
 from edge_broker.protocol.message import NO_UUID
@@ -53,7 +53,7 @@ class _DeletionRequest(NamedTuple):
     topic_id: uuid.UUID
 
 
-@Served(
+@ServedApi(
     DELETE_TOPICS,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
@@ -71,7 +71,7 @@ class _DeletionRequest(NamedTuple):
 def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> Taken:
     """Take each topic away that may go; the others get an error of their own."""
     if OFFSETS_TOPIC in broker.topics.changing:  # what is committed is not known yet
-        return Behind(OFFSETS_TOPIC, lambda: delete_topics(broker, context, request))
+        return AfterName(OFFSETS_TOPIC, lambda: delete_topics(broker, context, request))
     if context.api_version >= BY_STATE_FROM:
         asked = [_DeletionRequest(topic.name, topic.topic_id) for topic in request.topics]
     else:
@@ -85,7 +85,7 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
     named: dict[str, list[DeletableTopicResult]] = {}
     for one, count in times.items():
         result = DeletableTopicResult(name=one.name, topic_id=one.topic_id)
-        topic = _checked(broker, context, one, result)
+        topic = _check(broker, context, one, result)
         if topic is not None:
             wanted[topic.name] = one, result
             named.setdefault(topic.name, []).extend([result] * count)
@@ -98,12 +98,12 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
             for answer in answers:
                 answer.error_code = ErrorCode.INVALID_REQUEST
                 answer.error_message = f"topic {name!r} is named more than once, and stays; name it once"
-    taken = broker.topics.taken(wanted)
+    taken = broker.topics.first_taken(wanted)
     if taken is not None:  # it is being altered, or gets partitions
-        return Behind(taken, lambda: delete_topics(broker, context, request))
+        return AfterName(taken, lambda: delete_topics(broker, context, request))
     going: list[AnyTopic] = []
     for one, result in wanted.values():  # in one step, as is all that follows: a name is hidden and taken at once
-        topic = _checked(broker, context, one, result)
+        topic = _check(broker, context, one, result)
         if topic is not None:
             going.append(topic)
             result.name, result.topic_id = topic.name, topic.topic_id
@@ -111,17 +111,17 @@ def delete_topics(broker: Broker, context: RequestContext, request: DeleteTopics
         return Reply(DeleteTopicsResponse(responses=results))
     if broker.cluster is not None:
         changes = [_Deleting(topic.name, id_text(topic.topic_id)) for topic in going]
-        return agree(broker, changes, lambda errors: _agreed(results, errors), request.timeout_ms)
+        return agree(broker, changes, lambda errors: _agreed_reply(results, errors), request.timeout_ms)
     hidden = [broker.store.hide_topic(topic.name) for topic in going]
 
-    def ended(failures: Failures) -> None:
+    def topics_deleted(failures: Failures) -> None:
         for result in results:
             if result.error_code == 0 and result.name is not None and result.name in failures:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 result.error_message = failures[result.name]
         broker.effects.answer(context.token, DeleteTopicsResponse(responses=results))
 
-    _Deletion(broker, hidden, ended).begin()
+    _Deletion(broker, hidden, topics_deleted).begin()
     return Park(keeps=True)
 
 
@@ -134,10 +134,10 @@ class _Deleting(ChangeOfTopic):
 
     def holds(self, view: TopicDirectory) -> bool:
         """As Change."""
-        return self.known(view) is None
+        return self.topic_in(view) is None
 
 
-def _agreed(results: list[DeletableTopicResult], errors: Mapping[str, Refusal]) -> Reply:
+def _agreed_reply(results: list[DeletableTopicResult], errors: Mapping[str, Refusal]) -> Reply:
     for result in results:
         refusal = errors.get(result.name) if result.error_code == 0 and result.name is not None else None
         if refusal is not None:
@@ -147,13 +147,13 @@ def _agreed(results: list[DeletableTopicResult], errors: Mapping[str, Refusal]) 
 
 def erase_here(broker: Broker, name: str, ended: Callable[[Failures], None]) -> Outcome:
     """Take away what is here of a topic that the cluster has deleted; `ended` as of _Deletion."""
-    if broker.topics.taken([name]) is not None:
-        return Behind(name, lambda: erase_here(broker, name, ended))
+    if broker.topics.first_taken([name]) is not None:
+        return AfterName(name, lambda: erase_here(broker, name, ended))
     _Deletion(broker, [broker.store.hide_topic(name)], ended).begin()
     return Reply(None)
 
 
-def _checked(
+def _check(
     broker: Broker, context: RequestContext, asked: _DeletionRequest, result: DeletableTopicResult
 ) -> AnyTopic | None:
     """The topic if it may be deleted; why not goes into its result."""
@@ -183,9 +183,9 @@ class _Deletion:
         broker = self._broker
         with self._ends_with_a_bug():
             if broker.cluster is not None:
-                self._forgotten(ErrorCode.NONE)
+                self._offsets_forgotten(ErrorCode.NONE)
             else:
-                forget_topics(broker, self._names, self._forgotten)
+                forget_topics(broker, self._names, self._offsets_forgotten)
 
     @contextmanager
     def _ends_with_a_bug(self) -> Iterator[None]:
@@ -197,7 +197,7 @@ class _Deletion:
             self._ended(dict.fromkeys(self._names, f"the deletion failed: {error!r}"))
             raise
 
-    def _forgotten(self, error: ErrorCode) -> None:
+    def _offsets_forgotten(self, error: ErrorCode) -> None:
         broker = self._broker
         with self._ends_with_a_bug():
             if error != ErrorCode.NONE:
@@ -215,11 +215,16 @@ class _Deletion:
         broker.topics.free_names(self._names)
         self._ended(dict.fromkeys(self._names, reason))
 
-    def _behind_workers(self) -> Do:
+    def _behind_workers(self) -> RunInWorker:
         """Erase after the rolls and writes in progress: they work on these names."""
-        erase = Do(self._erase, self._erased, self._failed, over=lambda: self._broker.topics.free_names(self._names))
-        behind_writes = Do(lambda: None, lambda _: erase, self._failed, worker="writer")
-        return Do(lambda: None, lambda _: behind_writes, self._failed, worker="disk")
+        erase = RunInWorker(
+            self._erase,
+            self._topics_erased,
+            self._erasing_failed,
+            over=lambda: self._broker.topics.free_names(self._names),
+        )
+        behind_writes = RunInWorker(lambda: None, lambda _: erase, self._erasing_failed, worker="writer")
+        return RunInWorker(lambda: None, lambda _: behind_writes, self._erasing_failed, worker="disk")
 
     @runs_in()
     def _erase(self) -> Failures:
@@ -234,7 +239,7 @@ class _Deletion:
                 failures[topic.name] = f"erasing failed: {error!r}"
         return failures
 
-    def _erased(self, failures: Failures) -> Outcome:
+    def _topics_erased(self, failures: Failures) -> Outcome:
         for topic in self._topics:
             if topic.name not in failures:
                 self._broker.store.forget_topic(topic)
@@ -242,8 +247,8 @@ class _Deletion:
         self._ended(failures)
         return Reply(None)
 
-    def _failed(self, error: Exception) -> Outcome:
-        return self._erased(dict.fromkeys(self._names, str(error)))
+    def _erasing_failed(self, error: Exception) -> Outcome:
+        return self._topics_erased(dict.fromkeys(self._names, str(error)))
 
 
 def _deletable(
@@ -255,7 +260,7 @@ def _deletable(
         raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is named and given by id; say one of the two")
     if asked.name is None and asked.topic_id == NO_UUID:
         raise Refusal(ErrorCode.INVALID_REQUEST, "a topic is neither named nor given by id; say one of the two")
-    topic = _allowed(broker, context, asked, result)
+    topic = _check_allowed(broker, context, asked, result)
     if broker.groups.fault is not None:
         raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"what groups committed for it cannot go: {broker.groups.fault}")
     return topic
@@ -270,7 +275,7 @@ def _authorize_unnamed(broker: Broker, context: RequestContext, topic: AnyTopic)
         raise Refusal(refusal.code, f"{text}; an administrator may give it") from None
 
 
-def _allowed(
+def _check_allowed(
     broker: Broker, context: RequestContext, asked: _DeletionRequest, result: DeletableTopicResult
 ) -> AnyTopic:
     """The topic, if the session may delete it; one that it may not describe is not told to be there, nor its name."""

@@ -5,7 +5,7 @@ Source: Kafka protocol, DescribeAcls 1 to 3; KIP-140, KIP-290 (MATCH: those that
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.acl_changes import check_acl_rights, filter_of
@@ -21,7 +21,7 @@ from edge_broker.protocol.messages.describe_acls import (
 from edge_broker.security.acls import AclBinding, Operation
 
 
-@Served(
+@ServedApi(
     DESCRIBE_ACLS,
     DescribeAclsRequest,
     DescribeAclsResponse,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Outcome, Reply
@@ -24,7 +24,7 @@ ENTITY_TYPES = ("ip", "user", "client-id")
 MATCHES = ("EXACT", "DEFAULT", "SPECIFIED")
 
 
-@Served(
+@ServedApi(
     DESCRIBE_CLIENT_QUOTAS,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -35,15 +35,15 @@ def describe_client_quotas(broker: Broker, context: RequestContext, request: Des
     """Say that there are none, or what is wrong with the question."""
     code = broker.rights.cluster(context, Operation.DESCRIBE_CONFIGS)
     if code:
-        return _refused(code, f"{context.session.principal} has no right to DESCRIBE_CONFIGS of the cluster")
+        return _refusal_reply(code, f"{context.session.principal} has no right to DESCRIBE_CONFIGS of the cluster")
     try:
         _check(request.components)
     except Refusal as refusal:
-        return _refused(refusal.code, refusal.message)
+        return _refusal_reply(refusal.code, refusal.message)
     return Reply(DescribeClientQuotasResponse())
 
 
-def _refused(code: ErrorCode, message: str) -> Reply:
+def _refusal_reply(code: ErrorCode, message: str) -> Reply:
     return Reply(DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations import leader_directory
@@ -18,7 +18,7 @@ from edge_broker.protocol.messages.describe_cluster import (
 BROKERS, CONTROLLERS = 1, 2
 
 
-@Served(
+@ServedApi(
     DESCRIBE_CLUSTER,
     DescribeClusterRequest,
     DescribeClusterResponse,

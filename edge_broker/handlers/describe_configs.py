@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.topic_configs import BROKER, TOPIC, check_config_rights
@@ -33,7 +33,7 @@ ADDRESSES = frozenset({"listeners", "advertised.listeners"})
 """Keys whose values are what became of them, with the ports that were free."""
 
 
-@Served(
+@ServedApi(
     DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -88,7 +88,7 @@ def _entries(
 
 def _topic_entries(broker: Broker, context: RequestContext, name: str) -> list[DescribeConfigsResourceResult]:
     check_topic_name(name)
-    topic = broker.topics.described(context, name, Operation.DESCRIBE_CONFIGS)
+    topic = broker.topics.find_topic(context, name, Operation.DESCRIBE_CONFIGS)
     return [
         _entry(
             entry.key,
@@ -139,7 +139,7 @@ def _broker_entries(broker: Broker) -> list[DescribeConfigsResourceResult]:
         for key in (*KEYS.values(), *SHOWN_BROKER_KEYS)
         if key.name not in ADDRESSES
     ]
-    return entries + [_told(key, value) for key, value in _addresses(broker)]
+    return entries + [_static_entry(key, value) for key, value in _addresses(broker)]
 
 
 def _addresses(broker: Broker) -> list[tuple[Key, str]]:
@@ -153,7 +153,7 @@ def _addresses(broker: Broker) -> list[tuple[Key, str]]:
     ]
 
 
-def _told(key: Key, value: str) -> DescribeConfigsResourceResult:
+def _static_entry(key: Key, value: str) -> DescribeConfigsResourceResult:
     synonym = DescribeConfigsSynonym(name=key.name, value=value, source=STATIC_BROKER_CONFIG)
     return _entry(key, value, STATIC_BROKER_CONFIG, [synonym])
 

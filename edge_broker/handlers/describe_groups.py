@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
@@ -20,7 +20,7 @@ from edge_broker.security.acls import Operation, ResourceType
 MISSING_GROUP_FROM = 6
 
 
-@Served(
+@ServedApi(
     DESCRIBE_GROUPS,
     DescribeGroupsRequest,
     DescribeGroupsResponse,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drupelet.quantities import quantity_text
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.health import Problem, cluster_problems
@@ -40,7 +40,7 @@ PROBLEMS_MAX = 100
 """Named in one answer; one more says how many there are."""
 
 
-@Served(
+@ServedApi(
     DESCRIBE_LOG_DIRS,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -67,7 +67,7 @@ def describe_log_dirs(broker: Broker, context: RequestContext, request: Describe
     )
     topics: dict[str, DescribeLogDirsTopic] = {}
     seen: set[PartitionLog] = set()
-    for log in _asked(broker, request):
+    for log in _requested_logs(broker, request):
         if log is None or log in seen:
             yield None
             continue
@@ -93,7 +93,7 @@ def _problems(found: list[Problem]) -> list[BrokerProblem]:
     ]
 
 
-def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[PartitionLog | None]:
+def _requested_logs(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[PartitionLog | None]:
     """The logs that are asked for, None where there is none."""
     if request.topics is None:
         yield from broker.topics.logs_here()

@@ -12,7 +12,7 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations import leader_directory
@@ -40,7 +40,7 @@ PARTITIONS_MAX = 2000
 SORTED_AT_ONCE = 4096
 
 
-@Served(
+@ServedApi(
     DESCRIBE_TOPIC_PARTITIONS,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -58,7 +58,7 @@ def describe_topic_partitions(
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     cursor = request.cursor
     if cursor is not None and not (yield from _is_possible(cursor, request)):
-        return (yield from _refused(request))
+        return (yield from _refuse(request))
     response = DescribeTopicPartitionsResponse(topics=[])
     denied: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -69,7 +69,7 @@ def describe_topic_partitions(
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         try:
-            found = broker.topics.described(context, name, Operation.DESCRIBE)
+            found = broker.topics.find_topic(context, name, Operation.DESCRIBE)
         except Refusal as refusal:
             missing = _missing(name, refusal.code)
             if refusal.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -103,7 +103,7 @@ def _is_possible(cursor: Cursor, request: DescribeTopicPartitionsRequest) -> Gen
     return asked and cursor.partition_index >= 0
 
 
-def _refused(request: DescribeTopicPartitionsRequest) -> Taken:
+def _refuse(request: DescribeTopicPartitionsRequest) -> Taken:
     response = DescribeTopicPartitionsResponse(topics=[])
     for topic in request.topics:
         response.topics.append(_missing(topic.name, ErrorCode.INVALID_REQUEST))

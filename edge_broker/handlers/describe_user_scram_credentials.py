@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
@@ -24,7 +24,7 @@ from edge_broker.security.scram import MECHANISMS
 from edge_broker.security.state import SecurityState
 
 
-@Served(
+@ServedApi(
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.cluster_port import NOBODY
 from edge_broker.broker.context import RequestContext
@@ -56,7 +56,7 @@ class _Place(NamedTuple):
     partition: int
 
 
-@Served(
+@ServedApi(
     ELECT_LEADERS,
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -74,12 +74,12 @@ def elect_leaders(broker: Broker, context: RequestContext, request: ElectLeaders
     if not code and request.election_type not in (PREFERRED, UNCLEAN):
         code = ErrorCode.INVALID_REQUEST
     if code:
-        return Reply(_refused(request, code))
+        return Reply(_refusal(request, code))
     results: dict[_Place, ErrorCode] = {}
-    for place in _asked(broker, request):
+    for place in _requested_places(broker, request):
         yield None
         if place not in results:
-            results[place] = _elected(broker, request.election_type, place)
+            results[place] = _request_election(broker, request.election_type, place)
     waits = [place for place, result in results.items() if not result]
     if broker.cluster is None or not waits:
         return (yield from _answer(request, results))
@@ -96,7 +96,7 @@ def _is_member(broker: Broker, context: RequestContext) -> bool:
     return may_act_for_cluster(broker, context, noted=False)
 
 
-def _refused(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+def _refusal(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
     """As Kafka, which says it of the whole and of each partition that is named, without words."""
     if code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return ElectLeadersResponse(error_code=code)
@@ -110,7 +110,7 @@ def _refused(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersRespo
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _asked(broker: Broker, request: ElectLeadersRequest) -> Iterator[_Place]:
+def _requested_places(broker: Broker, request: ElectLeadersRequest) -> Iterator[_Place]:
     if request.topic_partitions is None:
         for topic in broker.topics.all():
             yield from (_Place(topic.name, number) for number in range(len(topic.partitions)))
@@ -119,7 +119,7 @@ def _asked(broker: Broker, request: ElectLeadersRequest) -> Iterator[_Place]:
         yield from (_Place(asked.topic, number) for number in asked.partitions)
 
 
-def _elected(broker: Broker, election_type: int, place: _Place) -> ErrorCode:
+def _request_election(broker: Broker, election_type: int, place: _Place) -> ErrorCode:
     """Ask for one election; NONE: it is to come."""
     try:
         topic = broker.topics.described_there(place.topic)
@@ -147,7 +147,7 @@ def _wait(
     def answer() -> None:
         broker.effects.answer(context.token, Steps(_answer(request, results)))
 
-    def look() -> bool:
+    def check_leaders() -> bool:
         for place in list(waits):
             topic = cluster.view.describe(place.topic)
             if topic is None or place.partition >= len(topic.partitions):
@@ -163,7 +163,7 @@ def _wait(
         results.update(dict.fromkeys(waits, ErrorCode.REQUEST_TIMED_OUT))
         answer()
 
-    cluster.waits.until(look, min(max(request.timeout_ms, 0), WAIT_MS_MAX), late)
+    cluster.waits.until(check_leaders, min(max(request.timeout_ms, 0), WAIT_MS_MAX), late)
 
 
 def _answer(request: ElectLeadersRequest, results: dict[_Place, ErrorCode]) -> Taken:

@@ -18,14 +18,14 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.cluster_port import Node
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.cold_reads import DamageMet, read_through
 from edge_broker.broker.operations.leader_directory import as_endpoints, next_leader
-from edge_broker.broker.outcomes import Do, Outcome, Reply, Steps, Taken, Wait, ended
-from edge_broker.broker.state.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, Wanted, WantedTopic
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker, Steps, Taken, Wait, run_steps
+from edge_broker.broker.state.fetch_sessions import BEGINS, NONE, WITHOUT, FetchSession, WantedPartition, WantedTopic
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.protocol.api import FETCH
 from edge_broker.protocol.messages.fetch import (
@@ -95,12 +95,12 @@ class _FetchPass:
     def reply(self) -> Reply | Steps:
         """The answer; one of many partitions is looked at in steps, so that it is also written in steps."""
         begun: list[int] = []
-        again = partial(_anew, begun, *self.whose)
+        again = partial(_fetch_again, begun, *self.whose)
         session = self._session()
         if session is None and not self.many:
             return self._reply(None, begun, again)
-        weighed = self._weighed(session, begun, again)
-        return Steps(weighed, again) if self.many else ended(weighed)
+        weighed = self._weigh(session, begun, again)
+        return Steps(weighed, again) if self.many else run_steps(weighed)
 
     def _session(self) -> FetchSession | None:
         """The session that the request begins, still empty."""
@@ -109,28 +109,28 @@ class _FetchPass:
             return None
         return FetchSession(context.session.peer, by_id=context.api_version >= BY_ID_FROM)
 
-    def _reply(self, session: FetchSession | None, begun: list[int], again: Callable[[], Outcome]) -> Reply:
+    def _reply(self, session: FetchSession | None, begun: list[int], retry: Callable[[], Outcome]) -> Reply:
         response = FetchResponse(responses=self.topics, node_endpoints=self.node_endpoints())
         if session is not None:
             broker = self.whose[0]
             response.session_id = broker.fetch_sessions.begin(session, broker.clock.steady_ms())
             begun.append(response.session_id)
-        return Reply(response, size=self.bytes_read, again=again)
+        return Reply(response, size=self.bytes_read, retry=retry)
 
-    def _weighed(
-        self, session: FetchSession | None, begun: list[int], again: Callable[[], Outcome]
+    def _weigh(
+        self, session: FetchSession | None, begun: list[int], retry: Callable[[], Outcome]
     ) -> Generator[Message, None, Reply]:
         for topic, answer in zip(self.whose[2].topics, self.topics, strict=True):
             yield FetchableTopicResponse(topic=answer.topic, topic_id=answer.topic_id, partitions=[])  # to be weighed
             wanted = None if session is None else session.topic(topic)
             for asked, data in zip(topic.partitions, answer.partitions, strict=True):
                 if session is not None and wanted is not None:
-                    session.want(wanted, asked).tell(data)
+                    session.want(wanted, asked).update(data)
                 yield data
-        return self._reply(session, begun, again)
+        return self._reply(session, begun, retry)
 
 
-@Served(
+@ServedApi(
     FETCH,
     FetchRequest,
     FetchResponse,
@@ -159,7 +159,7 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
 
         return follower_fetch(broker, context, request)
     if request.session_epoch not in (BEGINS, WITHOUT):
-        return _go_on(broker, context, request)
+        return _continue_session(broker, context, request)
     if request.session_id != NONE:
         broker.fetch_sessions.end(request.session_id)
     if _has_many(request):
@@ -170,7 +170,7 @@ def fetch(broker: Broker, context: RequestContext, request: FetchRequest) -> Out
     return _LongPoll(broker, context, request).begin(gathered)
 
 
-def _anew(begun: list[int], broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
+def _fetch_again(begun: list[int], broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """The response did not reach the client, nor the id of the session that it began."""
     for session_id in begun:
         broker.fetch_sessions.end(session_id)
@@ -232,21 +232,27 @@ class _LongPoll:
         return gathered
 
     def begin(self, gathered: _FetchPass) -> Outcome:
-        return _read_cold(self._broker, gathered, self._settle) if gathered.cold else self._settle(gathered)
+        return (
+            _read_cold(self._broker, gathered, self._cold_read_ended)
+            if gathered.cold
+            else self._cold_read_ended(gathered)
+        )
 
-    def _settle(self, gathered: _FetchPass) -> Outcome:
+    def _cold_read_ended(self, gathered: _FetchPass) -> Outcome:
         """A cold read is done; it may be shorter than requested."""
         left_ms = self._deadline_ms - self._broker.clock.steady_ms()
         if not self._waits_behind(gathered) or left_ms <= 0:
             return gathered.reply()
-        return self._look() or Wait(list(self._shown), self._look, left_ms, self._at_deadline, patient=True)
+        return self._read_if_enough() or Wait(
+            list(self._shown), self._read_if_enough, left_ms, self._at_deadline, patient=True
+        )
 
     def _waits_behind(self, gathered: _FetchPass) -> bool:
         """Count from what was gathered on; False when that is enough."""
         self._shown, self._missing_bytes = gathered.shown, gathered.missing_bytes(self._request.min_bytes)
         return self._missing_bytes > 0
 
-    def _look(self) -> Outcome | None:
+    def _read_if_enough(self) -> Outcome | None:
         """Read again when what is new may be enough, or something is wrong."""
         new_bytes = 0
         for log, shown_bytes in self._shown.items():
@@ -265,7 +271,7 @@ class _LongPoll:
 
     def _enough(self, gathered: _FetchPass) -> Outcome | None:
         if gathered.cold:
-            return _read_cold(self._broker, gathered, self._settle)
+            return _read_cold(self._broker, gathered, self._cold_read_ended)
         return None if self._waits_behind(gathered) else gathered.reply()
 
     def _at_deadline(self) -> Outcome:
@@ -284,7 +290,7 @@ class _Changes(_FetchPass):
     def __init__(self, poll: _SessionPoll) -> None:
         super().__init__(*poll.whose)
         self._poll = poll
-        self.looked: list[tuple[Wanted, PartitionData]] = []
+        self.looked: list[tuple[WantedPartition, PartitionData]] = []
         self._topics: dict[WantedTopic, AnyTopic | None] = {}  # of this step: each is asked for once
 
     def step_ends(self) -> None:
@@ -296,13 +302,13 @@ class _Changes(_FetchPass):
         if of not in self._topics:
             broker, context, _ = self.whose
             try:
-                found = broker.topics.described(context, _key(context, of), Operation.READ)
+                found = broker.topics.find_topic(context, _key(context, of), Operation.READ)
             except Refusal:
                 found = None
             self._topics[of] = found
         return self._topics[of]
 
-    def is_quiet(self, wanted: Wanted) -> bool:
+    def is_quiet(self, wanted: WantedPartition) -> bool:
         """Whether the client may read this, was told all of it, and waits at its end. Hot: each idle poll asks all."""
         quiet = wanted.quiet
         if quiet is None:
@@ -332,7 +338,7 @@ class _Changes(_FetchPass):
     def _log(self, topic: AnyTopic, index: int) -> PartitionLog | None:
         return self.whose[0].topics.log_of(topic, index)
 
-    def look_at(self, wanted: Wanted) -> None:
+    def look_at(self, wanted: WantedPartition) -> None:
         """Read it, as without a session."""
         broker, context, request = self.whose
         data = _nothing_of(wanted.asked, request)
@@ -352,18 +358,20 @@ class _Changes(_FetchPass):
             return Reply(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id))
         if not self.looked:
             return Reply(FetchResponse(session_id=session.id))
-        said: list[Wanted] = []
+        said: list[WantedPartition] = []
         again = partial(self._poll.say_again, said)
-        saying = self._said(said, again)
+        saying = self._describe_changes(said, again)
         if len(self.looked) > PARTITIONS_AT_ONCE:
             return Steps(saying, again)
-        return ended(saying)
+        return run_steps(saying)
 
-    def _said(self, said: list[Wanted], again: Callable[[], Outcome]) -> Generator[Message, None, Reply]:
+    def _describe_changes(
+        self, said: list[WantedPartition], retry: Callable[[], Outcome]
+    ) -> Generator[Message, None, Reply]:
         session = self._poll.session
         topics: dict[WantedTopic, FetchableTopicResponse] = {}
         for wanted, data in self.looked:
-            if not wanted.tell(data):
+            if not wanted.update(data):
                 continue
             said.append(wanted)
             answer = topics.get(of := wanted.of)
@@ -373,12 +381,12 @@ class _Changes(_FetchPass):
                 topics[of] = answer
             answer.partitions.append(data)
             if data.records:
-                session.sent(wanted)
+                session.records_sent(wanted)
             yield data
         response = FetchResponse(
             session_id=session.id, responses=list(topics.values()), node_endpoints=self.node_endpoints()
         )
-        return Reply(response, size=self.bytes_read, again=again)
+        return Reply(response, size=self.bytes_read, retry=retry)
 
 
 class _SessionPoll(_LongPoll):
@@ -417,7 +425,7 @@ class _SessionPoll(_LongPoll):
                 session.want(of, asked)
         if session.bytes_held != before[0]:
             try:
-                self._changed(*before)
+                self._partitions_changed(*before)
             except Refusal as refusal:
                 return Reply(FetchResponse(error_code=refusal.code))
         changes = _Changes(self)
@@ -437,17 +445,17 @@ class _SessionPoll(_LongPoll):
                 session.want(of, asked)
                 left -= 1
                 if left <= 0:
-                    self._changed(*before)
+                    self._partitions_changed(*before)
                     before = session.bytes_held, len(session.order)
                     yield None
                     left = QUIET_AT_ONCE
         for forgotten in request.forgotten_topics_data:
             session.forget(forgotten)
-        self._changed(*before)
+        self._partitions_changed(*before)
 
-    def _changed(self, bytes_before: int, partitions_before: int) -> None:
+    def _partitions_changed(self, bytes_before: int, partitions_before: int) -> None:
         now_ms = self._broker.clock.steady_ms()
-        self._broker.fetch_sessions.changed(self.session, bytes_before, partitions_before, now_ms)
+        self._broker.fetch_sessions.partitions_changed(self.session, bytes_before, partitions_before, now_ms)
 
     def _look_at_all(self) -> Taken:
         changes = yield from self._pass()
@@ -473,9 +481,9 @@ class _SessionPoll(_LongPoll):
             next(steps)
         except StopIteration as end:
             return self._enough(end.value)
-        return Steps(self._rest(steps))
+        return Steps(self._begin_after(steps))
 
-    def _rest(self, steps: Generator[None, None, _Changes]) -> Taken:
+    def _begin_after(self, steps: Generator[None, None, _Changes]) -> Taken:
         changes = yield from steps
         return self.begin(changes)
 
@@ -483,14 +491,14 @@ class _SessionPoll(_LongPoll):
         self._deadline_ms = 0
         return _at_once_or_in_steps(self._look_at_all())
 
-    def say_again(self, said: list[Wanted]) -> Outcome:
+    def say_again(self, said: list[WantedPartition]) -> Outcome:
         """An answer was dropped, as there was no memory for it."""
         for wanted in said:
             wanted.tell_again()
         return _at_once_or_in_steps(self._look_at_all())
 
 
-def _go_on(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
+def _continue_session(broker: Broker, context: RequestContext, request: FetchRequest) -> Outcome:
     """A request of a session."""
     try:
         session = broker.fetch_sessions.resume(
@@ -631,7 +639,7 @@ def _diverges(broker: Broker, log: PartitionLog, wanted: FetchPartition, data: P
     return True
 
 
-def _read_cold(broker: Broker, gathered: _FetchPass, settle: Callable[[_FetchPass], Outcome]) -> Do:
+def _read_cold(broker: Broker, gathered: _FetchPass, settle: Callable[[_FetchPass], Outcome]) -> RunInWorker:
     """Read in the reader thread, then `settle`."""
     faults: list[tuple[PartitionLog, StorageFault]] = []
 
@@ -654,7 +662,7 @@ def _read_cold(broker: Broker, gathered: _FetchPass, settle: Callable[[_FetchPas
             gathered.cold.popleft()
         return None
 
-    def refused(met: DamageMet, fault: StorageFault) -> None:
+    def quarantine_failed(met: DamageMet, fault: StorageFault) -> None:
         _fail(gathered, gathered.cold.popleft()[0], ErrorCode.KAFKA_STORAGE_ERROR)
         faults.append((met[0], fault))
 
@@ -663,4 +671,4 @@ def _read_cold(broker: Broker, gathered: _FetchPass, settle: Callable[[_FetchPas
             broker.note_fault(log, fault)
         return settle(gathered)
 
-    return read_through(broker.effects, work, then, refused)
+    return read_through(broker.effects, work, then, quarantine_failed)

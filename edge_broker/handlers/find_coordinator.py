@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.cluster_port import NOBODY, TopicDirectory
 from edge_broker.broker.context import RequestContext
@@ -31,7 +31,7 @@ GROUP, TRANSACTION = 0, 1
 BATCHED_FROM = 4
 
 
-@Served(
+@ServedApi(
     FIND_COORDINATOR,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -54,10 +54,12 @@ def find_coordinator(broker: Broker, context: RequestContext, request: FindCoord
     if broker.groups.partitions or not (yield from _any_shown(broker, context, request)):
         return (yield from _answer(broker, context, request, None))
 
-    def made(errors: Errors) -> Outcome:
-        return Steps(_answer(broker, context, request, _unmade(broker, errors.get(OFFSETS_TOPIC))))
+    def topic_created(errors: Errors) -> Outcome:
+        return Steps(_answer(broker, context, request, _creation_refusal(broker, errors.get(OFFSETS_TOPIC))))
 
-    return create(broker, [offsets_topic(broker)], again=lambda: find_coordinator(broker, context, request), then=made)
+    return create(
+        broker, [offsets_topic(broker)], retry=lambda: find_coordinator(broker, context, request), then=topic_created
+    )
 
 
 def _any_shown(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> Generator[None, None, bool]:
@@ -77,7 +79,7 @@ def _answer(broker: Broker, context: RequestContext, request: FindCoordinatorReq
     nodes = _nodes(broker, context)
     found: list[Coordinator] = []
     for key in _keys(context, request):
-        denied = _denied(broker, context, key) if request.key_type == GROUP else None
+        denied = _denial(broker, context, key) if request.key_type == GROUP else None
         found.append(_coordinator(broker, nodes, key, denied or refusal))
         yield found[-1]
     if context.api_version >= BATCHED_FROM:
@@ -102,12 +104,12 @@ def _other_type(key_type: int) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, f"key type {key_type} is not served; ask for groups (0)")
 
 
-def _denied(broker: Broker, context: RequestContext, group_id: str) -> Refusal | None:
+def _denial(broker: Broker, context: RequestContext, group_id: str) -> Refusal | None:
     code = broker.rights.group(context, group_id, Operation.DESCRIBE)
     return Refusal(code, f"no right to describe group {group_id!r}") if code else None
 
 
-def _unmade(broker: Broker, refusal: Refusal | None) -> Refusal | None:
+def _creation_refusal(broker: Broker, refusal: Refusal | None) -> Refusal | None:
     """Why there are no coordinators; in a cluster another broker may have made the topic, or will."""
     if broker.cluster is None or refusal is None:
         return refusal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Outcome, Reply
@@ -12,7 +12,7 @@ from edge_broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatR
 from edge_broker.security.acls import Operation
 
 
-@Served(
+@ServedApi(
     HEARTBEAT,
     HeartbeatRequest,
     HeartbeatResponse,

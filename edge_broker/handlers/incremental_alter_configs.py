@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.operations.topic_configs import Configured, alter
+from edge_broker.broker.operations.topic_configs import TopicConfiguration, alter
 from edge_broker.broker.outcomes import Taken, changes_in_steps
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.api import INCREMENTAL_ALTER_CONFIGS
@@ -33,7 +33,7 @@ from edge_broker.storage.metadata.topic_config import list_of
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-@Served(
+@ServedApi(
     INCREMENTAL_ALTER_CONFIGS,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -46,14 +46,18 @@ def incremental_alter_configs(
 ) -> Taken:
     """Alter each topic that may be altered; the others get an error of their own."""
     again = partial(incremental_alter_configs, broker, context, request)
-    return (yield from alter(broker, context, request, _changed, IncrementalAlterConfigsResponse, again, _only_deletes))
+    return (
+        yield from alter(
+            broker, context, request, _changed_config, IncrementalAlterConfigsResponse, again, _only_deletes
+        )
+    )
 
 
 def _only_deletes(configs: list[AlterableConfig]) -> bool:
     return bool(configs) and all(entry.config_operation == DELETE for entry in configs)
 
 
-def _changed(configs: list[AlterableConfig], topic: Configured) -> dict[str, str]:
+def _changed_config(configs: list[AlterableConfig], topic: TopicConfiguration) -> dict[str, str]:
     config = dict(topic.config)
     named: set[str] = set()
     for entry in configs:
@@ -67,7 +71,7 @@ def _changed(configs: list[AlterableConfig], topic: Configured) -> dict[str, str
     return config
 
 
-def _value(entry: AlterableConfig, topic: Configured) -> str:
+def _value(entry: AlterableConfig, topic: TopicConfiguration) -> str:
     name, operation, value = entry.name, entry.config_operation, entry.value
     if operation not in (SET, APPEND, SUBTRACT):
         raise Refusal(ErrorCode.INVALID_REQUEST, f"{operation} is no operation on {name}; use 0 to 3")

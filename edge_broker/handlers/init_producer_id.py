@@ -11,10 +11,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcomes import Do, Outcome, Park, Reply
+from edge_broker.broker.outcomes import Outcome, Park, Reply, RunInWorker
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.api import INIT_PRODUCER_ID
 from edge_broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edge_broker.broker.cluster_port import ProducerIdBlocks
 
 
-@Served(
+@ServedApi(
     INIT_PRODUCER_ID,
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 )
 def init_producer_id(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> Outcome:
     """Give the next id, after reserving a block when the last one is used up."""
-    denied = _denied(broker, context, request)
+    denied = _denial(broker, context, request)
     if denied != ErrorCode.NONE:
         return _refuse(denied)
     if request.transactional_id is not None:
@@ -52,12 +52,14 @@ def init_producer_id(broker: Broker, context: RequestContext, request: InitProdu
     if broker.cluster is not None:
         return _from_cluster(broker, broker.cluster.changes, context.token)
 
-    def reserved(block: range) -> Outcome:
+    def block_reserved(block: range) -> Outcome:
         if not broker.producer_ids:
             broker.producer_ids = block
         return init_producer_id(broker, context, request)
 
-    return Do(broker.store.directory.producer_ids.reserve, reserved, lambda _: _refuse(ErrorCode.KAFKA_STORAGE_ERROR))
+    return RunInWorker(
+        broker.store.directory.producer_ids.reserve, block_reserved, lambda _: _refuse(ErrorCode.KAFKA_STORAGE_ERROR)
+    )
 
 
 def _next(broker: Broker) -> InitProducerIdResponse | None:
@@ -72,26 +74,28 @@ def _next(broker: Broker) -> InitProducerIdResponse | None:
 def _from_cluster(broker: Broker, blocks: ProducerIdBlocks, token: int) -> Park:
     broker.waiting_for_ids.append(token)
     if len(broker.waiting_for_ids) == 1:
-        blocks.take_producer_ids(partial(_taken, broker), broker.store.directory.producer_ids.end)
+        blocks.take_producer_ids(partial(_store_block, broker), broker.store.directory.producer_ids.end)
     return Park()
 
 
-def _taken(broker: Broker, block: range | None) -> None:
+def _store_block(broker: Broker, block: range | None) -> None:
     """Write down the end of a block that the cluster gave, then answer all who wait."""
     if block is None:
         _answer_waiting(broker, range(0))
         return
     given = block
 
-    def kept(_: None) -> Reply:
+    def block_stored(_: None) -> Reply:
         _answer_waiting(broker, given)
         return Reply(None)
 
-    def failed(_: BaseException) -> Reply:
+    def storing_failed(_: BaseException) -> Reply:
         _answer_waiting(broker, range(0))
         return Reply(None)
 
-    broker.effects.start(Do(partial(broker.store.directory.producer_ids.keep, given.stop), kept, failed))
+    broker.effects.start(
+        RunInWorker(partial(broker.store.directory.producer_ids.keep, given.stop), block_stored, storing_failed)
+    )
 
 
 def _answer_waiting(broker: Broker, block: range) -> None:
@@ -99,10 +103,10 @@ def _answer_waiting(broker: Broker, block: range) -> None:
     waiting, broker.waiting_for_ids = broker.waiting_for_ids, []
     broker.producer_ids = block
     for token in waiting:
-        broker.effects.answer(token, _next(broker) or _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        broker.effects.answer(token, _next(broker) or _refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
 
-def _denied(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:
+def _denial(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:
     """Why the session may have no producer id; for an idempotent producer the right to write to any topic is enough."""
     rights = broker.rights
     if request.transactional_id is not None:
@@ -116,8 +120,8 @@ def _denied(broker: Broker, context: RequestContext, request: InitProducerIdRequ
 
 
 def _refuse(code: ErrorCode) -> Reply:
-    return Reply(_refused(code))
+    return Reply(_refusal(code))
 
 
-def _refused(code: ErrorCode) -> InitProducerIdResponse:
+def _refusal(code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

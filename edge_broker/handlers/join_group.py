@@ -5,7 +5,7 @@ Source: Kafka protocol, JoinGroup 0 to 9; KIP-394 (member id first), KIP-345 (st
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.groups.group_log import park
@@ -22,7 +22,7 @@ SKIP_ASSIGNMENT_FROM = 9
 PROTOCOLS_MAX = 100  # of one member; clients have one or two
 
 
-@Served(
+@ServedApi(
     JOIN_GROUP,
     JoinGroupRequest,
     JoinGroupResponse,

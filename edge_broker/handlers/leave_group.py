@@ -4,7 +4,7 @@ KIP-345.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.groups.group_log import park
@@ -19,7 +19,7 @@ BATCHED_FROM = 3
 LEAVERS_MAX = 2000  # in one request, twice as many as a group has by default
 
 
-@Served(
+@ServedApi(
     LEAVE_GROUP,
     LeaveGroupRequest,
     LeaveGroupResponse,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
@@ -13,7 +13,7 @@ from edge_broker.protocol.messages.list_groups import ListedGroup, ListGroupsReq
 from edge_broker.security.acls import Operation, ResourceType
 
 
-@Served(
+@ServedApi(
     LIST_GROUPS,
     ListGroupsRequest,
     ListGroupsResponse,

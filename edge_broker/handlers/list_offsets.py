@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.cold_reads import DamageMet, read_through
@@ -57,7 +57,7 @@ OFFSET_NOT_AVAILABLE_FROM = 5
 Lookup = tuple[PartitionLog, int, ListOffsetsPartitionResponse]
 
 
-@Served(
+@ServedApi(
     LIST_OFFSETS,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -142,7 +142,7 @@ def _answers(broker: Broker, context: RequestContext, request: ListOffsetsReques
         return reply
     faults: list[tuple[PartitionLog, StorageFault]] = []
 
-    def refused(met: DamageMet, fault: StorageFault) -> None:
+    def quarantine_failed(met: DamageMet, fault: StorageFault) -> None:
         lookups.pop(0)[2].error_code = ErrorCode.KAFKA_STORAGE_ERROR
         faults.append((met[0], fault))
 
@@ -151,7 +151,7 @@ def _answers(broker: Broker, context: RequestContext, request: ListOffsetsReques
             broker.note_fault(log, fault)
         return reply
 
-    return read_through(broker.effects, lambda: _look_up(lookups, faults), then, refused)
+    return read_through(broker.effects, lambda: _look_up(lookups, faults), then, quarantine_failed)
 
 
 def _partition(
@@ -195,7 +195,7 @@ def _end_here(
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     try:
         _check_named(topic, wanted, once=named_once)
-        answer.error_code = broker.topics.known(context, topic, wanted.partition_index, Operation.DESCRIBE)
+        answer.error_code = broker.topics.lookup_error(context, topic, wanted.partition_index, Operation.DESCRIBE)
         if answer.error_code == ErrorCode.NONE:
             assert broker.cluster is not None
             answer.offset, answer.leader_epoch = broker.cluster.replicas.end_here(topic, wanted.partition_index)

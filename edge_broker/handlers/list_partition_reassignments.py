@@ -5,7 +5,7 @@ Source: Kafka protocol, ListPartitionReassignments 0; KIP-455.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Outcome, Reply
@@ -17,7 +17,7 @@ from edge_broker.protocol.messages.list_partition_reassignments import (
 from edge_broker.security.acls import Operation
 
 
-@Served(
+@ServedApi(
     LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,

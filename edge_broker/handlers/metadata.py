@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations import leader_directory
@@ -52,7 +52,7 @@ NOT_YET = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER, ErrorCode.R
 """Why a topic that was to be made is not known here: it may be soon."""
 
 
-@Served(
+@ServedApi(
     METADATA,
     MetadataRequest,
     MetadataResponse,
@@ -98,7 +98,7 @@ def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) 
     return create(
         broker,
         list(wanted.values()),
-        again=lambda: metadata(broker, context, request),
+        retry=lambda: metadata(broker, context, request),
         then=lambda errors: _reply(broker, context, request, refused | errors),
     )
 
@@ -123,10 +123,10 @@ def _missing(broker: Broker, context: RequestContext, request: MetadataRequest) 
 
 
 def _reply(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Steps:
-    def again() -> Steps:
+    def retry() -> Steps:
         return _reply(broker, context, request, refused)
 
-    return Steps(_answer(broker, context, request, refused), again)
+    return Steps(_answer(broker, context, request, refused), retry)
 
 
 def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, refused: Errors) -> Taken:
@@ -146,7 +146,7 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
                 yield None
                 continue
             answered.add(known)
-            topics.append(_asked(broker, context, entry.name, entry.topic_id, refused))
+            topics.append(_requested_topic(broker, context, entry.name, entry.topic_id, refused))
             yield topics[-1]
     if request.include_topic_authorized_operations:
         for answer in topics:
@@ -170,14 +170,14 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest, r
     )
 
 
-def _asked(
+def _requested_topic(
     broker: Broker, context: RequestContext, name: str | None, topic_id: uuid.UUID, refused: Errors
 ) -> MetadataResponseTopic:
     if name is None and topic_id == NO_UUID:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name="", topic_id=NO_UUID, partitions=[])
     try:
         known = topic_id if name is None else name
-        return _topic(broker, context, broker.topics.described(context, known, Operation.DESCRIBE))
+        return _topic(broker, context, broker.topics.find_topic(context, known, Operation.DESCRIBE))
     except Refusal as refusal:
         code = refusal.code
     if name is None:

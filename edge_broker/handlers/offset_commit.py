@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.operations.groups.group_log import settle
+from edge_broker.broker.operations.groups.group_log import apply_group_effects
 from edge_broker.broker.outcomes import Park, Reply, Steps, Taken, changes_in_steps
-from edge_broker.broker.state.group_registry import Parked
+from edge_broker.broker.state.group_registry import ParkedRequest
 from edge_broker.coordinator.group_requests import Commit, CommitPartition, CommitResult
 from edge_broker.coordinator.offsets import commit_result
 from edge_broker.errors import ErrorCode
@@ -31,7 +31,7 @@ TOKENS = 1 << 40  # more than there are requests: parts of one have tokens of th
 Found = dict[tuple[str, int], ErrorCode]
 
 
-@Served(
+@ServedApi(
     OFFSET_COMMIT,
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -57,14 +57,14 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
     """
     error = broker.rights.group(context, request.group_id, Operation.READ) or broker.groups.unready(request.group_id)
     if error != ErrorCode.NONE:
-        return _refused(request, error)
+        return _refuse(request, error)
     wanted: list[CommitPartition] = []
     errors: Found = {}
     for topic in request.topics:
         yield None
         for entry in topic.partitions:
             yield None
-            error = broker.topics.known(context, topic.name, entry.partition_index, Operation.READ)
+            error = broker.topics.lookup_error(context, topic.name, entry.partition_index, Operation.READ)
             if error != ErrorCode.NONE:
                 errors[topic.name, entry.partition_index] = error
             else:
@@ -96,8 +96,8 @@ def offset_commit(broker: Broker, context: RequestContext, request: OffsetCommit
         if error != ErrorCode.NONE:  # another broker leads since
             come(commit_result(commit, {}, error))
             continue
-        broker.groups.parked[commit.token] = Parked(request.group_id, come)
-        settle(broker, broker.groups.of(request.group_id).commit(commit, broker.clock.steady_ms()))
+        broker.groups.parked[commit.token] = ParkedRequest(request.group_id, come)
+        apply_group_effects(broker, broker.groups.of(request.group_id).commit(commit, broker.clock.steady_ms()))
     return Park(keeps=True)
 
 
@@ -115,7 +115,7 @@ def _commit(
     )
 
 
-def _refused(request: OffsetCommitRequest, error: ErrorCode) -> Steps:
+def _refuse(request: OffsetCommitRequest, error: ErrorCode) -> Steps:
     return Steps(_answer(request, lambda topic, partition: error))
 
 

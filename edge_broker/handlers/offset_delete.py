@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.groups.group_log import Settling, in_pieces, required_topics, some_of
@@ -28,7 +28,7 @@ from edge_broker.security.acls import Operation
 Place = tuple[str, int]
 
 
-@Served(OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, {0: "offsets of groups (KIP-496)"})
+@ServedApi(OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse, {0: "offsets of groups (KIP-496)"})
 @changes_in_steps
 def offset_delete(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> Taken:
     """Delete the offsets that may go; each partition gets an answer of its own."""
@@ -48,7 +48,7 @@ def offset_delete(broker: Broker, context: RequestContext, request: OffsetDelete
             place = topic.name, partition.partition_index
             if place in errors:
                 continue
-            errors[place] = broker.topics.known(context, *place, Operation.READ)
+            errors[place] = broker.topics.lookup_error(context, *place, Operation.READ)
             if errors[place] == ErrorCode.NONE and topic.name in required:
                 errors[place] = ErrorCode.POLICY_VIOLATION
                 kept.add(topic.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Reply, Taken, reads_in_steps
@@ -34,7 +34,7 @@ NOTHING = (-1, -1, "")
 Asked = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None
 
 
-@Served(
+@ServedApi(
     OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchResponse,

@@ -8,7 +8,7 @@ Source: KIP-101, KIP-279, KIP-320.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.synced_end import after_sync, is_unsynced
@@ -26,7 +26,7 @@ from edge_broker.security.acls import Operation
 from edge_broker.storage.log.partition_log import PartitionLog
 
 
-@Served(
+@ServedApi(
     OFFSET_FOR_LEADER_EPOCH,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

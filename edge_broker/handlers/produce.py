@@ -16,13 +16,13 @@ Does not contain: work per record. Source: Kafka protocol, Produce 3 to 12; KIP-
 from __future__ import annotations
 
 from drupelet.ledger import LEDGER_TOPIC
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.cluster_port import Node
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.durable_write import Needs, Write, all_settled, wait_for
 from edge_broker.broker.operations.leader_directory import as_endpoints, next_leader
-from edge_broker.broker.outcomes import Do, Outcome, Reply, Steps, Taken
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker, Steps, Taken
 from edge_broker.broker.state.ledger_access import ledger_refusal
 from edge_broker.errors import BatchRefusal, ErrorCode, ProtocolViolation, Refusal
 from edge_broker.protocol.api import PRODUCE
@@ -103,7 +103,7 @@ class _PartitionAppend(Write):
         return answer
 
 
-@Served(
+@ServedApi(
     PRODUCE,
     ProduceRequest,
     ProduceResponse,
@@ -178,11 +178,11 @@ def _take_entries(
         return _reply(broker, request, parts)
     _keep_records(request, parts)
 
-    def told(error: ErrorCode) -> Outcome:
+    def entries_taken(error: ErrorCode) -> Outcome:
         answer = PartitionProduceResponse(index=part.index, error_code=error, base_offset=-1)
         return Reply(ProduceResponse(responses=[TopicProduceResponse(name=part.topic, partition_responses=[answer])]))
 
-    return take_entries(broker, part.records, told)
+    return take_entries(broker, part.records, entries_taken)
 
 
 def _refuse(broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend]) -> Reply:
@@ -195,7 +195,7 @@ def _refuse(broker: Broker, request: ProduceRequest, parts: list[_PartitionAppen
 
 def _check_first(
     broker: Broker, request: ProduceRequest, parts: list[_PartitionAppend], of_ledger: list[_PartitionAppend]
-) -> Do:
+) -> RunInWorker:
     """Look at the records for the ledger in a worker, one request after another; then append all parts."""
     bytes_max = broker.topics.ledger_batch_bytes_max
     _keep_records(request, parts)
@@ -203,16 +203,16 @@ def _check_first(
     def check() -> list[Refusal | None]:
         return [ledger_refusal(part.records, bytes_max) for part in of_ledger]
 
-    def go_on(refusals: list[Refusal | None]) -> Outcome:
+    def append_checked(refusals: list[Refusal | None]) -> Outcome:
         for part, refusal in zip(of_ledger, refusals, strict=True):
             if refusal is not None:
                 part.fail(refusal)
         return _append_all(broker, request, parts)
 
-    def failed(error: Exception) -> Outcome:
+    def checking_failed(error: Exception) -> Outcome:
         raise error  # the check refuses by its result
 
-    return Do(check, go_on, failed, "reader")
+    return RunInWorker(check, append_checked, checking_failed, "reader")
 
 
 def _keep_records(request: ProduceRequest, parts: list[_PartitionAppend]) -> None:
@@ -235,7 +235,7 @@ def _append_all(broker: Broker, request: ProduceRequest, parts: list[_PartitionA
     broker.check_bytes = broker.check_bytes_max
     for part in parts:
         if part.error is None:
-            part.advance(broker)
+            part.try_append(broker)
     return _outcome(broker, request, parts)
 
 
@@ -245,7 +245,7 @@ def _append_in_steps(broker: Broker, request: ProduceRequest, parts: list[_Parti
         yield None
         broker.check_bytes = left
         if part.error is None:
-            part.advance(broker)
+            part.try_append(broker)
         left = broker.check_bytes
     return _outcome(broker, request, parts)
 

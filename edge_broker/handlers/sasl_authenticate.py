@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext, Session
-from edge_broker.broker.outcomes import Do, Outcome, Reply, Wait
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation
 from edge_broker.protocol.api import SASL_AUTHENTICATE
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -25,7 +25,7 @@ Step: TypeAlias = Challenge | Success | LogInFailed
 T = TypeVar("T")
 
 
-@Served(
+@ServedApi(
     SASL_AUTHENTICATE,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -46,12 +46,12 @@ def sasl_authenticate(broker: Broker, context: RequestContext, request: SaslAuth
     if isinstance(exchange, PlainExchange):
         given = _step(lambda: exchange.read(data))
         if isinstance(given, LogInFailed):
-            return _Attempt(broker, session, login).taken(given)
-        return _in_turn(broker, session, login, given.user, lambda attempt: _plain(broker, given, attempt.taken))
+            return _Attempt(broker, session, login).step_taken(given)
+        return _in_turn(broker, session, login, given.user, lambda attempt: _plain(broker, given, attempt.step_taken))
 
     def scram(attempt: _Attempt) -> Outcome:
         find = broker.log_ins.finder(login.mechanism)
-        return attempt.taken(_step(lambda: login.scram().step(data, find)))
+        return attempt.step_taken(_step(lambda: login.scram().step(data, find)))
 
     if isinstance(exchange, ScramExchange) and exchange.shows_proof(data):
         return _in_turn(broker, session, login, exchange.user, scram)
@@ -66,7 +66,7 @@ class _Attempt:
         self._broker, self._session, self._login, self._user = broker, session, login, user
         self._late_ms = broker.clock.steady_ms() + broker.log_ins.delay_ms
 
-    def taken(self, made: Step) -> Outcome:
+    def step_taken(self, made: Step) -> Outcome:
         """Answer with what the mechanism has made of the message."""
         broker, session, login = self._broker, self._session, self._login
         if isinstance(made, Challenge):
@@ -79,7 +79,7 @@ class _Attempt:
             made = held
         if self._user:
             broker.log_ins.delays.failed(self._user, session.host, broker.clock.steady_ms())
-        return _failed(broker, session, login, made, self._late_ms)
+        return _refuse_login(broker, session, login, made, self._late_ms)
 
 
 def _in_turn(
@@ -93,12 +93,14 @@ def _in_turn(
     try:
         wait_ms = broker.log_ins.delays.admit(user, session.host, broker.clock.steady_ms())
     except TooMany:
-        broker.log_ins.refused(session, login.mechanism, user, "too many log-ins as this user from this address wait")
+        broker.log_ins.note_failure(
+            session, login.mechanism, user, "too many log-ins as this user from this address wait"
+        )
         login.fail()
         raise ProtocolViolation("too many log-ins as one user from this address wait after failed ones") from None
     if not wait_ms:
         return look_at(_Attempt(broker, session, login, user))
-    broker.log_ins.delayed(session, user, wait_ms)
+    broker.log_ins.note_delay(session, user, wait_ms)
     return Wait((), lambda: None, wait_ms, lambda: look_at(_Attempt(broker, session, login, user)))
 
 
@@ -121,15 +123,15 @@ def _plain(broker: Broker, message: PlainMessage, taken: Callable[[Step], Outcom
         replaced = isinstance(step, Success) and not broker.log_ins.hold(message.user, trials)
         return taken(LogInFailed(REPLACED, WRONG_PASSWORD) if replaced else step)
 
-    return Do(work, then, lambda error: taken(LogInFailed(str(error))), worker="logins")
+    return RunInWorker(work, then, lambda error: taken(LogInFailed(str(error))), worker="logins")
 
 
-def _failed(broker: Broker, session: Session, login: Login, failure: LogInFailed, late_ms: int) -> Outcome:
+def _refuse_login(broker: Broker, session: Session, login: Login, failure: LogInFailed, late_ms: int) -> Outcome:
     """Say that it failed, late, and close."""
     phase = "re-authentication" if login.again else "authentication"
     generic = f"Authentication failed during {phase} due to invalid credentials with SASL mechanism {login.mechanism}"
     user = login.exchange.user if login.exchange is not None else ""
-    broker.log_ins.refused(session, login.mechanism, user, str(failure))
+    broker.log_ins.note_failure(session, login.mechanism, user, str(failure))
     login.fail()
     response = SaslAuthenticateResponse(
         error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=failure.told or generic

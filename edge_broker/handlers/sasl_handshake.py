@@ -5,7 +5,7 @@ Does not contain: what a log-in is (security/sasl.py). Source: SaslHandshake 0 t
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.outcomes import Outcome, Reply
@@ -14,7 +14,7 @@ from edge_broker.protocol.api import SASL_HANDSHAKE
 from edge_broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
-@Served(
+@ServedApi(
     SASL_HANDSHAKE,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
@@ -26,7 +26,7 @@ def sasl_handshake(broker: Broker, context: RequestContext, request: SaslHandsha
     """Take the mechanism, or close the connection; without authentication, or not now, as Kafka answers."""
     session, login = context.session, context.session.login
     if login is not None and login.in_exchange:
-        broker.log_ins.refused(session, login.mechanism, "", "a second handshake within the log-in")
+        broker.log_ins.note_failure(session, login.mechanism, "", "a second handshake within the log-in")
         login.fail()
         return Reply(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), closes=True)
     if login is None or not login.takes_handshake():
@@ -34,6 +34,6 @@ def sasl_handshake(broker: Broker, context: RequestContext, request: SaslHandsha
     enabled = list(login.sessions_ms)
     if login.choose(request.mechanism, broker.clock.new_token(), raw=context.api_version == 0):
         return Reply(SaslHandshakeResponse(mechanisms=enabled))
-    broker.log_ins.refused(session, request.mechanism, "", "the mechanism is not enabled")
+    broker.log_ins.note_failure(session, request.mechanism, "", "the mechanism is not enabled")
     response = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=enabled)
     return Reply(response, closes=True)

@@ -5,7 +5,7 @@ Source: Kafka protocol, SyncGroup 0 to 5; KIP-559 for protocol type and name.
 
 from __future__ import annotations
 
-from edge_broker.broker.api import Served
+from edge_broker.broker.api import ServedApi
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.groups.group_log import park
@@ -20,7 +20,7 @@ PROTOCOL_FROM = 5
 ASSIGNMENTS_MAX = 2000  # in one request, or twice as many as a group may have
 
 
-@Served(
+@ServedApi(
     SYNC_GROUP,
     SyncGroupRequest,
     SyncGroupResponse,

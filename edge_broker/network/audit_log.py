@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from drupelet.observe.log_window import LogWindow, Timers
-from edge_broker.broker.effects import Audited
+from edge_broker.broker.effects import AuditLine
 from edge_broker.network.log_lines import LINES_MAX, log_line
 
 HOSTS_MAX = 128
@@ -54,13 +54,13 @@ class AuditLog:
 
     def line(self, level: str, event: str, **fields: object) -> None:
         """Write a line about a connection whose address and port are its `client`, or count it."""
-        self._add(level, Audited(event, fields))
+        self._add(level, AuditLine(event, fields))
 
-    def add(self, audited: Audited) -> None:
+    def add(self, audited: AuditLine) -> None:
         """Write the line, or count it."""
         self._add("info", audited)
 
-    def _add(self, level: str, audited: Audited) -> None:
+    def _add(self, level: str, audited: AuditLine) -> None:
         self._window.begin()
         source = self._source(audited)
         if audited.tally is not None:
@@ -87,7 +87,7 @@ class AuditLog:
         self._events.clear()
         self._places.clear()
 
-    def _source(self, audited: Audited) -> _Source:
+    def _source(self, audited: AuditLine) -> _Source:
         sources = self._events.setdefault(audited.event, {})
         name = audited.source or source_of(audited.fields)
         if name not in sources:

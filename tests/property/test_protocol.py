@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_broker.broker.outcomes import ended
+from edge_broker.broker.outcomes import run_steps
 from edge_broker.errors import ProtocolViolation, Refusal
 from edge_broker.handlers import APIS
 from edge_broker.protocol import record_batch
@@ -84,8 +84,8 @@ def test_round_trip(api: Api, seed: int) -> None:
 @settings(max_examples=20, deadline=None)
 def test_what_is_read_and_written_in_steps_is_the_same(api: Api, seed: int) -> None:
     for message_type, version, message, body in _messages(api, random.Random(seed)):
-        assert b"".join(ended(encode_steps(message, version))) == body
-        assert ended(decode_steps(message_type, version, memoryview(body))) == message
+        assert b"".join(run_steps(encode_steps(message, version))) == body
+        assert run_steps(decode_steps(message_type, version, memoryview(body))) == message
         try:
             assert decode_small(message_type, version, memoryview(body)) == message
         except TooLargeAtOnce:

@@ -319,7 +319,7 @@ class Acts(Site):
         try:
             self.write(log, model, build_batch(effects.append, timestamp_ms=self.world.now_ms))
         except Refusal:
-            effects.failed(ErrorCode.KAFKA_STORAGE_ERROR, self.world.now_ms)
+            effects.append_failed(ErrorCode.KAFKA_STORAGE_ERROR, self.world.now_ms)
             raise
         self.keeping.append((effects, key, self.values, log, log.log_end_offset))
         if self.dice.random() < 0.7:
@@ -330,7 +330,7 @@ class Acts(Site):
         waiting = self.keeping
         while waiting and waiting[0][3].high_watermark >= waiting[0][4]:
             effects, key, value, _, _ = waiting.pop(0)
-            answers = effects.synced(self.world.now_ms).answers
+            answers = effects.append_synced(self.world.now_ms).answers
             results = [answer.result for answer in answers]
             assert len(results) == 1
             assert isinstance(results[0], CommitResult)

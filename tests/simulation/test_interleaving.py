@@ -9,7 +9,7 @@ import pytest
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.operations.groups.group_log import forget_topics
-from edge_broker.broker.outcomes import Behind, Do, Outcome
+from edge_broker.broker.outcomes import AfterName, Outcome, RunInWorker
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import delete_topics
 from edge_broker.network.dispatch.call import Call
@@ -64,15 +64,15 @@ def test_a_deletion_that_answers_before_its_tombstones_are_synced_is_found(monke
 def test_a_name_that_is_waited_for_by_polling_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     hops = count()
 
-    def poll(self: Dispatcher, call: Call, behind: Behind) -> None:
+    def poll(self: Dispatcher, call: Call, behind: AfterName) -> None:
         """As it was: asked again behind everything that two workers had to do."""
         next(hops)
 
         def failed(error: Exception) -> Outcome:
             raise error
 
-        behind_files = Do(lambda: None, lambda _: behind.again(), failed)
-        self.resolve(call, Do(lambda: None, lambda _: behind_files, failed, worker="disk"))
+        behind_files = RunInWorker(lambda: None, lambda _: behind.retry(), failed)
+        self.resolve(call, RunInWorker(lambda: None, lambda _: behind_files, failed, worker="disk"))
 
     monkeypatch.setattr(Dispatcher, "_queue", poll)
     assert "something still spins" in first_failure()

@@ -72,14 +72,14 @@ class Site:
         while self.unsynced:
             effects = self.unsynced.pop(0)
             self.durable_records += len(effects.append)
-            self.take(effects.synced(self.now_ms))
+            self.take(effects.append_synced(self.now_ms))
 
     def fail_disk(self, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
         """What is not synced yet never will be."""
         failed, self.unsynced = self.unsynced, []
         del self.log[self.durable_records :]
         for effects in failed:
-            self.take(effects.failed(error, self.now_ms))
+            self.take(effects.append_failed(error, self.now_ms))
 
     def wait(self, wait_ms: int) -> None:
         """Let time pass as the shell does: `expire` at each deadline on the way."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcomes import Behind, Outcome, Steps
+from edge_broker.broker.outcomes import AfterName, Outcome, Steps
 from edge_broker.protocol.message import Message
 from edge_broker.testing.site import Site
 
@@ -27,7 +27,7 @@ class HalfWay:
             for _ in range(steps):
                 next(outcome.steps)
             broker.topics.take_names([self.NAME])
-            return Behind(self.NAME, lambda: outcome)
+            return AfterName(self.NAME, lambda: outcome)
 
         site.handlers[key] = stop
         self._client.send(key, request)

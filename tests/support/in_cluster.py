@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from edge_broker.broker.cluster.cluster import Cluster
-from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go, take
+from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, release_forwarded, take
 from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
 from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
 from edge_broker.cluster import effects
@@ -163,7 +163,7 @@ class Board:
             while self.member.effects:
                 self.turns += 1
                 self._do(self.member.effects.pop(0))
-            self.facade.changed()
+            self.facade.update()
         self._doing = False
         if self.member.effects:
             self.carry_out()
@@ -238,7 +238,7 @@ class Board:
         elif isinstance(effect, effects.Forward):
             self._forward(effect)
         elif isinstance(effect, effects.Forget):
-            self.broker.effects.start(let_go(self.broker, effect.end_offset, self._forgotten))
+            self.broker.effects.start(release_forwarded(self.broker, effect.end_offset, self._forgotten))
         elif not isinstance(effect, effects.Left):
             raise AssertionError(f"board {self.number}: {effect}")
 

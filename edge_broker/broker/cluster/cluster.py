@@ -54,7 +54,7 @@ class Cluster:
         """Has those that wait for a log try again; what it leaves is the caller's to apply."""
         self._member = member
 
-    def changed(self) -> None:
+    def update(self) -> None:
         """Update the view and check what requests wait for: once after each turn in which effects were carried out.
 
         Callbacks leave effects with the broker, for the caller to apply; the same holds for `tick`.

@@ -63,7 +63,7 @@ class Figures(NamedTuple):
 
 def figures(view: ClusterReads, journal: PartitionLog) -> Figures:
     """Count now."""
-    led, found = _led(view), _in_sync(view)
+    led, found = _led_partitions(view), _in_sync(view)
     is_controller = view.controller == view.member.identity.broker
     return Figures(
         len(view.member.partitions),
@@ -78,14 +78,14 @@ def figures(view: ClusterReads, journal: PartitionLog) -> Figures:
     )
 
 
-def _led(view: ClusterReads) -> list[Partition]:
+def _led_partitions(view: ClusterReads) -> list[Partition]:
     return [each for each in view.member.partitions.values() if each.role in LEADS]
 
 
 def _in_sync(view: ClusterReads) -> list[Few]:
     """Of each partition that is led here."""
     found = []
-    for each in _led(view):
+    for each in _led_partitions(view):
         if (state := each.state) is not None:
             in_sync = sum(view.is_there(state, entry.broker) for entry in state.in_sync)
             found.append(Few(each.partition, in_sync, len(each.replicas), each.needed))
@@ -134,7 +134,7 @@ def journal_full(journal: PartitionLog) -> str | None:
     return f"the ledger's journal is full, so nothing more may be lost: {waiting(journal)} losses wait for a leader"
 
 
-def objected(view: ClusterReads) -> str | None:
+def objection_sentence(view: ClusterReads) -> str | None:
     """Return a sentence about replicas here that no broker serves, as a board objects to their state; None: none."""
     found = sorted(each.partition for each in view.member.partitions.values() if _objectors(each))
     if not found:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.cluster_port import Connected, FetchSource, LedPartitions, Order
+from edge_broker.broker.cluster_port import FetchSource, LedPartitions, Order, SessionBroker
 from edge_broker.broker.operations.cold_reads import DamageMet, read_through
 from edge_broker.broker.outcomes import Outcome, Park, Reply
 from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetched
@@ -63,7 +63,7 @@ class Waiting(NamedTuple):
 class FetchSession:
     """One connection of one follower."""
 
-    def __init__(self, broker: Connected, replicas: LedPartitions, source: FetchSource, replica: int) -> None:
+    def __init__(self, broker: SessionBroker, replicas: LedPartitions, source: FetchSource, replica: int) -> None:
         self.replica = replica
         self.orders: dict[PartitionId, Order] = {}
         self._broker, self._replicas, self._source = broker, replicas, source
@@ -83,7 +83,7 @@ class FetchSession:
         self._marks.clear()
         self._starts.clear()
         self._answer.clear()
-        self._let_go(len(self._waiting))
+        self._answer_first(len(self._waiting))
 
     def take(self, order: Order) -> None:
         """A partition of a request."""
@@ -104,7 +104,7 @@ class FetchSession:
     def outcome(self, token: int, wait_ms: float) -> Outcome:
         """Answer the accepted request, or let it wait, and the one before wait no longer."""
         if not self._reading:
-            self._let_go(len(self._waiting))
+            self._answer_first(len(self._waiting))
             self._gather()
             if not self._reading and (self._answer or wait_ms <= 0):
                 return Reply(self._response())
@@ -114,23 +114,23 @@ class FetchSession:
 
     # what happens meanwhile
 
-    def moved(self, partition: PartitionId) -> None:
+    def log_moved(self, partition: PartitionId) -> None:
         """A log was written, or is led by another broker now."""
         if partition in self.orders:
             self._moved[partition] = None
 
-    def resigned(self, partition: PartitionId) -> None:
+    def leadership_resigned(self, partition: PartitionId) -> None:
         """This broker does not lead it any more: an order is over before a new topic of that name may be made."""
         order = self.orders.get(partition)
         if order is not None:
             self._end(partition, order.topic_id, order.fetch.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-    def advanced(self, partition: PartitionId) -> None:
+    def high_watermark_advanced(self, partition: PartitionId) -> None:
         """A high watermark has risen: included in the next response."""
         if partition in self.orders:
             self._marks[partition] = None
 
-    def look(self, now_ms: float) -> None:
+    def answer_if_due(self, now_ms: float) -> None:
         """Answer the request that waits, if there is something to say or its time is over."""
         if not self._waiting or self._reading:
             return
@@ -138,7 +138,7 @@ class FetchSession:
             self._gather()
             self._read()
         if not self._reading and (self._answer or now_ms >= self._waiting[0].deadline_ms):
-            self._let_go(1)
+            self._answer_first(1)
 
     def give_up(self) -> None:
         """Forget all orders: a waiting follower must come again, by another connection."""
@@ -147,7 +147,7 @@ class FetchSession:
         for each in waiting:
             self._broker.effects.answer(each.token, FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _let_go(self, count: int) -> None:
+    def _answer_first(self, count: int) -> None:
         """Answer the first who wait: one with what there is, the others with nothing."""
         for waiting in self._waiting[:count]:
             self._broker.effects.answer(waiting.token, self._response())
@@ -259,10 +259,10 @@ class FetchSession:
                 left.pop(0)
             return None
 
-        def refused(_met: DamageMet, _fault: StorageFault) -> None:
+        def quarantine_failed(_met: DamageMet, _fault: StorageFault) -> None:
             left.pop(0)[2].error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
-        self._broker.effects.start(read_through(self._broker.effects, work, self._have_read, refused))
+        self._broker.effects.start(read_through(self._broker.effects, work, self._have_read, quarantine_failed))
 
     def _have_read(self) -> Outcome:
         reading, self._reading = self._reading, []
@@ -270,7 +270,7 @@ class FetchSession:
             if self.orders.get(partition) is order:
                 del self.orders[partition]
                 self._answer[partition] = order.topic_id, data
-        self._let_go(max(1, len(self._waiting) - 1))  # who came meanwhile goes on waiting
+        self._answer_first(max(1, len(self._waiting) - 1))  # who came meanwhile goes on waiting
         return Reply(None)
 
 
@@ -281,7 +281,7 @@ class FollowerFetches:
         self._sessions: dict[str, FetchSession] = {}
 
     def session(
-        self, broker: Connected, replicas: LedPartitions, source: FetchSource, replica: int, peer: str
+        self, broker: SessionBroker, replicas: LedPartitions, source: FetchSource, replica: int, peer: str
     ) -> FetchSession:
         """The session of a connection; those of connections that are gone are forgotten when one is made."""
         found = self._sessions.get(peer)

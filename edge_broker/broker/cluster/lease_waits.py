@@ -36,7 +36,7 @@ class LeaseWaits:
         self._refused: set[PartitionLog] = set()
 
     def waits(self, log: PartitionLog) -> bool:
-        """Whether a produce to this log is to wait; `look` names the log once that is over."""
+        """Whether a produce to this log is to wait; `logs_to_retry` names the log once that is over."""
         found = self._member.partitions.get(PartitionId(log.topic, log.partition))
         if found is None or not found.leads_unproved() or log in self._refused or not self._member.session_may_live():
             return False
@@ -48,7 +48,7 @@ class LeaseWaits:
         if not self._member.lease_holds():
             self._refused.add(log)
 
-    def look(self) -> list[PartitionLog]:
+    def logs_to_retry(self) -> list[PartitionLog]:
         """Return the logs whose lines are to move: their requests ask again."""
         if not self._lines and not self._refused:
             return []

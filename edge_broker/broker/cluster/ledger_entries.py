@@ -75,12 +75,12 @@ class _Taking:
 
     def begin(self) -> Outcome:
         """Look at the entries, and at the log where this is the first request of the epoch, in the worker."""
-        return read_through(self._broker.effects, self._work, self._looked, self._refused)
+        return read_through(self._broker.effects, self._work, self._append_new, self._quarantine_failed)
 
     @runs_in("reader")
     def _work(self) -> DamageMet | None:
         if not self._found and self._error is None:
-            self._look()
+            self._parse_entries()
         if self._reading is None or self._error is not None:
             return None
         try:
@@ -91,7 +91,7 @@ class _Taking:
             self._error = ErrorCode.KAFKA_STORAGE_ERROR
         return None
 
-    def _look(self) -> None:
+    def _parse_entries(self) -> None:
         refusal = ledger_refusal(self._records, self._bytes_max)
         if refusal is not None:
             self._error = refusal.code
@@ -104,10 +104,10 @@ class _Taking:
         else:
             self._directory = directories.pop()
 
-    def _refused(self, _met: DamageMet, _fault: StorageFault) -> None:
+    def _quarantine_failed(self, _met: DamageMet, _fault: StorageFault) -> None:
         self._error = ErrorCode.KAFKA_STORAGE_ERROR
 
-    def _looked(self) -> Outcome:
+    def _append_new(self) -> Outcome:
         """Append what the log has not; on the loop, where no other append comes between."""
         of = self._of
         if self._error is not None:
@@ -122,23 +122,23 @@ class _Taking:
             return self._told(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         of.under_way.add(self._directory)
         write = self._write(of.known.new(self._found))
-        return write_all(self._broker, [write], lambda: self._written(write), WAIT_MS_MAX)
+        return write_all(self._broker, [write], lambda: self._append_completed(write), WAIT_MS_MAX)
 
     def _write(self, new: Sequence[Entry]) -> Write:
         if not new:
             return _Waiting(self._cluster.gate, self._log, self._epoch)
         if len(new) == len(self._found):
-            return _Taken(self._log, self._records, new, self._of)
+            return _EntryWrite(self._log, self._records, new, self._of)
         records = [(record.key, record.value) for _, record in new]
         batch = build_batch(records, timestamp_ms=max(record.timestamp for _, record in new))
-        return _Taken(self._log, memoryview(bytearray(batch)), new, self._of)
+        return _EntryWrite(self._log, memoryview(bytearray(batch)), new, self._of)
 
-    def _written(self, write: Write) -> Outcome:
+    def _append_completed(self, write: Write) -> Outcome:
         self._of.under_way.discard(self._directory)
         return self._told(ErrorCode.NONE if write.error is None else write.error.code)
 
 
-class _Taken(Write):
+class _EntryWrite(Write):
     """New entries, known as soon as the log has them."""
 
     __slots__ = ("_new", "_of", "_taken_in")
@@ -147,9 +147,9 @@ class _Taken(Write):
         super().__init__(log, records)
         self._new, self._of, self._taken_in = [entry for entry, _ in new], of, of.epoch
 
-    def advance(self, broker: Broker) -> None:
+    def try_append(self, broker: Broker) -> None:
         """As Write; in the epoch alone in which it was known what is new."""
-        super().advance(broker)
+        super().try_append(broker)
         if self.appended is not None and self._of.epoch == self._taken_in:
             for entry in self._new:
                 self._of.known.add(entry)
@@ -169,5 +169,5 @@ class _Waiting(Write):
         self.gate, self.epoch = gate, epoch
         self.appended = AppendResult(end, end, -1)
 
-    def advance(self, broker: Broker) -> None:
+    def try_append(self, broker: Broker) -> None:
         """Nothing is to be done."""

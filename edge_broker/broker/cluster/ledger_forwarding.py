@@ -20,7 +20,7 @@ from drupelet.ledger import LEDGER_CONFIG, LEDGER_TOPIC
 from edge_broker.broker.cluster.ledger_entries import take_entries
 from edge_broker.broker.operations.cold_reads import DamageMet, read_through
 from edge_broker.broker.operations.topic_creation import NewTopic, create, default_factor, replicated_config
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.cluster.inter_broker_messages import EntriesTaken, ForwardEntries
 from edge_broker.cluster.member import LEDGER
 from edge_broker.cluster.state.cluster_state import ONE_LEDGER_SINCE
@@ -60,9 +60,9 @@ class LedgerMaking:
         broker.effects.start(self._make())
 
     def _make(self) -> Outcome:
-        return create(self._broker, [ledger_topic(self._broker)], again=self._make, then=self._made)
+        return create(self._broker, [ledger_topic(self._broker)], retry=self._make, then=self._creation_completed)
 
-    def _made(self, errors: dict[str, Refusal]) -> Outcome:
+    def _creation_completed(self, errors: dict[str, Refusal]) -> Outcome:
         refusal = errors.get(LEDGER_TOPIC)
         if refusal is not None and refusal.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             self._broker.effects.note(f"{LEDGER_TOPIC} could not be made: {refusal.message}; it is tried again")
@@ -112,15 +112,15 @@ class Reading:
             self.fault = error
         return None
 
-    def refused(self, _met: DamageMet, fault: StorageFault) -> None:
+    def quarantine_failed(self, _met: DamageMet, fault: StorageFault) -> None:
         """Damage that could not be written down."""
         self.fault = fault
 
 
-def forward(broker: Broker, to: int, turn: int, send: Callable[[ForwardEntries], None], tell: Tell) -> Outcome:
+def forward(broker: Broker, to: int, turn: int, send: Callable[[ForwardEntries], None], report: Tell) -> Outcome:
     """Read the oldest entries of the journal, and have them taken: by this broker, or by the one that `send` reaches.
 
-    `tell` gets what is known here; another broker's answer comes by the way that `send` has.
+    `report` gets what is known here; another broker's answer comes by the way that `send` has.
     """
     reading = Reading(broker)
 
@@ -129,32 +129,32 @@ def forward(broker: Broker, to: int, turn: int, send: Callable[[ForwardEntries],
         message = ForwardEntries(LEDGER, broker.node_id, turn, end_offset, batch)
         if reading.fault is not None:
             broker.effects.note(f"the journal of {LEDGER_TOPIC} cannot be read: {reading.fault}")
-            tell(message.answer(ErrorCode.KAFKA_STORAGE_ERROR))
+            report(message.answer(ErrorCode.KAFKA_STORAGE_ERROR))
             return Reply(None)
         if left_out:
             broker.effects.note(f"{left_out} records of the journal are no ledger records, and are not forwarded")
         if not batch:  # the journal may still let go of what is none
-            tell(message.answer(ErrorCode.NONE))
+            report(message.answer(ErrorCode.NONE))
         elif to != broker.node_id:
             send(message)
         else:
-            return take(broker, message, tell)
+            return take(broker, message, report)
         return Reply(None)
 
-    return read_through(broker.effects, reading.work, read, reading.refused)
+    return read_through(broker.effects, reading.work, read, reading.quarantine_failed)
 
 
-def take(broker: Broker, message: ForwardEntries, tell: Tell) -> Outcome:
+def take(broker: Broker, message: ForwardEntries, report: Tell) -> Outcome:
     """Have entries taken by this broker, if it leads."""
 
-    def told(error: ErrorCode) -> Outcome:
-        tell(message.answer(error))
+    def entries_taken(error: ErrorCode) -> Outcome:
+        report(message.answer(error))
         return Reply(None)
 
-    return take_entries(broker, memoryview(bytearray(message.records)), told)
+    return take_entries(broker, memoryview(bytearray(message.records)), entries_taken)
 
 
-def let_go(broker: Broker, end_offset: int, told: Callable[[bool], None]) -> Outcome:
+def release_forwarded(broker: Broker, end_offset: int, told: Callable[[bool], None]) -> Outcome:
     """Let the journal go of what the cluster has; `told` gets whether it did."""
     log, now = broker.store.ledger_log, broker.time.now()
 
@@ -162,8 +162,8 @@ def let_go(broker: Broker, end_offset: int, told: Callable[[bool], None]) -> Out
         told(ok)
         return Reply(None)
 
-    def failed(error: Exception) -> Outcome:
+    def release_failed(error: Exception) -> Outcome:
         broker.effects.note(f"the journal of {LEDGER_TOPIC} keeps what was forwarded: {error}")
         return done(False, None)
 
-    return Do(lambda: forget(log, end_offset, now), partial(done, True), failed, background=True)
+    return RunInWorker(lambda: forget(log, end_offset, now), partial(done, True), release_failed, background=True)

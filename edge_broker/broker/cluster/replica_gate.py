@@ -80,4 +80,4 @@ class ReplicaGate:
 
     def take_retries(self) -> list[PartitionLog]:
         """Return the logs whose writes waited for the lease and are to be tried again."""
-        return self._lease_waits.look()
+        return self._lease_waits.logs_to_retry()

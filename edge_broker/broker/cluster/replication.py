@@ -52,7 +52,7 @@ class Replication:
         if replica is not None:
             replica.batches_appended()
         self._member.log_moved(partition, self._now_ms())
-        self.fetches.each(lambda session: session.moved(partition))
+        self.fetches.each(lambda session: session.log_moved(partition))
         self._carry_out()
 
     def fetch_from(self, fetch: ReplicaFetch, *, is_new: bool = True) -> ReplicaFetched:

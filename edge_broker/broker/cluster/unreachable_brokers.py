@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class _Closed(NamedTuple):
+class _ClosedPort(NamedTuple):
     registration: int  # its epoch
     until_ms: float
 
@@ -30,13 +30,13 @@ class ClosedPorts:
     """Which they are; a time begins once for each registration and each connection that was made."""
 
     def __init__(self) -> None:
-        self._closed: dict[int, _Closed] = {}
+        self._closed: dict[int, _ClosedPort] = {}
 
     def __len__(self) -> int:
         """How many brokers were found so; none, as a rule."""
         return len(self._closed)
 
-    def refused(self, broker: int, registration: int, until_ms: float) -> bool:
+    def port_refused(self, broker: int, registration: int, until_ms: float) -> bool:
         """The port of a broker, registered under this epoch, was found closed; it would have no session by then.
 
         Whether that is news.
@@ -44,10 +44,10 @@ class ClosedPorts:
         known = self._closed.get(broker)
         if known is not None and known.registration == registration:
             return False
-        self._closed[broker] = _Closed(registration, until_ms)
+        self._closed[broker] = _ClosedPort(registration, until_ms)
         return True
 
-    def reached(self, broker: int) -> None:
+    def broker_reached(self, broker: int) -> None:
         """A connection to a broker was made."""
         self._closed.pop(broker, None)
 

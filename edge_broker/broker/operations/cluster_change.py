@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcomes import Behind, Outcome
+from edge_broker.broker.outcomes import AfterName, Outcome
 from edge_broker.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ class ChangeOfTopic(Change):
         super().__init__(name)
         self._topic_id = topic_id
 
-    def known(self, view: TopicDirectory) -> Topic | None:
+    def topic_in(self, view: TopicDirectory) -> Topic | None:
         """The topic as the image has it; None: it is gone."""
         topic = view.topics.get(self.name)
         return topic if topic is not None and topic.topic_id == self._topic_id else None
 
     def there(self, view: TopicDirectory) -> Topic:
         """The same; Refusal."""
-        topic = self.known(view)
+        topic = self.topic_in(view)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name!r} was deleted meanwhile")
         return topic
@@ -82,11 +82,11 @@ def agree(
     for one in begun:
         one.begin(min(max(timeout_ms, 0), WAIT_MS_MAX))
 
-    def go_on() -> Outcome:
+    def wait_for_next() -> Outcome:
         left = next((one.change.name for one in begun if not one.over), None)
-        return then(errors) if left is None else Behind(left, go_on)
+        return then(errors) if left is None else AfterName(left, wait_for_next)
 
-    return go_on()
+    return wait_for_next()
 
 
 class _Agreeing:
@@ -108,17 +108,17 @@ class _Agreeing:
         if not self.over and self.change.holds(self._cluster.view):
             self._end(None)
         if not self.over:
-            self._cluster.waits.until(self._look, wait_ms, self._late)
+            self._cluster.waits.until(self._check_over, wait_ms, self._late)
 
     def _ask(self) -> None:
         self._asked, self._unsettled = self._asked + 1, None
         self._version, self._images = self._cluster.view.version(self.change.name), self._cluster.view.images
         try:
-            self.change.ask(self._cluster, self._told)
+            self.change.ask(self._cluster, self._answer_received)
         except Refusal as refusal:
             self._end(refusal.kept())
 
-    def _told(self, error: ErrorCode) -> None:
+    def _answer_received(self, error: ErrorCode) -> None:
         if self.over:
             return
         if error in _AGAIN:
@@ -126,7 +126,7 @@ class _Agreeing:
         elif error is not ErrorCode.NONE:
             self._end(Refusal(error, f"the cluster refused it: {error.name}"))
 
-    def _look(self) -> bool:
+    def _check_over(self) -> bool:
         if not self.over and self.change.holds(self._cluster.view):
             self._end(None)
         if not self.over and self._unsettled is not None and self._knows_more():

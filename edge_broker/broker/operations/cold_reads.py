@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_broker.broker.effects import Effects
-from edge_broker.broker.outcomes import Do, Outcome
+from edge_broker.broker.outcomes import Outcome, RunInWorker
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.loss.quarantine import quarantine
@@ -29,7 +29,7 @@ def read_through(
     work: Callable[[], DamageMet | None],
     then: Callable[[], Outcome],
     refused: Callable[[DamageMet, StorageFault], None],
-) -> Do:
+) -> RunInWorker:
     """Call `work` in the reader thread until it has met no damage, then `then` on the loop.
 
     `work` keeps its own results, goes on where it stopped, and lets no StorageFault or Refusal out. `refused` hears, on
@@ -56,15 +56,17 @@ class _Reading:
         self._refused = refused
         self._tried: set[tuple[str, int]] = set()
 
-    def read(self) -> Do:
-        return Do(self._work, self._go_on, lambda _: self._then(), worker="reader")
+    def read(self) -> RunInWorker:
+        return RunInWorker(self._work, self._quarantine_or_finish, lambda _: self._then(), worker="reader")
 
-    def _go_on(self, met: DamageMet | None) -> Outcome:
+    def _quarantine_or_finish(self, met: DamageMet | None) -> Outcome:
         if met is None:
             return self._then()
-        return Do(lambda: _quarantine(*met, self._tried), lambda fault: self._again(met, fault), lambda _: self._then())
+        return RunInWorker(
+            lambda: _quarantine(*met, self._tried), lambda fault: self._read_again(met, fault), lambda _: self._then()
+        )
 
-    def _again(self, met: DamageMet, fault: StorageFault | None) -> Outcome:
+    def _read_again(self, met: DamageMet, fault: StorageFault | None) -> Outcome:
         self._effects.note(*met[0].take_damage_notes())
         if fault is not None:
             self._refused(met, fault)

@@ -2,7 +2,7 @@
 
 | a write is | since | next |
 |---|---|---|
-| open | the beginning, or a roll, a write or a check is in its way | `advance`, when its log moves |
+| open | the beginning, or a roll, a write or a check is in its way | `try_append`, when its log moves |
 | written | `appended` is set | settled, once what it `needs` is there or its partition is offline |
 | failed | `error` is set | settled |
 
@@ -12,7 +12,7 @@
 | MARKED | the partition's in-use mark is on the disk (storage/recovery/dirty_markers.py), or the sync |
 | SYNCED | the high watermark covers the batch, in a cluster while this broker leads in the epoch of the append |
 
-The caller uses `write_all`, or `advance`, `all_settled` and `wait_for` where its answers are its own.
+The caller uses `write_all`, or `try_append`, `all_settled` and `wait_for` where its answers are its own.
 
 Contains: append, wait, sync, go on. Does not contain: what is written, and what the answer says.
 """
@@ -108,7 +108,7 @@ class Write:
             return not self.writing.done
         return self.log is not None and self.log.writer.busy
 
-    def advance(self, broker: Broker) -> None:
+    def try_append(self, broker: Broker) -> None:
         """Append, unless something must end first."""
         try:
             self.log = log = self.log_for(broker)
@@ -147,11 +147,11 @@ class Write:
         """Leave the records to a check, which goes on as long as this write is open: its request may be forgotten."""
         waiting = ref(self)
 
-        def wanted() -> bool:
+        def is_wanted() -> bool:
             write = waiting()
             return write is not None and write.is_open
 
-        self.checking, self.records, checking.wanted = checking, checking.records, wanted
+        self.checking, self.records, checking.wanted = checking, checking.records, is_wanted
 
     def is_settled(self) -> bool:
         """Whether its answer is known; a partition that went offline before makes it fail."""
@@ -203,7 +203,7 @@ def all_settled(writes: Sequence[Write]) -> bool:
 def write_all(broker: Broker, writes: Sequence[Write], done: Callable[[], Outcome], wait_ms: int) -> Outcome:
     """Carry writes out, then `done`; those that are not settled after `wait_ms` fail with REQUEST_TIMED_OUT."""
     for write in writes:
-        write.advance(broker)
+        write.try_append(broker)
     return done() if all_settled(writes) else wait_for(broker, writes, done, wait_ms)
 
 
@@ -219,7 +219,7 @@ def wait_for(
         broker.check_bytes = broker.check_bytes_max
         for write in writes:
             if write.is_open and not write.is_held_up:
-                write.advance(broker)
+                write.try_append(broker)
         return done() if all_settled(writes) else None
 
     def too_late() -> Outcome:

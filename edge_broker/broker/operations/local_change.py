@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcomes import Do, Outcome
+from edge_broker.broker.outcomes import Outcome, RunInWorker
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 
 K = TypeVar("K")
@@ -28,7 +28,7 @@ def change(
     pieces: Mapping[K, Callable[[], R]],
     then: Callable[[dict[K, R | Refusal]], Outcome],
     over: Callable[[], None] = lambda: None,
-) -> Do:
+) -> RunInWorker:
     """Do the pieces with these free names taken; `then` gets each result, or why there is none.
 
     A StorageFault is reported as KAFKA_STORAGE_ERROR. `over` is called however it ends, before `then`.
@@ -36,19 +36,19 @@ def change(
     broker.topics.take_names(names)
 
     def work() -> dict[K, R | Refusal]:
-        return {key: _tried(piece) for key, piece in pieces.items()}
+        return {key: _try_piece(piece) for key, piece in pieces.items()}
 
-    def failed(error: Exception) -> Outcome:
+    def change_failed(error: Exception) -> Outcome:
         return then({key: Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) for key in pieces})
 
     def free() -> None:
         over()
         broker.topics.free_names(names)
 
-    return Do(work, then, failed, over=free)
+    return RunInWorker(work, then, change_failed, over=free)
 
 
-def _tried(piece: Callable[[], R]) -> R | Refusal:
+def _try_piece(piece: Callable[[], R]) -> R | Refusal:
     try:
         return piece()
     except Refusal as refusal:

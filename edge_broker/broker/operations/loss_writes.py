@@ -33,7 +33,7 @@ def _write(
     """One batch after the other; the first that fails is the last."""
     write = Write(log, batches.pop(0))
 
-    def written() -> Outcome:
+    def write_completed() -> Outcome:
         if write.error is not None:
             reason = f"the ledger takes nothing: {write.error}"
             done(log.fault.kept() if log.fault is not None else StorageFault(log.directory, log.log_end_offset, reason))
@@ -43,4 +43,4 @@ def _write(
             done(None)
         return Reply(None)
 
-    return write_all(broker, [write], written, WRITE_MS_MAX)
+    return write_all(broker, [write], write_completed, WRITE_MS_MAX)

@@ -30,7 +30,7 @@ from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations import cluster_change
 from edge_broker.broker.operations.local_change import change
 from edge_broker.broker.operations.topic_creation import replicated_config
-from edge_broker.broker.outcomes import Behind, Outcome, Reply, Steps, Taken, Wait
+from edge_broker.broker.outcomes import AfterName, Outcome, Reply, Steps, Taken, Wait
 from edge_broker.broker.state.authorization import FAILED
 from edge_broker.configuration.settings import LogSettings
 from edge_broker.errors import ErrorCode, Refusal
@@ -67,14 +67,14 @@ SYNC_MS_MAX = 30_000
 DURABILITIES = ("kernel", "interval", "sync")  # each keeps more than the one before
 
 
-class Configured(NamedTuple):
+class TopicConfiguration(NamedTuple):
     """How a topic is configured: `config` holds the explicitly set keys, `settings` what follows from them."""
 
     config: Mapping[str, str]
     settings: LogSettings
 
 
-Change: TypeAlias = Callable[[Configured], dict[str, str]]
+Change: TypeAlias = Callable[[TopicConfiguration], dict[str, str]]
 """Makes the new configuration of the old; Refusal."""
 
 
@@ -96,16 +96,16 @@ def alter(
     broker: Broker,
     context: RequestContext,
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
-    change: Callable[[list[Any], Configured], dict[str, str]],
+    change: Callable[[list[Any], TopicConfiguration], dict[str, str]],
     response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
-    again: Callable[[], Outcome],
+    retry: Callable[[], Outcome],
     only_deletes: Callable[[list[Any]], bool] = lambda _: False,
 ) -> Generator[None, None, Outcome]:
     """Look at each resource, then alter those that may be; the `response` has an answer for each.
 
     `change` makes the new configuration of what the request says of a resource's keys; Refusal. `only_deletes` says
     whether all of them are to get their defaults.
-    When another request has one of the topics for itself, `again` is called once that is over.
+    When another request has one of the topics for itself, `retry` is called once that is over.
     """
 
     def then(refused: Refusals) -> Outcome:
@@ -133,13 +133,13 @@ def alter(
                 continue
             topic = _topic(broker, context, alteration)
             if request.validate_only:
-                _changed(broker, topic, alteration)
+                _changed_config(broker, topic, alteration)
             wanted[number] = alteration
         except Refusal as refusal:
             refused[number] = refusal.kept()
     if request.validate_only or not wanted:
         return then(refused)
-    return _carry_out(broker, wanted, refused, again, then)
+    return _carry_out(broker, wanted, refused, retry, then)
 
 
 def _answer(
@@ -193,18 +193,20 @@ def _topic(broker: Broker, context: RequestContext, asked: Alteration) -> AnyTop
     if not asked.name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "no topic is named; defaults of all topics are the broker's own keys")
     check_topic_name(asked.name)
-    topic = broker.topics.described(context, asked.name, Operation.ALTER_CONFIGS)
+    topic = broker.topics.find_topic(context, asked.name, Operation.ALTER_CONFIGS)
     if isinstance(topic, Topic) and not any(log.may_come_online for log in topic.partitions):
         raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic.name!r} could not be opened, so nothing is altered")
     return topic
 
 
-def _changed(broker: Broker, topic: AnyTopic, asked: Alteration) -> dict[str, str]:
+def _changed_config(broker: Broker, topic: AnyTopic, asked: Alteration) -> dict[str, str]:
     if isinstance(topic, Topic):
-        config = asked.change(Configured(topic.config, topic.settings))
+        config = asked.change(TopicConfiguration(topic.config, topic.settings))
     else:
         settings = topic_settings(broker.store.settings, topic.config)
-        config = replicated_config(broker, asked.change(Configured(topic.config, settings)), len(topic.partitions[0]))
+        config = replicated_config(
+            broker, asked.change(TopicConfiguration(topic.config, settings)), len(topic.partitions[0])
+        )
     check_new_config(config)
     return config
 
@@ -221,7 +223,7 @@ class _Altering(cluster_change.ChangeOfTopic):
         """As Change."""
         topic, described = self.there(cluster.view), cluster.view.describe(self.name)
         assert described is not None
-        self._config = _changed(self._broker, described, self._asked)
+        self._config = _changed_config(self._broker, described, self._asked)
         if self._config == topic.config:
             told(ErrorCode.NONE)
         else:
@@ -229,11 +231,11 @@ class _Altering(cluster_change.ChangeOfTopic):
 
     def holds(self, view: TopicDirectory) -> bool:
         """As Change."""
-        topic = self.known(view)
+        topic = self.topic_in(view)
         return topic is not None and topic.config == self._config
 
 
-class _Altered(NamedTuple):
+class _AlteredTopic(NamedTuple):
     topic: Topic
     config: dict[str, str]
     settings: LogSettings
@@ -243,12 +245,12 @@ def _carry_out(
     broker: Broker,
     wanted: Mapping[int, Alteration],
     refused: Refusals,
-    again: Callable[[], Outcome],
+    retry: Callable[[], Outcome],
     then: Callable[[Refusals], Outcome],
 ) -> Outcome:
-    taken = broker.topics.taken(one.name for one in wanted.values())
+    taken = broker.topics.first_taken(one.name for one in wanted.values())
     if taken is not None:
-        return Behind(taken, again)
+        return AfterName(taken, retry)
     found: dict[int, AnyTopic] = {}
     for number, one in wanted.items():
         try:
@@ -262,10 +264,10 @@ def _carry_out(
         of_cluster = {number: topic for number, topic in found.items() if not isinstance(topic, Topic)}
         return _agree(broker, wanted, of_cluster, refused, then)
 
-    def piece(number: int, topic: Topic) -> Callable[[], _Altered]:
-        return lambda: _written(broker, topic, wanted[number])
+    def piece(number: int, topic: Topic) -> Callable[[], _AlteredTopic]:
+        return lambda: _write_config(broker, topic, wanted[number])
 
-    def show(altered: dict[int, _Altered | Refusal]) -> Outcome:
+    def show(altered: dict[int, _AlteredTopic | Refusal]) -> Outcome:
         unsynced: dict[int, list[PartitionLog]] = {}
         for number, found in altered.items():
             if isinstance(found, Refusal):
@@ -300,9 +302,9 @@ def _agree(
     )
 
 
-def _written(broker: Broker, topic: Topic, asked: Alteration) -> _Altered:
-    config = _changed(broker, topic, asked)
-    return _Altered(topic, config, broker.store.topic_files.write_config(topic, config))
+def _write_config(broker: Broker, topic: Topic, asked: Alteration) -> _AlteredTopic:
+    config = _changed_config(broker, topic, asked)
+    return _AlteredTopic(topic, config, broker.store.topic_files.write_config(topic, config))
 
 
 def _note_durability(broker: Broker, topic: str, before: LogSettings, after: LogSettings) -> None:
@@ -310,7 +312,7 @@ def _note_durability(broker: Broker, topic: str, before: LogSettings, after: Log
         broker.effects.note(f"topic {topic}: edge.durability went down from {before.durability} to {after.durability}")
 
 
-def _use(broker: Broker, altered: _Altered) -> list[PartitionLog]:
+def _use(broker: Broker, altered: _AlteredTopic) -> list[PartitionLog]:
     """Go by a new configuration; the logs that have shown more than they may show by it."""
     topic, config, settings = altered
     _note_durability(broker, topic.name, topic.settings, settings)
@@ -320,7 +322,7 @@ def _use(broker: Broker, altered: _Altered) -> list[PartitionLog]:
         return [log for log in online if log.synced_end.offset < log.high_watermark]
     for log in online:  # what is not synced may be shown at once
         single_node_watermark.advance_high_watermark(log.state)
-        broker.effects.appended(log)
+        broker.effects.log_appended(log)
     return []
 
 
@@ -341,9 +343,9 @@ def _when_synced(
         return log.fault is None and log.synced_end.offset < ends[log]
 
     def ready() -> Outcome | None:
-        return None if any(map(is_open, ends)) else ended()
+        return None if any(map(is_open, ends)) else sync_ended()
 
-    def ended() -> Outcome:
+    def sync_ended() -> Outcome:
         for number, logs in unsynced.items():
             late = next((log for log in logs if log.synced_end.offset < ends[log]), None)
             if late is not None:
@@ -354,4 +356,4 @@ def _when_synced(
         return then(refused)
 
     wait_ms = SYNC_MS_MAX + broker.config.integer("edge.flush.interval.min.ms")
-    return Wait(list(ends), ready, wait_ms, ended, syncs=False)
+    return Wait(list(ends), ready, wait_ms, sync_ended, syncs=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.operations.cluster_change import WAIT_MS, Change, ChangeOfTopic, agree
 from edge_broker.broker.operations.local_change import change
-from edge_broker.broker.outcomes import Behind, Outcome
+from edge_broker.broker.outcomes import AfterName, Outcome
 from edge_broker.broker.state.topic_registry import metric_name
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.storage.metadata.topic_config import check_new_config
@@ -172,18 +172,18 @@ def _too_few_brokers(factor: int, there: int) -> Refusal:
 def create(
     broker: Broker,
     topics: Sequence[NewTopic],
-    again: Callable[[], Outcome],
+    retry: Callable[[], Outcome],
     then: Callable[[Errors], Outcome],
     timeout_ms: int = WAIT_MS,
 ) -> Outcome:
     """Make topics, then show them; `then` gets the refusals by name. `timeout_ms` is what a cluster has for it.
 
-    When another request is making or erasing one of them, `again` is called once that is over. The names are free
+    When another request is making or erasing one of them, `retry` is called once that is over. The names are free
     again however the making ends. The checks of earlier steps are repeated: another request may be quicker.
     """
-    taken = broker.topics.taken(topic.name for topic in topics)
+    taken = broker.topics.first_taken(topic.name for topic in topics)
     if taken is not None:
-        return Behind(taken, again)
+        return AfterName(taken, retry)
     errors: Errors = {}
     making: list[NewTopic] = []
     room, in_metrics = room_for_partitions(broker), broker.topics.in_metrics()
@@ -284,14 +284,14 @@ def _check_unknown_to_zookeeper(broker: Broker, topic: AnyTopic, count: int) -> 
 def add_partitions(
     broker: Broker,
     wanted: Mapping[str, MorePartitions],
-    again: Callable[[], Outcome],
+    retry: Callable[[], Outcome],
     then: Callable[[Errors], Outcome],
     timeout_ms: int = WAIT_MS,
 ) -> Outcome:
     """Give topics more partitions, then show them; as `create`."""
-    taken = broker.topics.taken(wanted)
+    taken = broker.topics.first_taken(wanted)
     if taken is not None:
-        return Behind(taken, again)
+        return AfterName(taken, retry)
     errors: Errors = {}
     growing: list[tuple[AnyTopic, MorePartitions]] = []
     room = room_for_partitions(broker)
@@ -341,7 +341,7 @@ class _MoreInCluster(ChangeOfTopic):
 
     def holds(self, view: TopicDirectory) -> bool:
         """As Change."""
-        topic, count = self.known(view), self._wanted.in_all
+        topic, count = self.topic_in(view), self._wanted.in_all
         return topic is not None and len(topic.replicas) >= count and _is_known(view, self.name, count)
 
 

@@ -27,25 +27,25 @@ NAMED_MAX = 10
 REMEDY = "nothing of it is deleted; put a newer copy of the ensemble's data back, then it is served again"
 
 
-class Unserved(NamedTuple):
+class UnservedPartition(NamedTuple):
     """A partition with records on this disk, and why it is not served here."""
 
     partition: PartitionId
     reason: str
 
 
-def unserved(view: ClusterReads, store: LogStore) -> list[Unserved]:
+def find_unserved(view: ClusterReads, store: LogStore) -> list[UnservedPartition]:
     """Return what this disk has and the cluster does not serve here; nothing while the cluster is not known whole."""
     if not (view.serves and view.member.image.is_complete):
         return []
-    found = list[Unserved]()
+    found = list[UnservedPartition]()
     for topic in list(store.topics.values()):
         if store.directory.is_replicated(topic.name):
             found += _of_topic(view, topic)
     return found
 
 
-def unserved_problem(found: Sequence[Unserved]) -> str | None:
+def unserved_problem(found: Sequence[UnservedPartition]) -> str | None:
     """Return one sentence for /health and `cluster status` with their names, NAMED_MAX at most; None: there is none."""
     if not found:
         return None
@@ -58,7 +58,7 @@ def unserved_problem(found: Sequence[Unserved]) -> str | None:
     return f"{count} with records on this disk {'is' if one else 'are'} not served: {names}: {reasons}; {REMEDY}"
 
 
-def _of_topic(view: ClusterReads, topic: Topic) -> Iterator[Unserved]:
+def _of_topic(view: ClusterReads, topic: Topic) -> Iterator[UnservedPartition]:
     broker, topic_id = view.member.identity.broker, id_text(topic.topic_id)
     known = view.topics.get(topic.name)
     for log in topic.partitions:
@@ -68,12 +68,12 @@ def _of_topic(view: ClusterReads, topic: Topic) -> Iterator[Unserved]:
         if known is None or known.topic_id != topic_id:
             if (topic.name, topic_id) in view.strays:  # else it may have been deleted
                 what = "no topic" if known is None else "another topic of the name"
-                yield Unserved(PartitionId(topic.name, number), f"ZooKeeper has {what} {topic.name}")
+                yield UnservedPartition(PartitionId(topic.name, number), f"ZooKeeper has {what} {topic.name}")
         elif number >= len(known.replicas):
             count = len(known.replicas)
             reason = f"ZooKeeper's topic {topic.name} has {count} partition{'' if count == 1 else 's'}"
-            yield Unserved(PartitionId(topic.name, number), reason)
+            yield UnservedPartition(PartitionId(topic.name, number), reason)
         elif not known.gives(number, broker):
             others = ", ".join(map(str, known.replicas[number]))
             reason = f"ZooKeeper's topic {topic.name} has it on brokers {others}, and not on this one"
-            yield Unserved(PartitionId(topic.name, number), reason)
+            yield UnservedPartition(PartitionId(topic.name, number), reason)

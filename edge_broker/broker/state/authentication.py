@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_broker.broker.effects import Audited
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.effects import AuditLine
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.configuration.security_keys import MECHANISMS as SASL_MECHANISMS
 from edge_broker.configuration.security_keys import REAUTH
 from edge_broker.security.changes import Event
@@ -37,7 +37,7 @@ NAME_CHARACTERS_LOGGED = 256
 OTHER = "other"
 
 
-class _Derived(NamedTuple):
+class _DerivedCredentials(NamedTuple):
     """Values derived from a state: credentials of names that are none; the most iterations of what PLAIN needs."""
 
     false_users: FalseUsers
@@ -77,7 +77,7 @@ class LogIns:
         self._is_writing = False
         self._secret = clock.new_bytes(SECRET_BYTES)  # until the store has one; it has no users then
         self._derived_of: SecurityState | None = None
-        self._derived = _derived([])
+        self._derived = _derive([])
 
     def denial(self, principals: Iterable[str], certificates: Iterable[CertificateId] = ()) -> str:
         """Return why the deny list denies a client, in a sentence; empty: it does not."""
@@ -113,9 +113,9 @@ class LogIns:
 
         return find
 
-    def _of(self, state: SecurityState) -> _Derived:
+    def _of(self, state: SecurityState) -> _DerivedCredentials:
         if self._derived_of is not state:
-            self._derived_of, self._derived = state, _derived(list(state.users.values()))
+            self._derived_of, self._derived = state, _derive(list(state.users.values()))
         return self._derived
 
     def plain_trials(self, user: str) -> list[Trial]:
@@ -172,17 +172,19 @@ class LogIns:
         def over() -> None:
             self._is_writing = False
 
-        def written(_: object) -> Outcome:
+        def admins_written(_: object) -> Outcome:
             if self._admins:
                 self._write_admins()
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
+        def writing_failed(error: Exception) -> Outcome:
             raise error  # the log keeps what it cannot write, and raises nothing of the disk's
 
-        self._effects.start(Do(lambda: self._log.write_admins(events), written, failed, over=over))
+        self._effects.start(
+            RunInWorker(lambda: self._log.write_admins(events), admins_written, writing_failed, over=over)
+        )
 
-    def refused(self, session: Session, mechanism: str, user: str, reason: str) -> None:
+    def note_failure(self, session: Session, mechanism: str, user: str, reason: str) -> None:
         """Count and note a log-in that failed; of what the client sent only names are among it.
 
         Guesses at a user that exists have a source of their own, so that guesses at other names hide none.
@@ -195,21 +197,21 @@ class LogIns:
             "listener": session.listener,
             "reason": reason,
         }
-        self._effects.audited(Audited("log-in-failed", fields, self._source(session, user)))
+        self._effects.add_audit_line(AuditLine("log-in-failed", fields, self._source(session, user)))
 
-    def delayed(self, session: Session, user: str, wait_ms: int) -> None:
+    def note_delay(self, session: Session, user: str, wait_ms: int) -> None:
         """Note that a log-in waits because of failures before it."""
         fields = {"user": user[:NAME_CHARACTERS_LOGGED], "host": session.host, "wait_ms": wait_ms}
-        self._effects.audited(Audited("log-in-delayed", fields, self._source(session, user)))
+        self._effects.add_audit_line(AuditLine("log-in-delayed", fields, self._source(session, user)))
 
     def _source(self, session: Session, user: str) -> str:
         exists = user in self._users().users or USER + user in self._config.super_users
         return f"{USER}{user} from {session.host}" if exists else session.host
 
 
-def _derived(held: Sequence[Credentials]) -> _Derived:
+def _derive(held: Sequence[Credentials]) -> _DerivedCredentials:
     by_name = {name: [one[name].iterations for one in held if name in one] for name in MECHANISMS}
     # one mechanism is enough if every user has it; else each that any user has
     everybodys = next((name for name, found in by_name.items() if len(found) == len(held)), "")
     needed = [everybodys] if everybodys else [name for name, found in by_name.items() if found]
-    return _Derived(FalseUsers(held), {name: max(by_name[name], default=ITERATIONS_MIN) for name in needed})
+    return _DerivedCredentials(FalseUsers(held), {name: max(by_name[name], default=ITERATIONS_MIN) for name in needed})

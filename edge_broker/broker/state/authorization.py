@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.effects import Audited
+from edge_broker.broker.effects import AuditLine
 from edge_broker.errors import ErrorCode
 from edge_broker.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 from edge_broker.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -71,10 +71,10 @@ class Rights:
         if authorizer.allows(session.principal, session.host, operation, resource_type, name):
             return True
         if noted:
-            self.denied(context, operation, resource_type, name)
+            self.note_denial(context, operation, resource_type, name)
         return False
 
-    def named(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    def is_named(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether a session's principal is a super user, or has an ALLOW for this very resource in its own name."""
         authorizer, session = self.authorizer, context.session
         return authorizer is not None and authorizer.names(
@@ -112,7 +112,9 @@ class Rights:
             return 0
         return self.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
-    def denied(self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str) -> None:
+    def note_denial(
+        self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
+    ) -> None:
         """Count a denial, and note it, NOTED_MAX times of one request.
 
         The others are summed: to write, or leave out, a line for each of the 50,000 names that fit into one request
@@ -127,7 +129,7 @@ class Rights:
             if noted == NOTED_MAX + 1:
                 self._tally = [0]
                 who = {"principal": session.principal, "host": session.host}
-                self._effects.audited(Audited("denied", who, _source(session, resource_type), self._tally))
+                self._effects.add_audit_line(AuditLine("denied", who, _source(session, resource_type), self._tally))
             self._tally[0] += 1
             return
         fields = {
@@ -137,10 +139,10 @@ class Rights:
             "operation": operation.name,
             "resource": f"{resource_type.name}:{name[:256]}",
         }
-        self._effects.audited(Audited("denied", fields, _source(session, resource_type)))
+        self._effects.add_audit_line(AuditLine("denied", fields, _source(session, resource_type)))
 
 
 def _source(session: Session, resource_type: ResourceType) -> str:
     """Return whose denials are counted together: those about topics hide none about the cluster, and so its rights."""
-    who = session.principal if session.known else session.host
+    who = session.principal if session.is_authenticated else session.host
     return f"{who} on the cluster" if resource_type == ResourceType.CLUSTER else who

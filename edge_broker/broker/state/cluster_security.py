@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drupelet.printable import shell_word
 from drupelet.quantities import quantity_text
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.cluster.znodes.security_znode import Found, Standing
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.security.acls import Acls
@@ -72,7 +72,7 @@ class Use(Protocol):
         """This holds from now on."""
 
 
-class _Taken(NamedTuple):
+class _ReadState(NamedTuple):
     """A worker's result for a reading."""
 
     state: SecurityState
@@ -133,14 +133,14 @@ class SharedSecurity:
         self._refused: tuple[WantedSecurity, SecurityState | None] | None = None
         if own.generation == OWN:
             use(SecurityState(damage=NOT_READ_YET), Acls())
-        znode.share(self.found)
+        znode.share(self.znode_read)
 
     @property
     def _restore_command(self) -> str:
         return f"`edge-broker user restore --data-dir {shell_word(self._store.data_dir)}`"
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the cluster has told once, be it that nothing can be read."""
         return self._state is not None or bool(self._damaged)
 
@@ -152,7 +152,7 @@ class SharedSecurity:
 
     # what is read
 
-    def found(self, found: Found) -> None:
+    def znode_read(self, found: Found) -> None:
         """The znode was read."""
         if found == self._found and found.standing is Standing.THERE:
             return
@@ -179,12 +179,12 @@ class SharedSecurity:
             self._step()
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
+        def reading_failed(error: Exception) -> Outcome:
             self._close(f"{error};")
             self._step()
             return Reply(None)
 
-        self._effects.start(Do(work, done, failed, over=over))
+        self._effects.start(RunInWorker(work, done, reading_failed, over=over))
 
     def _made_of(self, own: SecurityState) -> bytes:
         secret = own.secret or self._store.new_secret()
@@ -195,29 +195,29 @@ class SharedSecurity:
         if self._found is found:
             self._znode.write(data, found, lambda _: None)  # what became of it is read
 
-    def _take_in(self, data: bytes) -> _Taken:
+    def _take_in(self, data: bytes) -> _ReadState:
         """In a worker: what the znode says, kept as the copy, and what becomes of this board's own."""
         try:
             state = decode_znode(data)
         except ValueError as error:
-            return _Taken(
+            return _ReadState(
                 SecurityState(damage=f"the znode /security/state: {error}; restore the ensemble's data, or"), Acls()
             )
         seen = self._store.state.generation
         if state.generation < seen:
             text = f"the znode /security/state is older ({state.generation}) than what this broker has seen ({seen})"
-            return _Taken(SecurityState(damage=f"{text}: was the ensemble's data set back? If so,"), Acls())
+            return _ReadState(SecurityState(damage=f"{text}: was the ensemble's data set back? If so,"), Acls())
         acls, own = Acls(state.acls), self._own
         lacks = own.has_any and _is_more(own, state)
         if lacks and not state.generation:
-            return _Taken(state, acls, takes_over=True)
+            return _ReadState(state, acls, takes_over=True)
         aside = ""
         try:
             if self._store.state.generation == OWN and (lacks or self._store.state.damage):
                 aside = self._store.set_aside()
         except StorageFault as fault:
-            return _Taken(state, acls, unkept=str(fault))
-        return _Taken(state, acls, aside=aside, unkept=self._keep(state, own, NOTHING))
+            return _ReadState(state, acls, unkept=str(fault))
+        return _ReadState(state, acls, aside=aside, unkept=self._keep(state, own, NOTHING))
 
     def _keep(
         self, state: SecurityState, own: SecurityState, done: WantedSecurity, author: Author = ANOTHER_BROKER
@@ -230,7 +230,7 @@ class SharedSecurity:
         return ""
 
     def _have(self, found: Found, taken: object) -> None:
-        assert isinstance(taken, _Taken)
+        assert isinstance(taken, _ReadState)
         if self._found is not found:
             return  # a newer one is on its way
         self._unkept = taken.unkept
@@ -265,9 +265,9 @@ class SharedSecurity:
         self._use(SecurityState(damage=damage), Acls())
         for change in [each for each in self._changes if not each.restores]:
             self._changes.remove(change)
-            change.end(self._closed())
+            change.end(self._closed_refusal())
 
-    def _closed(self) -> Refusal:
+    def _closed_refusal(self) -> Refusal:
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"nothing can be changed now: {self._damaged}")
 
     # changes
@@ -285,7 +285,7 @@ class SharedSecurity:
         """Change the cluster's state by `edit`; `then` once that holds here, else `refused`. As Security.change."""
         change = _Change(edit, then, refused, done, author, restores=restores)
         if self._damaged and not restores:
-            change.end(self._closed())
+            change.end(self._closed_refusal())
             return
         self._changes.append(change)
         self._waits.until(lambda: change.over, WAIT_MS, partial(self._late, change))
@@ -308,17 +308,17 @@ class SharedSecurity:
         def over() -> None:
             self._under_way = False
 
-        def made(result: tuple[SecurityState, bytes]) -> Outcome:
+        def change_made(result: tuple[SecurityState, bytes]) -> Outcome:
             self._send(change, found, state, *result)
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
+        def change_failed(error: Exception) -> Outcome:
             self._end(change, error)
             return Reply(None)
 
-        self._effects.start(Do(partial(self._edited, state, change), made, failed, over=over))
+        self._effects.start(RunInWorker(partial(self._edit, state, change), change_made, change_failed, over=over))
 
-    def _edited(self, before: SecurityState, change: _Change) -> tuple[SecurityState, bytes]:
+    def _edit(self, before: SecurityState, change: _Change) -> tuple[SecurityState, bytes]:
         """In a worker: return the state after a change, and its bytes; Refusal."""
         before = before._replace(wanted=WantedSecurity(), exposed="")
         after = change.edit(before).marked(before, self._store.new_mark)
@@ -336,28 +336,28 @@ class SharedSecurity:
             return
         self._under_way, self._writing = True, data
         if not data:
-            self._kept(change, before._replace(wanted=WantedSecurity()), found)
+            self._keep_copy(change, before._replace(wanted=WantedSecurity()), found)
         else:
-            self._znode.write(data, found, partial(self._told, change, after, data))
+            self._znode.write(data, found, partial(self._write_answered, change, after, data))
 
-    def _told(self, change: _Change, after: SecurityState, data: bytes, held: bool) -> None:
+    def _write_answered(self, change: _Change, after: SecurityState, data: bytes, held: bool) -> None:
         self._under_way, self._writing = held, None
         if held:
             assert self._found is not None
-            self._kept(change, after, self._found)
+            self._keep_copy(change, after, self._found)
         elif change.tries < TRIES_MAX:
             self._step()
         else:
             self._end(change, Refusal(ErrorCode.REQUEST_TIMED_OUT, "others change users and ACLs again and again"))
 
-    def _kept(self, change: _Change, after: SecurityState, found: Found) -> None:
+    def _keep_copy(self, change: _Change, after: SecurityState, found: Found) -> None:
         """It holds: have the copy written, then go by it."""
 
-        def keep() -> _Taken:
+        def keep() -> _ReadState:
             unkept = self._keep(after, self._own, change.done, change.author)
-            return _Taken(after, Acls(after.acls), unkept=unkept)
+            return _ReadState(after, Acls(after.acls), unkept=unkept)
 
-        def done(taken: _Taken) -> Outcome:
+        def done(taken: _ReadState) -> Outcome:
             self._under_way = False
             self._unkept = taken.unkept
             if not taken.unkept:
@@ -367,12 +367,12 @@ class SharedSecurity:
             self._end(change, None)
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
+        def keeping_failed(error: Exception) -> Outcome:
             self._under_way = False
             self._end(change, error)
             return Reply(None)
 
-        self._effects.start(Do(keep, done, failed))
+        self._effects.start(RunInWorker(keep, done, keeping_failed))
 
     def _end(self, change: _Change, error: Exception | None) -> None:
         if change in self._changes:
@@ -382,7 +382,7 @@ class SharedSecurity:
 
     # commands, and time
 
-    def look(self) -> Outcome:
+    def check_commands(self) -> Outcome:
         """See what commands want changed, and whether the copy is written; once a second."""
         if self._looking:
             return Reply(None)
@@ -395,20 +395,20 @@ class SharedSecurity:
             self._store.reread()
             return self._keep(state, own, NOTHING) if unkept and state is not None else ""
 
-        def looked(still: str) -> Outcome:
+        def copy_checked(still: str) -> Outcome:
             if unkept and self._state is state:
                 self._unkept = still
             self._push(self._store.state.wanted)
             return Reply(None)
 
-        return Do(work, looked, lambda _: Reply(None), over=self._looked, background=True)
+        return RunInWorker(work, copy_checked, lambda _: Reply(None), over=self._check_ended, background=True)
 
-    def _looked(self) -> None:
+    def _check_ended(self) -> None:
         self._looking = False
 
     def _push(self, wanted: WantedSecurity) -> None:
         """Have done what commands want, and tell them by the copy."""
-        if self._pushing or wanted == NOTHING or self._found is None or not self.known:
+        if self._pushing or wanted == NOTHING or self._found is None or not self.is_known:
             return
         if self._refused == (wanted, self._state):
             return  # nothing has changed since
@@ -422,13 +422,13 @@ class SharedSecurity:
         def done() -> None:
             self._pushing, self._unmade, self._refused = False, "", None
 
-        def refused(error: Exception) -> None:
+        def change_refused(error: Exception) -> None:
             self._pushing = False
             if not isinstance(error, Refusal) or error.code != ErrorCode.REQUEST_TIMED_OUT:
                 self._refused = as_read, self._state
             self._tell_unmade(f"what a command wants changed of users and ACLs is not done yet: {error}")
 
-        self.change(wanted.made_to, done, refused, wanted._replace(restore=True), restores=wanted.restore)
+        self.change(wanted.made_to, done, change_refused, wanted._replace(restore=True), restores=wanted.restore)
 
     def _tell_unmade(self, sentence: str) -> None:
         if sentence != self._unmade:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.broker.effects import Effects
-from edge_broker.broker.outcomes import Do, Outcome, Reply, Wait
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker, Wait
 from edge_broker.configuration.config import BrokerConfig
 from edge_broker.errors import ErrorCode, Refusal, StorageFault
 from edge_broker.storage.files.data_age import Now
@@ -98,7 +98,7 @@ class DiskSpace:
             least = min(least, committed)
         return least
 
-    def look(self) -> Outcome:
+    def check(self) -> Outcome:
         """Look at the disk in the worker `files`, unless that is under way: then once more afterwards."""
         if self.looking:
             self._look_again = True
@@ -115,14 +115,14 @@ class DiskSpace:
             except Exception as error:  # a bug in one look must not be the end of looking
                 raise StorageFault(self._store.data_dir, 0, f"the look at the disk failed: {error!r}") from error
 
-        return Do(work, self._looked, lambda _: self._over(), background=True)
+        return RunInWorker(work, self._disk_checked, lambda _: self._over(), background=True)
 
     def look_soon(self) -> None:
         """Have the disk looked at as soon as the worker is free."""
         if self.looking:
             self._look_again = True
         else:
-            self._effects.start(self.look())
+            self._effects.start(self.check())
 
     def check_room(self, topic: str) -> None:
         """Refuse a write while there is no room for it: KAFKA_STORAGE_ERROR, which clients retry."""
@@ -137,7 +137,7 @@ class DiskSpace:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"topic {topic!r} has reached edge.budget.bytes and nothing of it may go"
             )
 
-    def _looked(self, found: DiskStatus) -> Outcome:
+    def _disk_checked(self, found: DiskStatus) -> Outcome:
         self.status = found
         if found.refusing != self.refusing:
             now = "refused" if found.refusing else "taken again"
@@ -152,15 +152,15 @@ class DiskSpace:
         if not rolls:
             return self._over()
 
-        def closed() -> Outcome | None:
-            return None if any(log.writer.rolling and log.fault is None for log in rolls) else again()
+        def rolls_ended() -> Outcome | None:
+            return None if any(log.writer.rolling and log.fault is None for log in rolls) else check_again()
 
-        def again() -> Outcome:
+        def check_again() -> Outcome:
             if any(not log.segments[-1].size for log in rolls):  # else there was no space for that either
                 self._look_again = True
             return self._over()
 
-        return Wait(rolls, closed, ROLL_MS_MAX, again)
+        return Wait(rolls, rolls_ended, ROLL_MS_MAX, check_again)
 
     def _note_full(self, is_full: bool) -> None:
         if not is_full:
@@ -178,4 +178,4 @@ class DiskSpace:
         if not self._look_again:
             return Reply(None)
         self._look_again = False
-        return self.look()
+        return self.check()

@@ -61,10 +61,10 @@ class WantedTopic:
 
     def __init__(self, topic: FetchTopic) -> None:
         self.topic, self.topic_id = topic.topic, topic.topic_id
-        self.partitions: dict[int, Wanted] = {}
+        self.partitions: dict[int, WantedPartition] = {}
 
 
-class Wanted:
+class WantedPartition:
     """A partition of a session; `quiet` while it is known that its log matches the reader's."""
 
     __slots__ = ("asked", "high_watermark", "last_stable_offset", "log_start_offset", "of", "quiet")
@@ -78,7 +78,7 @@ class Wanted:
         """From now on this is wanted."""
         self.asked, self.quiet = asked, None
 
-    def tell(self, data: PartitionData) -> bool:
+    def update(self, data: PartitionData) -> bool:
         """Take in what can be told; whether it is new."""
         told = self.high_watermark, self.last_stable_offset, self.log_start_offset
         self.high_watermark = data.high_watermark
@@ -108,7 +108,7 @@ class FetchSession:
         self.began_ms = self.used_ms = 0
         self.bytes_held = SESSION_BYTES
         self.topics: dict[TopicKey, WantedTopic] = {}
-        self.order: dict[Wanted, None] = {}
+        self.order: dict[WantedPartition, None] = {}
 
     def key(self, topic: FetchTopic | ForgottenTopic) -> TopicKey:
         """The key of topics in this session."""
@@ -123,11 +123,11 @@ class FetchSession:
             self.bytes_held += TOPIC_BYTES + len(topic.topic)
         return found
 
-    def want(self, topic: WantedTopic, asked: FetchPartition) -> Wanted:
+    def want(self, topic: WantedTopic, asked: FetchPartition) -> WantedPartition:
         """A partition is new, or different."""
         found = topic.partitions.get(asked.partition)
         if found is None:
-            found = topic.partitions[asked.partition] = Wanted(topic, asked)
+            found = topic.partitions[asked.partition] = WantedPartition(topic, asked)
             self.order[found] = None
             self.bytes_held += PARTITION_BYTES
         else:
@@ -149,7 +149,7 @@ class FetchSession:
             del self.topics[key]
             self.bytes_held -= TOPIC_BYTES + len(topic.topic)
 
-    def sent(self, wanted: Wanted) -> None:
+    def records_sent(self, wanted: WantedPartition) -> None:
         """Records of this one were sent: the others come first."""
         if self.order.pop(wanted, self) is None:
             self.order[wanted] = None
@@ -201,7 +201,7 @@ class FetchSessions:
         self.partitions += len(session.order)
         return session.id
 
-    def changed(self, session: FetchSession, bytes_before: int, partitions_before: int, now_ms: int) -> None:
+    def partitions_changed(self, session: FetchSession, bytes_before: int, partitions_before: int, now_ms: int) -> None:
         """A session has other partitions; Refusal, and it ends, where there is no room for more."""
         if session.id not in self._sessions:
             return  # ended meanwhile
@@ -211,7 +211,7 @@ class FetchSessions:
             self.end(session.id)
             raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "there is no room for a session of so many partitions")
 
-    def look(self, now_ms: int) -> None:
+    def end_stale(self, now_ms: int) -> None:
         """End abandoned sessions: unused for long, and their connections are gone."""
         for session in list(self._sessions.values()):
             if now_ms - session.used_ms <= STALE_MS:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_broker.configuration.config import BrokerConfig
 from edge_broker.coordinator.group_coordinator import GroupCoordinator
 from edge_broker.coordinator.group_memory_limit import Room
-from edge_broker.coordinator.group_requests import NO_EPOCH, STEADY, Ahead, GroupSettings
+from edge_broker.coordinator.group_requests import NO_EPOCH, STEADY, ClockLead, GroupSettings
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode, Refusal
 from edge_broker.protocol.message import Message
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 DELETED_KEPT = 1000
 
 
-class Parked(NamedTuple):
+class ParkedRequest(NamedTuple):
     """A request that waits for a group; `translate` turns the group's result into the response that it wants."""
 
     group_id: str
@@ -58,10 +58,10 @@ class Groups:
     """Coordinators by their partition, owned by the loop; `parked` has the requests that wait, by token."""
 
     def __init__(
-        self, config: BrokerConfig, store: LogStore, is_connected: Callable[[str], bool], ahead: Ahead = STEADY
+        self, config: BrokerConfig, store: LogStore, is_connected: Callable[[str], bool], clock_lead: ClockLead = STEADY
     ) -> None:
         self.settings = group_settings(config)
-        self.parked: dict[int, Parked] = {}
+        self.parked: dict[int, ParkedRequest] = {}
         self.faults: dict[int, str] = {}
         """Why a partition's offsets could not be loaded."""
         self.cluster: ClusterPort | None = None
@@ -74,7 +74,7 @@ class Groups:
         self._loaded: dict[int, GroupCoordinator] = {}
         self._loading: dict[int, int] | None = None  # by partition, the leader epoch; None: not begun
         self._room = Room(self.settings.groups_bytes_max, is_connected)
-        self._ahead = ahead
+        self._clock_lead = clock_lead
 
     @property
     def partitions(self) -> int:
@@ -86,7 +86,7 @@ class Groups:
         return 0 if topic is None else len(topic.partitions)
 
     @property
-    def loaded(self) -> bool:
+    def are_loaded(self) -> bool:
         """Whether nothing is left to load."""
         return not self._loading and (self._loading is not None or self.cluster is not None)
 
@@ -160,7 +160,7 @@ class Groups:
         """Answer for the groups of a partition from now on."""
         self._drop(partition)
         loaded.move(self._room)
-        loaded.ahead = self._ahead
+        loaded.clock_lead = self._clock_lead
         self._loaded[partition] = loaded
 
     def fail(self, partition: int, reason: str) -> None:
@@ -230,18 +230,18 @@ class Groups:
         """All that are loaded."""
         return list(self._loaded.values())
 
-    def committed(self, group_id: str, topic: str, partition: int) -> int | None:
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         """The offset that a group has committed for a partition of a topic; None: none is known."""
         count = self.partitions
         coordinator = self._loaded.get(partition_for(group_id, count)) if count else None
         committed = None if coordinator is None else coordinator.offsets.get(group_id, topic, partition)
         return None if committed is None else committed.offset
 
-    def tell(self, ahead: Ahead) -> None:
+    def set_clock_lead(self, clock_lead: ClockLead) -> None:
         """The clocks that are not steady are so far ahead."""
-        self._ahead = ahead
+        self._clock_lead = clock_lead
         for coordinator in self._loaded.values():
-            coordinator.ahead = ahead
+            coordinator.clock_lead = clock_lead
 
     def abandon(self, token: int, now_ms: int) -> None:
         """No request waits for this token any more."""

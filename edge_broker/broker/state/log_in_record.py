@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.errors import StorageFault
 from edge_broker.security.generations import generation_of
 from edge_broker.security.state import SecurityState, credential_tag
@@ -121,19 +121,19 @@ class LogInRecord:
         self._note_returns()
         times, fs, data_dir = dict(self._times), self._fs, self._data_dir
 
-        def written(_: object) -> Outcome:
+        def times_written(_: object) -> Outcome:
             self._stored = times
             self._problem = ""
             if any(self._is_due(user) for user in self._times):
                 self._write()
             return Reply(None)
 
-        def failed(error: Exception) -> Outcome:
+        def writing_failed(error: Exception) -> Outcome:
             self._note(f"the log-ins of users are not recorded, so a rotation of passwords ends later: {error}")
             return Reply(None)
 
         work = lambda: write_log_in_times(fs, data_dir, times)  # noqa: E731
-        self._effects.start(Do(work, written, failed, over=self._write_ended, background=True))
+        self._effects.start(RunInWorker(work, times_written, writing_failed, over=self._write_ended, background=True))
 
     def _write_ended(self) -> None:
         self._is_writing = False

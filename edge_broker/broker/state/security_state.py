@@ -3,7 +3,7 @@
 | who | what happens |
 |---|---|
 | a handler changes users or ACLs | `change`: synced by the worker `files`, then `apply`, then its answer |
-| another process changed the file | `look`, once a second: read again by the worker `files`, then `apply` |
+| another process changed the file | `check_file`, once a second: read again by the worker `files`, then `apply` |
 | in a cluster whose znodes are the brokers' alone | both go by way of the cluster (cluster_security.py) |
 | a user is gone, or another one of his name has come meanwhile | his sessions end |
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from drupelet.errors import ConfigurationError
 from drupelet.printable import shell_word
 from drupelet.quantities import quantity_text
-from edge_broker.broker.outcomes import Do, Outcome, Park, Reply, Steps
+from edge_broker.broker.outcomes import Outcome, Park, Reply, RunInWorker, Steps
 from edge_broker.configuration.config import STANDARD_AUTHORIZER, BrokerConfig
 from edge_broker.security.acls import Acls
 from edge_broker.security.changes import COMMAND, Author
@@ -60,9 +60,9 @@ class Security:
         self._shared = SharedSecurity(self._store, self._effects, cluster.security, cluster.waits, self.apply, note)
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether it is known what holds; in a cluster it is the cluster's to say."""
-        return self._shared is None or self._shared.known
+        return self._shared is None or self._shared.is_known
 
     @property
     def notes(self) -> list[str]:
@@ -112,7 +112,11 @@ class Security:
                 author=author,
             )
             return Park(keeps=True)
-        return Do(lambda: _indexed(self._store.change(edit, author)), lambda found: self._applied(found, then), failed)
+        return RunInWorker(
+            lambda: _with_index(self._store.change(edit, author)),
+            lambda found: self._apply_indexed(found, then),
+            failed,
+        )
 
     def _answer(self, token: int, outcome: Outcome) -> None:
         assert isinstance(outcome, Reply | Steps), outcome
@@ -120,30 +124,30 @@ class Security:
         if response is not None:
             self._effects.answer(token, response)
 
-    def look(self) -> Outcome:
+    def check_file(self) -> Outcome:
         """See whether another process has changed the file."""
         if self._shared is not None:
-            return self._shared.look()
+            return self._shared.check_commands()
         if self._looking:
             return Reply(None)
         self._looking = True
         store = self._store
-        return Do(
-            lambda: _indexed(store.state) if store.reread() else None,
+        return RunInWorker(
+            lambda: _with_index(store.state) if store.reread() else None,
             lambda found: self._changed_elsewhere(found) if found else Reply(None),
             lambda _: Reply(None),
-            over=self._looked,
+            over=self._check_ended,
             background=True,
         )
 
-    def _looked(self) -> None:
+    def _check_ended(self) -> None:
         self._looking = False
 
     def _changed_elsewhere(self, found: Indexed) -> Outcome:
         self.apply(*found)
         return Reply(None)
 
-    def _applied(self, found: Indexed, then: Callable[[], Outcome]) -> Outcome:
+    def _apply_indexed(self, found: Indexed, then: Callable[[], Outcome]) -> Outcome:
         self.apply(*found)
         return then()
 
@@ -176,5 +180,5 @@ def check_rights(config: BrokerConfig, state: SecurityState, data_dir: str) -> N
         )
 
 
-def _indexed(state: SecurityState) -> Indexed:
+def _with_index(state: SecurityState) -> Indexed:
     return state, Acls(state.acls)

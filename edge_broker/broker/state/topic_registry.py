@@ -89,16 +89,16 @@ class Topics:
         if operation == Operation.WRITE:
             if name in INTERNAL_TOPICS:
                 raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone")
-            if not self._rights.named(context, operation, ResourceType.TOPIC, name):
+            if not self._rights.is_named(context, operation, ResourceType.TOPIC, name):
                 check_writer(self._ledger_writers, context.session.host)
 
     def topic(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> Topic:
         """The topic of a name or an id, where a board stands alone; Refusal."""
-        found = self.described(context, asked, operation)
+        found = self.find_topic(context, asked, operation)
         assert isinstance(found, Topic), "what lies here of a cluster's topic is asked for by partition"
         return found
 
-    def described(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> AnyTopic:
+    def find_topic(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> AnyTopic:
         """Return the topic of a name or an id, on any broker; Refusal."""
         if isinstance(asked, str):
             self.authorize(context, asked, operation)
@@ -124,7 +124,7 @@ class Topics:
         topic = self.cluster.view.describe(name)
         if topic is None:
             self._check_known(self.cluster.view)
-            raise _unknown(name)
+            raise _unknown_topic(name)
         return topic
 
     @staticmethod
@@ -137,7 +137,7 @@ class Topics:
         """The topic of a name that the session was authorized for, as it lies here; Refusal."""
         topic = self._store.topics.get(name)
         if topic is None:
-            raise _unknown(name)
+            raise _unknown_topic(name)
         return topic
 
     def partition(
@@ -151,7 +151,7 @@ class Topics:
     ) -> PartitionLog:
         """The log of a partition; Refusal, StorageFault. `leader_epoch` is what the client knows, -1: nothing."""
         if self.cluster is not None:
-            return self._led(self.cluster, context, asked, index, operation, leader_epoch)
+            return self._led_partition(self.cluster, context, asked, index, operation, leader_epoch)
         topic = self._open.get(asked) if isinstance(asked, str) and asked not in OWN_TOPICS else None
         if topic is None:  # else the short way, without an authorizer: it is there, and anybody may do anything to it
             topic = self.topic(context, asked, operation)
@@ -160,7 +160,7 @@ class Topics:
             raise _out_of_range(topic, index)
         return _usable(partitions[index], leader_epoch)
 
-    def _led(
+    def _led_partition(
         self,
         cluster: ClusterPort,
         context: RequestContext,
@@ -175,7 +175,7 @@ class Topics:
         if (
             not short or cluster.replicas.led_partition(name, index) is None
         ):  # else it is there, and anybody may do anything to it
-            topic = self.described(context, asked, operation)
+            topic = self.find_topic(context, asked, operation)
             name = topic.name
             if not 0 <= index < len(topic.partitions):
                 raise _out_of_range(topic, index)
@@ -216,12 +216,12 @@ class Topics:
             return log.size > 0
         return log.size > 0 or self.cluster.view.member.identity.broker in known.partitions[log.partition]
 
-    def known(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
+    def lookup_error(self, context: RequestContext, asked: str, index: int, operation: Operation) -> ErrorCode:
         """Why there is no such partition for this session, or NONE; whether its storage works, and who leads it, does
         not matter.
         """
         try:
-            topic = self.described(context, asked, operation)
+            topic = self.find_topic(context, asked, operation)
             if not 0 <= index < len(topic.partitions):
                 raise _out_of_range(topic, index)
         except Refusal as refusal:
@@ -260,32 +260,32 @@ class Topics:
     def _names(self) -> Iterable[str]:
         return self._store.topics if self.cluster is None else self.cluster.view.topics
 
-    def taken(self, names: Iterable[str]) -> str | None:
+    def first_taken(self, names: Iterable[str]) -> str | None:
         """The first of these topic names that another request has for itself; None: none."""
         return next((name for name in names if name in self.changing), None)
 
     def take_names(self, names: Collection[str]) -> None:
-        """Have these topic names for oneself: others that need one wait `Behind` it until `free_names`."""
+        """Have these topic names for oneself: others that need one wait by `AfterName` until `free_names`."""
         assert self.changing.isdisjoint(names), "a name is taken by one at a time"
         self.changing.update(names)
 
     def free_names(self, names: Collection[str]) -> None:
         """Free names that were taken; the shell wakes the requests that wait for one."""
         self.changing.difference_update(names)
-        self._effects.freed(names)
+        self._effects.names_freed(names)
 
 
 def _usable(log: PartitionLog, leader_epoch: int) -> PartitionLog:
     """The same, unless a client knows another leader epoch, or it is offline."""
     state = log.state
     if leader_epoch not in (-1, state.leader_epoch):
-        raise _fenced(leader_epoch, state.leader_epoch)
+        raise _epoch_refusal(leader_epoch, state.leader_epoch)
     if state.fault is not None:
         raise state.fault.kept()
     return log
 
 
-def _unknown(name: str) -> Refusal:
+def _unknown_topic(name: str) -> Refusal:
     return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist; create it first")
 
 
@@ -303,7 +303,7 @@ def _not_authorized(context: RequestContext, name: str, operation: Operation) ->
     )
 
 
-def _fenced(known: int, leader_epoch: int) -> Refusal:
+def _epoch_refusal(known: int, leader_epoch: int) -> Refusal:
     if known < leader_epoch:
         return Refusal(ErrorCode.FENCED_LEADER_EPOCH, "the leader epoch has risen; refresh the metadata")
     return Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, "the leader epoch is not known here yet")

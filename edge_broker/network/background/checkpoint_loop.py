@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.network.log_lines import log_line
 
@@ -52,7 +52,7 @@ class CheckpointLoop:
 
     def write(self) -> Outcome:
         """Write it once, in the worker `files`."""
-        return Do(self._checkpoint, self._log_result, lambda _: Reply(None), background=True)
+        return RunInWorker(self._checkpoint, self._log_result, lambda _: Reply(None), background=True)
 
     def look_at_clock(self) -> Outcome:
         """See whether a time service has set the clock in the meantime, and say so when that has changed.

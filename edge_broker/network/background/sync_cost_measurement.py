@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.errors import StorageFault
 from edge_broker.network.dispatch.dispatcher import Dispatcher
 from edge_broker.network.log_lines import log_line
@@ -60,5 +60,5 @@ async def _step(dispatcher: Dispatcher, store: LogStore, steps: Iterator[Card | 
             done.set_exception(error)
         return Reply(None)
 
-    dispatcher.start(lambda: Do(work, sync_cost_measured, measuring_failed, background=True))
+    dispatcher.start(lambda: RunInWorker(work, sync_cost_measured, measuring_failed, background=True))
     return await done

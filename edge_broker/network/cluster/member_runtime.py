@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drupelet.addresses import endpoint_text
 from edge_broker.broker.cluster.cluster import Cluster
-from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, let_go
+from edge_broker.broker.cluster.ledger_forwarding import JournalOf, LedgerMaking, forward, release_forwarded
 from edge_broker.broker.operations.groups.deleted_topic_offsets import forget_deleted
 from edge_broker.broker.operations.groups.group_loading import lead_offsets, resign_offsets
-from edge_broker.broker.operations.unserved import REMEDY, unserved
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.operations.unserved import REMEDY, find_unserved
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.cluster import effects
 from edge_broker.cluster.effects import Effect
 from edge_broker.cluster.inter_broker_messages import EntriesTaken
@@ -236,7 +236,7 @@ class ClusterShell:
             self._went_wrong("a decision", error)
         if not self._carrying:  # else the running execution continues with these effects
             self._carry_out()
-            self.cluster.changed()
+            self.cluster.update()
             self._carry_out()  # who waits for a change may ask for the next
             self._dispatcher.apply()
 
@@ -270,7 +270,7 @@ class ClusterShell:
 
     def _look_at(self, at_ms: float, session: FetchSession) -> None:
         try:
-            session.look(at_ms)
+            session.answer_if_due(at_ms)
         except Exception as error:  # noqa: BLE001 - a bug; concurrent writes are answered
             self._went_wrong(f"an answer to follower {session.replica}", error)
             session.give_up()
@@ -347,7 +347,7 @@ class ClusterShell:
         self._kept_session = session_id
         session = Session(self._place, session_id, password)
         work = partial(write_session, self._broker.store.fs, self._broker.store.data_dir, session)
-        self._broker.effects.start(Do(work, lambda _: Reply(None), lambda _: Reply(None)))
+        self._broker.effects.start(RunInWorker(work, lambda _: Reply(None), lambda _: Reply(None)))
 
     # effects that are no log's
 
@@ -367,7 +367,9 @@ class ClusterShell:
             return Reply(None)
 
         self._broker.effects.start(
-            Do(partial(self._broker.store.directory.register, epoch, cluster), registration_stored, storing_failed)
+            RunInWorker(
+                partial(self._broker.store.directory.register, epoch, cluster), registration_stored, storing_failed
+            )
         )
 
     def _read_copy(self) -> ClusterCopy:
@@ -406,7 +408,7 @@ class ClusterShell:
             self.turn(lambda at_ms: report(at_ms, done=False))
             return Reply(None)
 
-        self._broker.effects.start(Do(work, file_stored, storing_failed))
+        self._broker.effects.start(RunInWorker(work, file_stored, storing_failed))
 
     def _objects(self, effect: effects.Objects) -> None:
         (topic, partition), relation = effect
@@ -432,7 +434,7 @@ class ClusterShell:
         seen = (self.cluster.view.images, image.changes, image.is_complete, self.cluster.view.serves)
         if seen == self._image_seen or not (image.is_complete and self.cluster.view.serves):
             return
-        self._image_seen, found = seen, unserved(self.cluster.view, self._broker.store)
+        self._image_seen, found = seen, find_unserved(self.cluster.view, self._broker.store)
         for each in found:
             if each.partition not in self._unserved:
                 log_line("error", "partition_not_served", **each.partition._asdict(), reason=each.reason, action=REMEDY)
@@ -448,7 +450,7 @@ class ClusterShell:
 
     def _advance_high_watermark(self, effect: effects.Advance) -> None:
         self.replicas.follower.advance_high_watermark(effect)
-        self.cluster.replication.fetches.each(lambda session: session.advanced(effect.partition))
+        self.cluster.replication.fetches.each(lambda session: session.high_watermark_advanced(effect.partition))
 
     def _leads(self, effect: effects.Leads) -> None:
         partition, epoch = effect
@@ -460,14 +462,14 @@ class ClusterShell:
     def _leadership_resigned(self, effect: effects.Resigned) -> None:
         partition = effect.partition
         log_line("info", "resigned", topic=partition.topic, partition=partition.partition)
-        self.cluster.replication.fetches.each(lambda session: session.resigned(partition))
+        self.cluster.replication.fetches.each(lambda session: session.leadership_resigned(partition))
         if partition.topic == OFFSETS_TOPIC:
             self._broker.effects.start(resign_offsets(self._broker, partition.partition))
         self._partition_moved(partition)
 
     def _partition_moved(self, partition: PartitionId) -> None:
         self.replicas.logs.wake_waiters(partition)
-        self.cluster.replication.fetches.each(lambda session: session.moved(partition))
+        self.cluster.replication.fetches.each(lambda session: session.log_moved(partition))
 
     # the journal of what this board lost
 
@@ -485,7 +487,7 @@ class ClusterShell:
         def topic_forgotten(done: bool) -> None:
             self.turn(lambda at_ms: self.member.forgotten(at_ms, done=done))
 
-        self._broker.effects.start(let_go(self._broker, effect.end_offset, topic_forgotten))
+        self._broker.effects.start(release_forwarded(self._broker, effect.end_offset, topic_forgotten))
 
     # beginning and end
 
@@ -499,7 +501,7 @@ class ClusterShell:
 
     @property
     def _knows(self) -> bool:
-        return self.cluster.view.serves and self._broker.security.known
+        return self.cluster.view.serves and self._broker.security.is_known
 
     async def leave(self) -> None:
         """Let others lead, as often and as long as is configured; LEAVE_S more at most."""

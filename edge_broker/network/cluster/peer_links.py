@@ -61,7 +61,7 @@ class PeerLinks:
 
     def open_request_link(self, to: int) -> AskingLink:
         """Return a new link for requests to a broker."""
-        owner = self.owner(to)._replace(connected=partial(self._closed_ports.reached, to))
+        owner = self.owner(to)._replace(connected=partial(self._closed_ports.broker_reached, to))
         return AskingLink(owner, self._security, self._log, to)
 
     def owner(self, to: int) -> Owner:
@@ -95,14 +95,14 @@ class PeerLinks:
         self._turn(lambda now_ms: self._member.received(message, now_ms))
 
     def _link_connected(self, to: int) -> None:
-        self._closed_ports.reached(to)
+        self._closed_ports.broker_reached(to)
         self._turn(partial(self._member.connected_to, to))
 
     def _port_refused(self, to: int) -> None:
         registration = self._member.registrations.get(to)
         if registration is not None:
             until_ms = self._now_ms() + FORMER_LIFE * self._session_ms
-            if self._closed_ports.refused(to, registration.epoch, until_ms):
+            if self._closed_ports.port_refused(to, registration.epoch, until_ms):
                 self._turn(partial(self._member.port_closed, to, registration.epoch))
 
     def _log_unreachable(self, other: Registration) -> None:

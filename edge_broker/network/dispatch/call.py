@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from edge_broker.broker.outcomes import Behind, Wait
+from edge_broker.broker.outcomes import AfterName, Wait
 from edge_broker.network.connection.connection import Connection, Exchange
 from edge_broker.protocol.api import Api, response_frame
 from edge_broker.protocol.message import Message
@@ -40,7 +40,7 @@ class Call(Exchange):
         self.correlation_id = correlation_id
         self.token = token
         self.wait: Wait | None = None
-        self.after_name: Behind | None = None
+        self.after_name: AfterName | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.held = False  # its connection takes no more requests until its job has ended
         self.work_seconds = 0.0

@@ -17,7 +17,7 @@ from edge_broker.broker.api import APIS, Handler
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.effects import Effect
-from edge_broker.broker.outcomes import Behind, Do, Outcome, Park, Reply, Steps, Wait, WorkerName
+from edge_broker.broker.outcomes import AfterName, Outcome, Park, Reply, RunInWorker, Steps, Wait, WorkerName
 from edge_broker.configuration.config import BrokerConfig
 from edge_broker.errors import ErrorCode, ProtocolViolation, Refusal, StorageFault
 from edge_broker.network.audit_log import AuditLog
@@ -289,16 +289,16 @@ class Dispatcher:
             self._wait(call, outcome)
         elif isinstance(outcome, Park):
             self._park(call, outcome)
-        elif isinstance(outcome, Behind):
+        elif isinstance(outcome, AfterName):
             self._queue(call, outcome)
-        elif isinstance(outcome, Do):
+        elif isinstance(outcome, RunInWorker):
             self._do(call, outcome)
         elif not self.turns.run(self.large.more(call, outcome)):
             self._hold(call)
 
     def has_room(self, call: Call, reply: Reply) -> bool:
         """Return whether a large response may be sent; if not it is dropped, and made again once there is memory."""
-        connection, again, pool = call.connection, reply.again, self.answers_pool
+        connection, again, pool = call.connection, reply.retry, self.answers_pool
         if connection is None or again is None:
             return True
         share = connection.answers
@@ -350,7 +350,7 @@ class Dispatcher:
         if self.requests_pool.waiting:
             self._memory_is_short()
 
-    def _do(self, call: Call, do: Do) -> None:
+    def _do(self, call: Call, do: RunInWorker) -> None:
         self._in_workers += 1
 
         def done(result: Any, error: Exception | None) -> None:
@@ -386,7 +386,7 @@ class Dispatcher:
                 connection.requests.give(call.cost - REQUEST_BYTES)
                 call.cost = REQUEST_BYTES
 
-    def _queue(self, call: Call, after: Behind) -> None:
+    def _queue(self, call: Call, after: AfterName) -> None:
         call.after_name = after
         self._waiting_after.setdefault(after.name, {})[call] = None
         if call.connection is not None:
@@ -410,7 +410,7 @@ class Dispatcher:
                 behind = call.after_name
                 assert behind is not None
                 self._forget(call)
-                self._run(call, behind.again)
+                self._run(call, behind.retry)
                 break
             self._freed.popleft()
         self._free_soon()
@@ -486,7 +486,7 @@ class Dispatcher:
         """Ask everyone who waits for one of `logs`, once, whether that was enough."""
         for log in logs:
             if log.fault is None:
-                self.broker.advance(log)
+                self.broker.advance_high_watermark(log)
                 self._moved[log] = None
             else:
                 self._offline(log)
@@ -582,7 +582,7 @@ class Dispatcher:
                 log.fail(StorageFault(writing.path, writing.position, f"the write failed: {error!r}"))
             log.writer.end_write()
             if writing.error is None:
-                self.broker.wrote(log, len(writing.records))
+                self.broker.batch_appended(log, len(writing.records))
                 throttle.unsynced_bytes += 0 if log.settings.left_to_kernel else len(writing.records)
             throttle.wrote_behind(took or 0.0, len(writing.records))
             self.logs_moved(log)

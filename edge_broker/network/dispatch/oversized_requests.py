@@ -140,10 +140,10 @@ class Large:
         """Carry an outcome out until it is an answer, or waits for something."""
         made = 0
         while isinstance(outcome, Steps):
-            again = outcome.again
+            again = outcome.retry
             outcome, made = yield from self._carried_out(call, outcome, held, kept)
             if isinstance(outcome, Reply) and not outcome.size and made > ENCODED_AT_ONCE_BYTES:
-                outcome = Reply(outcome.response, size=made, again=again)
+                outcome = Reply(outcome.response, size=made, retry=again)
         connection = call.connection
         if not isinstance(outcome, Reply) and not (isinstance(outcome, Park) and not outcome.keeps):
             self._park(call, held)

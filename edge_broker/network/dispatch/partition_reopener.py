@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.outcomes import Do, Outcome, Reply, WorkerName
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker, WorkerName
 from edge_broker.network.log_lines import log_line
 from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.replica.resume_failed_log import BroughtOnline, bring_online
@@ -63,7 +63,7 @@ class OfflinePartitions:
         if not self._broker.store.holds(log):
             self.tries.pop(log, None)
             return
-        work = Do(
+        work = RunInWorker(
             lambda: bring_online(self._broker.store, log, self._broker.time.now()),
             lambda found: self._online(log, found),
             lambda _: self._reopening_failed(log),
@@ -93,7 +93,9 @@ class OfflinePartitions:
         loss = found.loss
         if loss is None:
             return Reply(None)
-        return Do(lambda: self._broker.store.ledger.write([loss]), lambda _: Reply(None), lambda _: Reply(None))
+        return RunInWorker(
+            lambda: self._broker.store.ledger.write([loss]), lambda _: Reply(None), lambda _: Reply(None)
+        )
 
     def _reopening_failed(self, log: PartitionLog) -> Outcome:
         for topic in self._broker.store.topics.values():  # perhaps it was the ledger, in a worker's hands
@@ -104,6 +106,6 @@ class OfflinePartitions:
         return Reply(None)
 
 
-def after_worker(worker: WorkerName, work: Do) -> Do:
+def after_worker(worker: WorkerName, work: RunInWorker) -> RunInWorker:
     """The same work, once `worker` is done with all it has been given until now."""
-    return Do(lambda: None, lambda _: work, lambda _: work, worker=worker)
+    return RunInWorker(lambda: None, lambda _: work, lambda _: work, worker=worker)

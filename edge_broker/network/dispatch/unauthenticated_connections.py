@@ -38,7 +38,7 @@ class Logins:
     def connection_opened(self, connection: Connection) -> None:
         """A connection has come: where its listener has log-ins it has LOGIN_S for one."""
         session = connection.session
-        if session.known:
+        if session.is_authenticated:
             self._broker.log_ins.came_by_certificate(session)
         self._broker.log_ins.begin(session, self._broker.listeners.get(session.listener))
         if session.login is not None:

@@ -161,7 +161,7 @@ class Server:
         most = max(self._connections_by_ip, key=self._connections_by_ip.__getitem__)
         if self._connections_by_ip[most] <= self._connections_by_ip.get(ip, 0) + 1:
             return None
-        strangers = (one for one in self.connections if one.session.host == most and not one.session.known)
+        strangers = (one for one in self.connections if one.session.host == most and not one.session.is_authenticated)
         return min(strangers, key=attrgetter("last_active"), default=None)
 
     def connection_opened(self, connection: Connection) -> bool:
@@ -185,7 +185,7 @@ class Server:
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._dispatcher.logins.connection_opened(connection)
-        if connection.session.known:
+        if connection.session.is_authenticated:
             self._dispatcher.apply()
         return True
 

@@ -87,7 +87,7 @@ def test_each_acl_of_a_large_change_by_a_command_is_named(capsys: pytest.Capture
     site = guarded()
     command = SecurityStore.open(site.disk, "/data", random.Random(1).randbytes)
     command.change(lambda state: state.with_acls(frozenset([*acls(100), BOB])))
-    site.dispatcher.start(site.broker.security.look)
+    site.dispatcher.start(site.broker.security.check_file)
     site.settle()
     assert len(lines(capsys, "acl-added")) == 101
 
@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_the_change_in_the_ordinary_log_and_in_health(capsys:
     assert "security-log-failed" in said
     assert any(CHANGES in note and "No space left" in note for note in health_notes(site.broker))
     site.disk.fault = None
-    site.dispatcher.start(site.broker.security.look)
+    site.dispatcher.start(site.broker.security.check_file)
     site.settle()
     assert "CLUSTER" in content(site, CHANGES)
     assert not any(CHANGES in note for note in health_notes(site.broker))

@@ -262,10 +262,10 @@ def test_a_new_leader_serves_what_the_former_one_wrote_whether_or_not_it_may_be_
     cluster.others_keep_up = False
     cluster.lead(3, settled=False)
     assert commits_while_loading(site) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    assert not site.broker.groups.loaded
+    assert not site.broker.groups.are_loaded
     site.settle()
     assert committed(site) == (ErrorCode.NONE, 42)
-    assert site.broker.groups.loaded
+    assert site.broker.groups.are_loaded
 
 
 def commits_while_loading(site: Site) -> list[int]:
@@ -349,7 +349,7 @@ def test_what_could_not_be_loaded_is_loaded_when_it_can_be_read_again(site: Site
     site.disk.fault = None
     tick(site)
     assert committed(site) == (ErrorCode.NONE, 41)
-    assert (site.broker.groups.loaded, site.broker.groups.fault) == (True, None)
+    assert (site.broker.groups.are_loaded, site.broker.groups.fault) == (True, None)
 
 
 # resigning

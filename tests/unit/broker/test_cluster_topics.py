@@ -194,7 +194,7 @@ def test_a_leader_whose_port_is_closed_is_told_to_be_none(three: InCluster) -> N
     registration = here.member.registrations[3].epoch
     assert topic(three, 1).partitions[0].leader_id == 3
 
-    here.closed_ports.refused(3, registration, now_ms + 100)
+    here.closed_ports.port_refused(3, registration, now_ms + 100)
     shut = topic(three, 1).partitions[0]
     assert (shut.error_code, shut.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert (shut.isr_nodes, shut.offline_replicas) == ([3, 1, 2], []), "nothing else goes by it"
@@ -202,7 +202,7 @@ def test_a_leader_whose_port_is_closed_is_told_to_be_none(three: InCluster) -> N
     assert next_leader(three.boards[1].broker, Session("127.0.0.1:1"), "t", 0) is None
     assert topic(three, 2).partitions[0].leader_id == 3, "the others tell what they have found"
 
-    here.closed_ports.reached(3)
+    here.closed_ports.broker_reached(3)
     assert topic(three, 1).partitions[0].leader_id == 3
     found = next_leader(three.boards[1].broker, Session("127.0.0.1:1"), "t", 0)
     assert found is not None
@@ -214,16 +214,16 @@ def test_a_closed_port_is_told_for_so_long_as_the_dead_are_registered(three: InC
     three.settle()
     here = three.boards[1].facade.view
     registration, until_ms = here.member.registrations[3].epoch, here.now_ms + 500
-    here.closed_ports.refused(3, registration, until_ms)
+    here.closed_ports.port_refused(3, registration, until_ms)
     three.pass_for(400)
-    here.closed_ports.refused(3, registration, here.now_ms + 500)
+    here.closed_ports.port_refused(3, registration, here.now_ms + 500)
     assert topic(three, 1).partitions[0].leader_id == -1
     three.pass_for(200)
-    here.closed_ports.refused(3, registration, here.now_ms + 500)
+    here.closed_ports.port_refused(3, registration, here.now_ms + 500)
     assert topic(three, 1).partitions[0].leader_id == 3, (
         "it is registered still: it lives, behind a port that is closed"
     )
-    here.closed_ports.refused(3, registration + 1, here.now_ms + 500)
+    here.closed_ports.port_refused(3, registration + 1, here.now_ms + 500)
     assert topic(three, 1).partitions[0].leader_id == 3, "what was found of another life"
 
 
@@ -233,8 +233,8 @@ def test_the_door_knows_who_leads(three: InCluster) -> None:
     context = RequestContext(1, 0, "", Session("127.0.0.1:1"))
     for board, there in ((1, False), (2, True), (3, False)):
         topics = three.boards[board].broker.topics
-        assert topics.known(context, "t", 0, Operation.READ) == NONE
-        assert topics.known(context, "t", 1, Operation.READ) == NOT_THERE
+        assert topics.lookup_error(context, "t", 0, Operation.READ) == NONE
+        assert topics.lookup_error(context, "t", 1, Operation.READ) == NOT_THERE
         if there:
             log = topics.partition(context, "t", 0, Operation.READ)
             assert log is three.boards[board].replicas[PartitionId("t", 0)].log

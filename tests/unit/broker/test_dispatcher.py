@@ -8,7 +8,7 @@ import pytest
 
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
-from edge_broker.broker.outcomes import Do, Outcome, Reply, Wait
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker, Wait
 from edge_broker.errors import ErrorCode, ProtocolViolation, StorageFault
 from edge_broker.handlers import APIS, HANDLERS
 from edge_broker.network.background.metrics import metrics_text
@@ -121,7 +121,7 @@ def test_trouble_in_a_worker_reaches_its_own_call(error: Exception) -> None:
             raise error
 
         failed = Reply(HeartbeatResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
-        return Do(work, lambda _: Reply(HeartbeatResponse()), lambda _: failed)
+        return RunInWorker(work, lambda _: Reply(HeartbeatResponse()), lambda _: failed)
 
     site = with_handler(HEARTBEAT, works)
     client, other = site.client(), site.client()

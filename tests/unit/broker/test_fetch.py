@@ -12,7 +12,7 @@ import pytest
 
 from edge_broker.broker.context import RequestContext, Session
 from edge_broker.broker.effects import Effect
-from edge_broker.broker.outcomes import Do, Reply, Steps, Wait, ended
+from edge_broker.broker.outcomes import Reply, RunInWorker, Steps, Wait, run_steps
 from edge_broker.errors import ErrorCode
 from edge_broker.handlers import HANDLERS
 from edge_broker.handlers.fetch import _FetchPass
@@ -414,7 +414,7 @@ def test_cold_data_is_read_in_the_reader_and_the_neighbour_is_served_meanwhile()
     (log,), (warm,) = site.topic(), site.topic("warm", config={"flush.ms": "9223372036854775807"})
     written = fill(log, 3)
     site.disk.cold = True
-    assert isinstance(site.run(FETCH, fetch(("t", 0, 0)), BY_NAME), Do)
+    assert isinstance(site.run(FETCH, fetch(("t", 0, 0)), BY_NAME), RunInWorker)
     client = site.client()
     client.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
     assert client.answers() == []
@@ -641,4 +641,4 @@ def test_errors_of_many_partitions_are_written_in_steps() -> None:
     context = RequestContext(1, BY_NAME, "test", Session("127.0.0.1:4711"))
     gathering = HANDLERS[FETCH](site.broker, context, request)
     assert isinstance(gathering, Steps)
-    assert isinstance(ended(gathering.steps), Steps), "what 5,000 partitions weigh is not asked for"
+    assert isinstance(run_steps(gathering.steps), Steps), "what 5,000 partitions weigh is not asked for"

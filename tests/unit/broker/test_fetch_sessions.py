@@ -542,11 +542,11 @@ def test_what_nobody_will_go_on_with_ends_some_time() -> None:
     ids = [kept.begin(1, peer=peer) for peer in "abc"]
     kept.gone = {"a", "b"}
     kept.cache.resume(ids[1], 1, 50, by_id=False)
-    kept.cache.look(STALE_MS)
+    kept.cache.end_stale(STALE_MS)
     assert kept.there() == ids
-    kept.cache.look(STALE_MS + 1)
+    kept.cache.end_stale(STALE_MS + 1)
     assert kept.there() == ids[1:]
-    kept.cache.look(STALE_MS + 51)
+    kept.cache.end_stale(STALE_MS + 51)
     assert kept.there() == [ids[2]]
     kept.check()
 

@@ -13,7 +13,7 @@ from edge_broker.broker.cluster import follower_fetch
 from edge_broker.broker.cluster.follower_fetch_sessions import ANSWER_BYTES_MAX, FetchSession, FollowerFetches
 from edge_broker.broker.cluster_port import Order
 from edge_broker.broker.effects import Effect, Effects
-from edge_broker.broker.outcomes import Do, Park, Reply
+from edge_broker.broker.outcomes import Park, Reply, RunInWorker
 from edge_broker.cluster.inter_broker_messages import EpochEnd, ReplicaFetch, ReplicaFetched
 from edge_broker.cluster.state.cluster_state import InSyncReplica, PartitionId
 from edge_broker.errors import ErrorCode, StorageFault
@@ -107,7 +107,7 @@ class Site:
                 found[about[0]] = partitions(about[1])
             else:
                 assert kind is Effect.START
-                assert isinstance(about, Do)
+                assert isinstance(about, RunInWorker)
                 about.then(about.work())
         return found
 
@@ -132,11 +132,11 @@ def test_what_is_there_is_answered_at_once(site: Site) -> None:
 
 def test_who_has_everything_waits_for_what_comes(site: Site) -> None:
     assert site.asks(lambda: site.order(10), lambda: site.order(10, P1)) is None
-    site.session.look(100)
+    site.session.answer_if_due(100)
     assert site.answers() == {}
     site.logs[P1].log_end_offset = 11
-    site.session.moved(P1)
-    site.session.look(100)
+    site.session.log_moved(P1)
+    site.session.answer_if_due(100)
     (answer,) = site.answers().values()
     assert list(answer) == [P1]
     assert list(site.session.orders) == [P0], "it stays ordered"
@@ -165,9 +165,9 @@ def test_an_order_that_waited_is_no_new_report_of_the_follower(site: Site) -> No
 
 def test_a_wait_that_is_over_is_answered_with_nothing(site: Site) -> None:
     site.asks(lambda: site.order(10))
-    site.session.look(WAIT_MS - 1)
+    site.session.answer_if_due(WAIT_MS - 1)
     assert site.answers() == {}
-    site.session.look(WAIT_MS)
+    site.session.answer_if_due(WAIT_MS)
     assert site.answers() == {1: {}}
 
 
@@ -177,8 +177,8 @@ def test_the_next_request_ends_the_wait_of_the_one_before(site: Site) -> None:
     assert site.answers() == {1: {}}
     assert site.fetched[-1].synced_end == 10, "the leader was told what the disk has confirmed"
     site.logs[P0].log_end_offset = 12
-    site.session.moved(P0)
-    site.session.look(1)
+    site.session.log_moved(P0)
+    site.session.answer_if_due(1)
     assert site.answers()[2][P0].records == b"records", "and the order stood"
 
 
@@ -189,19 +189,19 @@ def test_what_the_disk_has_confirmed_orders_nothing(site: Site) -> None:
 
 def test_nothing_is_sent_twice(site: Site) -> None:
     assert site.asks(lambda: site.order(4)) is not None
-    site.session.moved(P0)
+    site.session.log_moved(P0)
     assert site.asks(lambda: site.order(4, bytes_max=0, synced=4)) is None
-    site.session.look(WAIT_MS)
+    site.session.answer_if_due(WAIT_MS)
     assert site.answers() == {2: {}}
 
 
 def test_a_high_watermark_goes_beside_the_next_answer_and_leaves_the_order(site: Site) -> None:
     site.asks(lambda: site.order(10))
     site.mark = 8
-    site.session.advanced(P0)
-    site.session.look(1)
+    site.session.high_watermark_advanced(P0)
+    site.session.answer_if_due(1)
     assert site.answers() == {}, "nobody is woken for it"
-    site.session.look(WAIT_MS)
+    site.session.answer_if_due(WAIT_MS)
     (answer,) = site.answers().values()
     assert (answer[P0].high_watermark, answer[P0].records) == (8, b"")
     assert P0 in site.session.orders
@@ -210,8 +210,8 @@ def test_a_high_watermark_goes_beside_the_next_answer_and_leaves_the_order(site:
 def test_an_order_ends_where_another_leads(site: Site) -> None:
     site.asks(lambda: site.order(10))
     site.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    site.session.moved(P0)
-    site.session.look(1)
+    site.session.log_moved(P0)
+    site.session.answer_if_due(1)
     (answer,) = site.answers().values()
     assert answer[P0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert site.session.orders == {}
@@ -231,10 +231,10 @@ def test_what_waits_from_before_a_beginning_takes_no_answer_of_a_later_request(s
 def test_an_order_is_over_with_the_lead_though_a_topic_of_that_name_is_led_again(site: Site) -> None:
     """Else what the follower had of the former topic would count as had of the new one."""
     site.asks(lambda: site.order(10, synced=10))
-    site.session.resigned(P0)
+    site.session.leadership_resigned(P0)
     site.logs[P0].log_end_offset = 12
-    site.session.moved(P0)
-    site.session.look(1)
+    site.session.log_moved(P0)
+    site.session.answer_if_due(1)
     (answer,) = site.answers().values()
     assert answer[P0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (site.session.orders, len(site.fetched)) == ({}, 1)
@@ -257,8 +257,8 @@ def test_a_log_that_diverges_or_comes_to_what_is_lost_is_told_so_and_gets_nothin
 def test_an_order_that_waits_is_over_where_what_it_waits_for_turns_out_to_be_lost(site: Site) -> None:
     assert site.asks(lambda: site.order(10)) is None
     site.lost, site.logs[P0].log_end_offset = EpochEnd(2, 12), 12
-    site.session.moved(P0)
-    site.session.look(site.now_ms)
+    site.session.log_moved(P0)
+    site.session.answer_if_due(site.now_ms)
     ((found,),) = [tuple(answer.values()) for answer in site.answers().values()]
     assert found.lost is not None
     assert site.session.orders == {}
@@ -271,7 +271,7 @@ def test_what_lies_on_the_disk_is_read_by_a_worker_and_others_wait_their_turn(si
     answers = site.answers()
     assert answers[1][P0].records == b"cold"
     assert 2 not in answers, "it goes on waiting"
-    site.session.look(WAIT_MS)
+    site.session.answer_if_due(WAIT_MS)
     assert site.answers() == {2: {}}
 
 
@@ -299,8 +299,8 @@ def test_a_session_that_begins_anew_has_no_orders(site: Site) -> None:
     site.asks(lambda: site.order(10))
     site.session.begin()
     site.logs[P0].log_end_offset = 11
-    site.session.moved(P0)
-    site.session.look(1)
+    site.session.log_moved(P0)
+    site.session.answer_if_due(1)
     assert site.answers() == {1: {}}
 
 

@@ -324,10 +324,10 @@ def test_a_start_rebuilds_groups_in_the_reader_and_the_loop_goes_on(monkeypatch:
     again.loop.run()
     again.reader.work()
     assert not again.broker.groups.coordinators, "the loop alone changes what it uses"
-    assert not again.broker.groups.loaded
+    assert not again.broker.groups.are_loaded
     monkeypatch.setattr(GroupCoordinator, "load", None)  # what was rebuilt is taken over as it is
     again.reader.report()
-    assert again.broker.groups.loaded
+    assert again.broker.groups.are_loaded
     assert [committed(again, group=f"g{number}")[0] for number in (0, 49)] == [0, 49]
 
 
@@ -363,7 +363,7 @@ def site_with_damaged_offsets(byte: int) -> Site:
 @pytest.mark.parametrize("byte", [16, 1000])
 def test_damaged_offsets_are_contained_and_the_rest_is_loaded(byte: int) -> None:
     again = Site(disk=site_with_damaged_offsets(byte).disk)
-    assert (again.broker.groups.loaded, again.broker.groups.fault) == (True, None)
+    assert (again.broker.groups.are_loaded, again.broker.groups.fault) == (True, None)
     assert ledgered(again.store) == [("damaged", OFFSETS, 0, 0, 0)]
     assert committed(again) == (6, "m6")
 

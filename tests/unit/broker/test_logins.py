@@ -413,7 +413,7 @@ def test_who_is_added_anew_before_the_broker_looks_is_another_user():
     held = command.state.users["alice"]
     command.change(lambda state: state.with_user("alice", {}))
     command.change(lambda state: state.with_user("alice", held))
-    site.dispatcher.start(site.broker.security.look)
+    site.dispatcher.start(site.broker.security.check_file)
     site.settle()
     assert alice.transport.closed
     assert not bob.transport.closed
@@ -474,7 +474,7 @@ def test_damage_lets_nobody_in_and_ends_what_was():
     site = secured()
     client, _ = logged_in(site)
     site.disk.put("/data/security", b"?")
-    site.dispatcher.start(site.broker.security.look)
+    site.dispatcher.start(site.broker.security.check_file)
     site.settle()
     assert client.transport.closed
     late = site.client(NAME)

@@ -218,7 +218,7 @@ def test_who_leads_later_and_saw_a_deletion_forgets_what_the_former_leader_could
     stop(three, here)
     there = coordinator(three, others(here)[0])
     assert committed(three, there) == (0, -1)
-    assert three.boards[there].broker.groups.committed(GROUP, "t", 0) is None
+    assert three.boards[there].broker.groups.committed_offset(GROUP, "t", 0) is None
 
 
 def test_no_two_brokers_give_the_same_producer_id(three: InCluster) -> None:

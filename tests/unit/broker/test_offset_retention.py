@@ -92,8 +92,8 @@ def test_members_keep_what_they_read_and_a_group_has_as_long_after_its_last_one(
     here.loop.advance(MINUTES * 60_000)
     here.broker.groups.of("g").heartbeat("g", member[2], member[1], None, here.clock.steady_ms())
     retain(here, 0)
-    assert here.broker.groups.committed("g", "t", 0) == 5
-    assert here.broker.groups.committed("g", "unread", 0) is None, "no member subscribes to it"
+    assert here.broker.groups.committed_offset("g", "t", 0) == 5
+    assert here.broker.groups.committed_offset("g", "unread", 0) is None, "no member subscribes to it"
     leave(here)
     retain(here, MINUTES - 2)
     assert committed(here) == (5, "m5")
@@ -109,8 +109,8 @@ def test_a_group_that_a_topic_requires_keeps_its_offset_there() -> None:
     here.topic("needed", config={"edge.required.groups": "g"})
     here.client().ask(OFFSET_COMMIT, commit(5, ("t", 0), ("needed", 0)))
     retain(here, 2 * MINUTES)
-    assert here.broker.groups.committed("g", "t", 0) is None
-    assert here.broker.groups.committed("g", "needed", 0) == 5
+    assert here.broker.groups.committed_offset("g", "t", 0) is None
+    assert here.broker.groups.committed_offset("g", "needed", 0) == 5
 
 
 def test_age_is_kept_through_restarts() -> None:
@@ -169,9 +169,9 @@ def test_a_commit_between_two_steps_is_not_lost(monkeypatch: pytest.MonkeyPatch)
     here.client().ask(OFFSET_COMMIT, commit(6, ("t", 1)))
     here.dispatcher.start(lambda: steps)
     here.settle()
-    assert here.broker.groups.committed("g", "t", 0) is None
-    assert here.broker.groups.committed("g", "t", 1) == 6
-    assert here.reopen("cut").broker.groups.committed("g", "t", 1) == 6
+    assert here.broker.groups.committed_offset("g", "t", 0) is None
+    assert here.broker.groups.committed_offset("g", "t", 1) == 6
+    assert here.reopen("cut").broker.groups.committed_offset("g", "t", 1) == 6
 
 
 def test_nothing_goes_by_default() -> None:

@@ -37,7 +37,7 @@ def changed(site, edit):
 
 
 def looked(site):
-    site.dispatcher.start(site.broker.security.look)
+    site.dispatcher.start(site.broker.security.check_file)
     site.settle()
     return site.broker.security.state
 

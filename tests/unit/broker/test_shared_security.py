@@ -98,7 +98,7 @@ def write(cluster, *requests):
 
 def look(cluster, board):
     site = cluster.boards[board].site
-    site.dispatcher.start(site.broker.security.look)
+    site.dispatcher.start(site.broker.security.check_file)
     cluster.settle()
 
 

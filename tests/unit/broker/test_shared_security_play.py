@@ -46,7 +46,7 @@ class Play:
         elif roll < 0.9:
             self.fault(board)
         else:
-            self.cluster.boards[board].site.dispatcher.start(self.cluster.boards[board].broker.security.look)
+            self.cluster.boards[board].site.dispatcher.start(self.cluster.boards[board].broker.security.check_file)
 
     def ask(self, board: int, name: str) -> None:
         self.value += 1

@@ -41,7 +41,7 @@ SETTINGS = {"edge.disk.free.low.bytes": LOW, "edge.disk.free.min.bytes": MIN}
 def look_at(site: Site, free: int) -> None:
     """Let the broker find so many bytes free."""
     site.disk.room = Space(TOTAL, free)
-    site.dispatcher.start(site.broker.space.look)
+    site.dispatcher.start(site.broker.space.check)
     site.settle()
 
 

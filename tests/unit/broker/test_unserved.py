@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edge_broker.broker.health import health_problem
-from edge_broker.broker.operations.unserved import Unserved, unserved, unserved_problem
+from edge_broker.broker.operations.unserved import UnservedPartition, find_unserved, unserved_problem
 from edge_broker.cluster.state.cluster_state import PartitionId, Topic
 from edge_broker.cluster.znodes.znode_codec import (
     decode_topic,
@@ -81,7 +81,7 @@ class Site:
 
     def named(self, board: int) -> list[PartitionId]:
         one = self.cluster.boards[board]
-        return [each.partition for each in unserved(one.facade.view, one.site.store)]
+        return [each.partition for each in find_unserved(one.facade.view, one.site.store)]
 
     def health(self, board: int) -> str | None:
         return health_problem(self.cluster.boards[board].broker)
@@ -223,7 +223,7 @@ def test_nothing_is_named_while_what_there_is_is_not_known(site: Site) -> None:
 
 
 def test_many_are_counted_and_ten_are_named() -> None:
-    found = [Unserved(PartitionId("t", number), f"reason {number % 2}") for number in range(12)]
+    found = [UnservedPartition(PartitionId("t", number), f"reason {number % 2}") for number in range(12)]
     text = unserved_problem(found) or ""
     assert text.startswith("12 partitions with records on this disk are not served: t-0, t-1, t-2, ")
     assert "t-9 and 2 more: reason 0, reason 1; nothing of it is deleted" in text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_broker import app
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.errors import StorageFault
 from edge_broker.network.worker import AHEAD_MAX, Worker
 from edge_broker.protocol.api import METADATA
@@ -80,7 +80,7 @@ async def test_a_worker_that_waits_holds_nothing_of_its_last_job(fails: bool) ->
     worker.close()
 
 
-def chore(work: Any) -> Do:
+def chore(work: Any) -> RunInWorker:
     return app._files(work)
 
 
@@ -89,7 +89,7 @@ def test_making_a_topic_waits_for_one_job_of_the_background_at_most() -> None:
     ran: list[str] = []
     for name in ("checkpoint", "memory"):
         site.dispatcher.start(lambda name=name: chore(lambda: ran.append(name)))  # type: ignore[misc]
-    site.dispatcher.start(site.broker.space.look)
+    site.dispatcher.start(site.broker.space.check)
     site.dispatcher.start(app._Retention(site.broker).start)
     site.files.work()  # the one under way when the request comes
     client = site.client()
@@ -148,7 +148,7 @@ def test_retention_that_fails_is_begun_anew(error: Exception, monkeypatch: pytes
 
 def test_a_chore_that_nobody_waits_for_says_so() -> None:
     assert chore(lambda: None).background
-    outcome: Outcome = Site().broker.space.look()
-    assert isinstance(outcome, Do)
+    outcome: Outcome = Site().broker.space.check()
+    assert isinstance(outcome, RunInWorker)
     assert outcome.background
-    assert not Do(batch, lambda _: Reply(None), lambda _: Reply(None)).background
+    assert not RunInWorker(batch, lambda _: Reply(None), lambda _: Reply(None)).background

@@ -342,7 +342,7 @@ def test_a_deletion_of_a_topic_reaches_a_commit_that_is_on_its_way_behind_anothe
     site.commit(6)
     first = site.unsynced.pop(0)  # the deletion's sync comes first
     site.durable_records += len(first.append)
-    site.take(first.synced(site.now_ms))
+    site.take(first.append_synced(site.now_ms))
     assert committed(site) is None
     assert site.coordinator.offsets.keys_of("group") == [KEY], "it may be there"
     site.take(site.coordinator.forget_topics(["readings"], site.now_ms))

@@ -3,7 +3,7 @@
 import pytest
 
 from edge_broker.coordinator.group import TRANSITIONS, GroupState
-from edge_broker.coordinator.group_requests import Ahead, GroupSettings, JoinedMember, LeaveResult, SyncResult
+from edge_broker.coordinator.group_requests import ClockLead, GroupSettings, JoinedMember, LeaveResult, SyncResult
 from edge_broker.coordinator.offset_records import read_group_value, read_offset_value
 from edge_broker.errors import ErrorCode
 from tests.support.groups import RANGE, STICKY, Site
@@ -699,7 +699,7 @@ def test_when_the_broker_stops_everyone_who_waits_is_sent_elsewhere() -> None:
 
 def test_records_carry_the_time_of_day_while_deadlines_go_by_the_callers_clock() -> None:
     site = Site()
-    site.coordinator.ahead = Ahead(wall_ms=1_750_000_000_000)
+    site.coordinator.clock_lead = ClockLead(wall_ms=1_750_000_000_000)
     site.stable_group(1)
     site.commit(7, group_id="outside")
     values = [value for _, value in site.log if value is not None]

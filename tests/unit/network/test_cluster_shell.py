@@ -56,7 +56,7 @@ def a_shell() -> Any:
     shell._loop = SimpleNamespace(time=lambda: 0.0)
     shell._zookeeper = SimpleNamespace(replace_dead_client=nothing, client_died=False)
     shell.cluster = SimpleNamespace(
-        replication=SimpleNamespace(fetches=FollowerFetches()), view=SimpleNamespace(), changed=nothing, tick=nothing
+        replication=SimpleNamespace(fetches=FollowerFetches()), view=SimpleNamespace(), update=nothing, tick=nothing
     )
 
     def fail(partition: PartitionId, error: Exception) -> None:
@@ -154,7 +154,7 @@ def test_a_follower_that_cannot_be_answered_costs_nobody_else() -> None:
     def fails(_at_ms: float) -> None:
         raise RuntimeError("a bug")
 
-    bad.look, good.look = fails, looked.append  # type: ignore[method-assign]
+    bad.answer_if_due, good.answer_if_due = fails, looked.append  # type: ignore[method-assign]
     bad._waiting.append(Waiting(11, 500.0))
     shell.cluster.replication.fetches._sessions = {"a": bad, "b": good}
     shell._carry_out()

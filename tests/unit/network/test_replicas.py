@@ -359,7 +359,7 @@ def test_what_the_leader_has_removed_goes_as_far_as_it_is_shown(board: Board) ->
     board.replicas.follower.remove_front(RemoveFront(P, 2))
     board.after(0)
     assert (replica.log_start_offset, replica.online) == (2, True)
-    assert board.broker.led() == frozenset([board.store.ledger_log])
+    assert board.broker.led_logs() == frozenset([board.store.ledger_log])
 
 
 def test_a_full_disk_keeps_replicas_out_until_there_is_room(board: Board) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from edge_broker.broker.outcomes import ended
+from edge_broker.broker.outcomes import run_steps
 from edge_broker.errors import ProtocolViolation
 from edge_broker.handlers import APIS
 from edge_broker.protocol.api import API_VERSIONS, FETCH, METADATA, PRODUCE, read_request_header, response_frame
@@ -40,7 +40,7 @@ def test_flexible_responses_have_tags_in_the_header() -> None:
 def test_a_long_answer_is_joined_on_the_way_and_never_whole(version: int) -> None:
     partitions = [PartitionData(partition_index=number, records=b"") for number in range(10_000)]
     answer = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
-    parts = ended(encode_steps(answer, version))
+    parts = run_steps(encode_steps(answer, version))
     whole = b"".join(encode(answer, version))
     assert b"".join(parts) == whole
     assert max(map(len, parts)) < len(whole) / 5

@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.operations.groups.group_log import settle
+from edge_broker.broker.operations.groups.group_log import apply_group_effects
 from edge_broker.coordinator.offset_records import OffsetKey
 from edge_broker.errors import ErrorCode
 
@@ -47,10 +47,10 @@ def forget_deleted_before(broker: Broker, coordinator: GroupCoordinator) -> None
 
 def _forget(broker: Broker, coordinator: GroupCoordinator, names: Collection[str]) -> None:
     effects, keys = coordinator.forget_at_once(names, broker.clock.steady_ms())
-    settle(broker, effects, partial(_settled, broker, coordinator, keys))
+    apply_group_effects(broker, effects, partial(_keep_if_failed, broker, coordinator, keys))
 
 
-def _settled(broker: Broker, coordinator: GroupCoordinator, keys: list[OffsetKey], error: ErrorCode) -> None:
+def _keep_if_failed(broker: Broker, coordinator: GroupCoordinator, keys: list[OffsetKey], error: ErrorCode) -> None:
     if error != ErrorCode.NONE:
         broker.groups.unburied.append((coordinator, keys))
 
@@ -61,4 +61,6 @@ def bury_again(broker: Broker) -> None:
     unburied, groups.unburied = groups.unburied, []
     for coordinator, keys in unburied:
         if coordinator in groups.coordinators:  # else the new leader has seen the deletion
-            settle(broker, coordinator.bury(keys, now_ms), partial(_settled, broker, coordinator, keys))
+            apply_group_effects(
+                broker, coordinator.bury(keys, now_ms), partial(_keep_if_failed, broker, coordinator, keys)
+            )

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from edge_broker.broker.broker import Broker
 from edge_broker.broker.operations.cold_reads import DamageMet, read_through
 from edge_broker.broker.operations.groups.deleted_topic_offsets import bury_again, forget_deleted_before
-from edge_broker.broker.operations.groups.group_log import settle
+from edge_broker.broker.operations.groups.group_log import apply_group_effects
 from edge_broker.broker.outcomes import Outcome, Reply
 from edge_broker.clock import Clock
 from edge_broker.coordinator.group_coordinator import GroupCoordinator
-from edge_broker.coordinator.group_requests import NO_EPOCH, Ahead, GroupSettings
+from edge_broker.coordinator.group_requests import NO_EPOCH, ClockLead, GroupSettings
 from edge_broker.coordinator.offset_records import AGE_HEADER
 from edge_broker.errors import ProtocolViolation, Refusal, StorageFault
 from edge_broker.protocol.record_batch import Record, read_header, records_of
@@ -65,14 +65,14 @@ def _load(broker: Broker, logs: Sequence[PartitionLog]) -> Outcome:
     log = logs[0]
     loading = Loading(broker.groups.settings, broker.clock, broker.time.now(), log)
 
-    def loaded() -> Outcome:
+    def partition_loaded() -> Outcome:
         _serve(broker, log.partition, loading)
         return _load(broker, logs[1:])
 
-    def refused(_met: DamageMet, fault: StorageFault) -> None:
+    def quarantine_failed(_met: DamageMet, fault: StorageFault) -> None:
         loading.stop(fault)
 
-    return read_through(broker.effects, loading.work, loaded, refused)
+    return read_through(broker.effects, loading.work, partition_loaded, quarantine_failed)
 
 
 def _serve(broker: Broker, partition: int, loading: Loading) -> None:
@@ -102,17 +102,17 @@ def lead_offsets(broker: Broker, partition: int) -> Outcome:
 
     loading = Loading(groups.settings, broker.clock, broker.time.now(), log, Replica(log), epoch)
 
-    def loaded() -> Outcome:
+    def partition_loaded() -> Outcome:
         if groups.is_loading(partition, epoch):  # else another leads by now, or has led since
             _serve(broker, partition, loading)
             if loading.coordinator is not None:
                 forget_deleted_before(broker, loading.coordinator)
         return Reply(None)
 
-    def refused(_met: DamageMet, fault: StorageFault) -> None:
+    def quarantine_failed(_met: DamageMet, fault: StorageFault) -> None:
         loading.stop(fault)
 
-    return read_through(broker.effects, loading.work, loaded, refused)
+    return read_through(broker.effects, loading.work, partition_loaded, quarantine_failed)
 
 
 def resign_offsets(broker: Broker, partition: int) -> Outcome:
@@ -130,7 +130,7 @@ def try_again(broker: Broker) -> None:
 
 def _stop(broker: Broker, former: GroupCoordinator | None) -> None:
     if former is not None:
-        settle(broker, former.stop(broker.clock.steady_ms()))
+        apply_group_effects(broker, former.stop(broker.clock.steady_ms()))
 
 
 class Loading:
@@ -186,7 +186,7 @@ class Loading:
             now_ms,
             partition=self._log.partition,
             epoch=self._epoch,
-            ahead=Ahead(self._now.wall_ms - now_ms, self._now.age_ms - now_ms),
+            clock_lead=ClockLead(self._now.wall_ms - now_ms, self._now.age_ms - now_ms),
             ages_ms=self._ages_ms,
         )
         self._newest, self._ages_ms = {}, {}

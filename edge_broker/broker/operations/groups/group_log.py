@@ -17,7 +17,7 @@ from edge_broker.broker.broker import Broker
 from edge_broker.broker.context import RequestContext
 from edge_broker.broker.operations.durable_write import Write, write_all
 from edge_broker.broker.outcomes import Outcome, Park, Reply, Steps
-from edge_broker.broker.state.group_registry import Parked
+from edge_broker.broker.state.group_registry import ParkedRequest
 from edge_broker.coordinator.group_requests import GroupEffects
 from edge_broker.coordinator.offset_records import AGE_HEADER
 from edge_broker.coordinator.storage_errors import group_error
@@ -48,18 +48,18 @@ def park(
     broker: Broker, context: RequestContext, group_id: str, effects: GroupEffects, translate: Callable[[Any], Message]
 ) -> Park:
     """Park a request until its result comes out of the effects, now or later; `translate` makes the response of it."""
-    broker.groups.parked[context.token] = Parked(group_id, translate)
-    settle(broker, effects)
+    broker.groups.parked[context.token] = ParkedRequest(group_id, translate)
+    apply_group_effects(broker, effects)
     return Park()
 
 
-def settle(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], None] | None = None) -> None:
+def apply_group_effects(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], None] | None = None) -> None:
     """Hand out the answers and keep the records of one coordinator call.
 
     `done` is called once, on the loop: with NONE when the records are synced, or there are none, else with why not.
     """
     for other in effects.elsewhere:
-        settle(broker, other)
+        apply_group_effects(broker, other)
     for token, result in effects.answers:
         parked = broker.groups.parked.pop(token, None)
         if parked is not None and (response := parked.translate(result)) is not None:
@@ -90,18 +90,20 @@ def _keep(broker: Broker, effects: GroupEffects, done: Callable[[ErrorCode], Non
     batch = build_batch(effects.append, timestamp_ms=broker.clock.wall_ms(), headers=headers)
     write = _Records(effects, memoryview(bytearray(batch)))
 
-    def written() -> Outcome:
+    def records_written() -> Outcome:
         error = ErrorCode.NONE if write.error is None else ErrorCode(write.error.code)
         if error not in TOLD:
             error = ErrorCode.KAFKA_STORAGE_ERROR
         now_ms = broker.clock.steady_ms()
-        settle(broker, effects.synced(now_ms) if error == ErrorCode.NONE else effects.failed(error, now_ms))
+        apply_group_effects(
+            broker, effects.append_synced(now_ms) if error == ErrorCode.NONE else effects.append_failed(error, now_ms)
+        )
         if done is not None:
             done(error)
         return Reply(None)
 
     wait_ms = SYNC_MS_MAX + broker.config.integer("edge.flush.interval.min.ms")
-    return write_all(broker, [write], written, wait_ms)
+    return write_all(broker, [write], records_written, wait_ms)
 
 
 def some_of(names: Sequence[str]) -> str:
@@ -150,9 +152,9 @@ class Settling:
     def add(self, effects: GroupEffects, group_id: str) -> None:
         """Hand out what one call brought about."""
         self._left += 1
-        settle(self._broker, effects, partial(self._settled, group_id))
+        apply_group_effects(self._broker, effects, partial(self._group_completed, group_id))
 
-    def _settled(self, group_id: str, error: ErrorCode) -> None:
+    def _group_completed(self, group_id: str, error: ErrorCode) -> None:
         self._left -= 1
         if error != ErrorCode.NONE:
             self.errors.setdefault(group_id, group_error(error))
@@ -171,13 +173,13 @@ def forget_topics(broker: Broker, names: Sequence[str], done: Callable[[ErrorCod
     coordinators = broker.groups.coordinators
     errors: list[ErrorCode] = []
 
-    def settled(error: ErrorCode) -> None:
+    def coordinator_completed(error: ErrorCode) -> None:
         errors.append(error)
         if len(errors) == len(coordinators):
             done(next(filter(None, errors), ErrorCode.NONE))
 
     for coordinator in coordinators:
-        settle(broker, coordinator.forget_topics(names, broker.clock.steady_ms()), settled)
+        apply_group_effects(broker, coordinator.forget_topics(names, broker.clock.steady_ms()), coordinator_completed)
     if not coordinators:
         done(ErrorCode.NONE)
 
@@ -185,5 +187,5 @@ def forget_topics(broker: Broker, names: Sequence[str], done: Callable[[ErrorCod
 def stop_groups(broker: Broker) -> Outcome:
     """Send everyone who waits for a group elsewhere."""
     for coordinator in broker.groups.coordinators:
-        settle(broker, coordinator.stop(broker.clock.steady_ms()))
+        apply_group_effects(broker, coordinator.stop(broker.clock.steady_ms()))
     return Reply(None)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_broker.broker.broker import Broker
-from edge_broker.broker.operations.groups.group_log import in_pieces, required_groups, settle
+from edge_broker.broker.operations.groups.group_log import apply_group_effects, in_pieces, required_groups
 from edge_broker.broker.outcomes import Outcome, Reply, Steps, Taken
 from edge_broker.coordinator.group_coordinator import GroupCoordinator
 from edge_broker.coordinator.offset_records import OffsetKey
@@ -58,11 +58,13 @@ class OffsetRetention:
             for keys in in_pieces(self._old(coordinator, group_id, topic)):
                 still = set(self._old(coordinator, group_id, topic))  # what is found in a step goes in the same
                 going = [key for key in keys if key in still]
-                settle(self._broker, coordinator.drop_offsets(group_id, going, self._broker.clock.steady_ms()))
+                apply_group_effects(
+                    self._broker, coordinator.drop_offsets(group_id, going, self._broker.clock.steady_ms())
+                )
                 yield None
             yield None
         if coordinator.is_over(group_id, self._is_old()):
-            settle(self._broker, coordinator.drop_group(group_id, self._broker.clock.steady_ms()))
+            apply_group_effects(self._broker, coordinator.drop_group(group_id, self._broker.clock.steady_ms()))
         return Reply(None)
 
     def _old(self, coordinator: GroupCoordinator, group_id: str, topic: str) -> list[OffsetKey]:

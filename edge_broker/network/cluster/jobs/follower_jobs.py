@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.broker.state.disk_space import ALWAYS_WRITTEN
 from edge_broker.cluster.effects import (
     Advance,
@@ -81,7 +81,7 @@ class FollowerJobs:
                 raise WouldBlockError
             begin = self._broker.clock.seconds()
             taken = replica.append(records, self._broker.time.now(), opens=False)
-            self._broker.took(self._broker.clock.seconds() - begin, taken)
+            self._broker.note_write_time(self._broker.clock.seconds() - begin, taken)
         except WouldBlockError:
             self._append_in_writer(partition, replica, records, offset)
             return
@@ -124,7 +124,8 @@ class FollowerJobs:
         work = partial(begin_amid, self._broker.store, log, records[:size], self._broker.time.now())
         self._broker.effects.start(
             after_worker(
-                "disk", after_worker("writer", Do(with_bugs_as_faults(log.directory, work), log_reset, reset_failed))
+                "disk",
+                after_worker("writer", RunInWorker(with_bugs_as_faults(log.directory, work), log_reset, reset_failed)),
             )
         )
 
@@ -166,7 +167,7 @@ class FollowerJobs:
             log.fail(as_fault(log, error))
             return done(0.0)
 
-        self._broker.effects.start(Do(with_bugs_as_faults(log.directory, work), done, append_failed, "writer"))
+        self._broker.effects.start(RunInWorker(with_bugs_as_faults(log.directory, work), done, append_failed, "writer"))
 
     def _pause_fetches(self, partition: PartitionId, replica: Replica, error: Exception) -> None:
         """Fetch a leader's records again later that cannot be appended, or that find no space."""
@@ -246,7 +247,7 @@ class FollowerJobs:
             raise error  # it leaves its faults with the logs
 
         self._broker.effects.start(
-            Do(partial(keep_epochs, replicas, batch), epochs_stored, storing_failed, "disk", over)
+            RunInWorker(partial(keep_epochs, replicas, batch), epochs_stored, storing_failed, "disk", over)
         )
 
     def remove_front(self, effect: RemoveFront) -> None:

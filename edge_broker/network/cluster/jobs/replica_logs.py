@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.cluster.state.cluster_state import PartitionId
 from edge_broker.errors import Refusal, StorageFault
 from edge_broker.network.log_lines import LimitedLog
@@ -88,13 +88,13 @@ class ReplicaLogs:
     def show(self, replica: Replica, high_watermark: int) -> None:
         """Make a log visible up to its high watermark, and notify the waiters."""
         replica.show(high_watermark)
-        self.broker.effects.shown(replica.log)
+        self.broker.effects.high_watermark_moved(replica.log)
 
     def wake_waiters(self, partition: PartitionId) -> None:
         """Notify those that wait for a log that its leader has changed."""
         replica = self.replica(partition)
         if replica is not None:
-            self.broker.effects.shown(replica.log)
+            self.broker.effects.high_watermark_moved(replica.log)
 
     def call_later(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> None:
         """Call this after a delay, in a step of its own, and apply what it leaves."""
@@ -124,7 +124,7 @@ class ReplicaLogs:
             failed(error)
             return Reply(None)
 
-        self.broker.effects.start(Do(with_bugs_as_faults(where, work), done, cannot))
+        self.broker.effects.start(RunInWorker(with_bugs_as_faults(where, work), done, cannot))
 
 
 def with_bugs_as_faults(where: str, work: Callable[[], T]) -> Callable[[], T]:

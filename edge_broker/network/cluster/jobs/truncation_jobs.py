@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edge_broker.broker.outcomes import Do, Outcome, Reply
+from edge_broker.broker.outcomes import Outcome, Reply, RunInWorker
 from edge_broker.cluster.effects import (
     CutDamage,
     Enter,
@@ -163,7 +163,7 @@ class TruncationJobs:
             return Reply(None)
 
         work = with_bugs_as_faults(log.directory, work)
-        self._broker.effects.start(after_worker("disk", after_worker("writer", Do(work, cut, remake_failed))))
+        self._broker.effects.start(after_worker("disk", after_worker("writer", RunInWorker(work, cut, remake_failed))))
 
     def record_missing(self, effect: OwnUp) -> None:
         """Record in the ledger the missing ranges that no replica has; the member requests it again after a failure."""
@@ -219,7 +219,7 @@ class TruncationJobs:
             reopen, self._broker.store, log, self._broker.time.now(), may_recreate=anew, kept_until=kept_until
         )
         work = partial(opens, led_from=replica.led_from)
-        works = Do(with_bugs_as_faults(log.directory, work), log_reopened, reopening_refused)
+        works = RunInWorker(with_bugs_as_faults(log.directory, work), log_reopened, reopening_refused)
         self._broker.effects.start(after_worker("disk", after_worker("writer", works)))
 
 

@@ -136,7 +136,7 @@ def test_a_leader_that_is_gone_is_none(view: ClusterView, member: Member) -> Non
 
 def test_clients_are_not_sent_to_a_closed_port(view: ClusterView, member: Member) -> None:
     member.states[PartitionId("t", 0)] = PartitionState(2, 7, (FIRST, SECOND))
-    view.closed_ports.refused(2, 22, 101.0)
+    view.closed_ports.port_refused(2, 22, 101.0)
     assert (view.leader("t", 0), view.leader_to_ask("t", 0)) == (2, NO_LEADER)
     member.registrations[2] = member.registrations[2]._replace(epoch=23)
     assert view.leader_to_ask("t", 0) == 2, "it has registered again since"

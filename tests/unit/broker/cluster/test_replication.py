@@ -32,7 +32,7 @@ class World:
         self.logs = {each: Log(each) for each in (P0, LEDGER)}
         self.partitions: dict[PartitionId, Any] = {
             each: SimpleNamespace(
-                log=SimpleNamespace(log=self.logs[each], wrote=lambda: self.calls.append("wrote")),
+                log=SimpleNamespace(log=self.logs[each], batches_appended=lambda: self.calls.append("wrote")),
                 spares_unpassed=each == LEDGER,
                 evicts_below=9,
             )
@@ -41,7 +41,7 @@ class World:
         member: Any = self
         replicas = LocalReplicas(member, lambda: 70.0)
         self.replication = Replication(member, replicas, lambda: 70.0, lambda: self.calls.append("carry out"))
-        fetches: Any = {"peer": SimpleNamespace(moved=lambda partition: self.calls.append(("session", partition)))}
+        fetches: Any = {"peer": SimpleNamespace(log_moved=lambda partition: self.calls.append(("session", partition)))}
         self.replication.fetches._sessions = fetches
 
     def log_moved(self, partition: PartitionId, now_ms: float) -> None:
