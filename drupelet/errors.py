@@ -79,7 +79,7 @@ def sentence(error: BaseException) -> str:
 
     It raises nothing, as a library's error may fail to print itself.
     """
-    text = _of_system(error) or _of_broker(error) or _of_class(error) or _cleaned(_printed(error)) or _words(error)
+    text = _of_system(error) or _of_broker(error) or _of_class(error) or _clean(_text_of(error)) or _words(error)
     text = printable(text)
     return text if len(text) <= SENTENCE_CHARACTERS_MAX else f"{text[:SENTENCE_CHARACTERS_MAX]}…"
 
@@ -97,7 +97,7 @@ def reason(error: OSError) -> str:
     if said := _of_tls(error):
         return said
     number = error.errno if isinstance(error.errno, int) else 0
-    text = os.strerror(number) if number > 0 else _cleaned(str(error.strerror or "")) or _without_system(error)
+    text = os.strerror(number) if number > 0 else _clean(str(error.strerror or "")) or _without_system(error)
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
@@ -117,12 +117,12 @@ def _of_tls(error: OSError) -> str:
     if all(kind.__name__ != "SSLError" for kind in type(error).__mro__):
         return ""
     why = getattr(error, "reason", None)
-    text = why.lower().replace("_", " ") if isinstance(why, str) else _cleaned(str(error.strerror or ""))
+    text = why.lower().replace("_", " ") if isinstance(why, str) else _clean(str(error.strerror or ""))
     return f"TLS fails: {text}" if text else "TLS fails"
 
 
 def _without_system(error: OSError) -> str:
-    return _of_class(error) or _cleaned(_printed(error)) or _words(error)
+    return _of_class(error) or _clean(_text_of(error)) or _words(error)
 
 
 def _of_broker(error: BaseException) -> str:
@@ -130,8 +130,8 @@ def _of_broker(error: BaseException) -> str:
     name, number = getattr(error, "message", None), getattr(error, "errno", None)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Z][A-Z0-9_]+", name) or not isinstance(number, int):
         return ""
-    said = _cleaned(", ".join(str(argument) for argument in error.args if isinstance(argument, (str, int))))
-    said = said or _cleaned(str(getattr(error, "description", "") or "")).rstrip(".")
+    said = _clean(", ".join(str(argument) for argument in error.args if isinstance(argument, (str, int))))
+    said = said or _clean(str(getattr(error, "description", "") or "")).rstrip(".")
     return f"the broker answers {name} ({said})" if said else f"the broker answers {name}"
 
 
@@ -139,14 +139,14 @@ def _of_class(error: BaseException) -> str:
     for kind in type(error).__mro__:
         known = _BY_CLASS.get(kind.__name__)
         if known is not None and kind is KeyError:
-            return ": ".join(filter(None, (known, _cleaned(_printed(error)))))
+            return ": ".join(filter(None, (known, _clean(_text_of(error)))))
         if known is not None:
             says_more = kind.__module__ in _BUILT_IN or kind.__name__ in _OWN_TEXT_FIRST
-            return (_cleaned(_printed(error)) if says_more else "") or known
+            return (_clean(_text_of(error)) if says_more else "") or known
     return ""
 
 
-def _printed(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     try:
         text = str(error)
     except (AttributeError, TypeError, ValueError, LookupError):  # a library's __str__ may need what nothing has set
@@ -155,7 +155,7 @@ def _printed(error: BaseException) -> str:
     return "" if text in (name, "None") else text.removeprefix(f"{name}:")
 
 
-def _cleaned(text: str) -> str:
+def _clean(text: str) -> str:
     text = " ".join(text.split())
     text = _CLASS_PREFIX.sub("", _CODE.sub("", text.removeprefix("Multiple exceptions: ")))
     text = _HEX.sub("", _ANGLES.sub("", _ADDRESS.sub(r"\1:\2", text)))

@@ -106,14 +106,14 @@ def fault_of_record(key: bytes | None, value: bytes | None, placed_causes: Colle
     if not isinstance(fields, dict):
         return "its value is no JSON object"
     if fields.get("version") != LEDGER_VERSION or isinstance(fields["version"], bool):
-        return f"version is {_shown(fields.get('version'))}, not {LEDGER_VERSION}"
+        return f"version is {_excerpt(fields.get('version'))}, not {LEDGER_VERSION}"
     for name in _TEXTS:
         if not _is_text(fields.get(name), empty=name == "node"):
-            return f"{name} is {_shown(fields.get(name))}, not a text"
+            return f"{name} is {_excerpt(fields.get(name))}, not a text"
     needed = ("time_ms", "partition", "first_offset") if fields["cause"] in placed_causes else ("time_ms",)
     for name in (*_COUNTS, "time_ms"):
         if not _is_count(fields.get(name), null=name not in needed):
-            return f"{name} is {_shown(fields.get(name))}, not a whole number"
+            return f"{name} is {_excerpt(fields.get(name))}, not a whole number"
     if key is None or key != fields["id"].encode():
         return "its key is not its id"
     return ""
@@ -135,5 +135,5 @@ def _is_count(value: object, *, null: bool) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     return json.dumps(value)[:40]

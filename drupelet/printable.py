@@ -3,13 +3,13 @@
 | where it is shown | function |
 |---|---|
 | a value of a log line, a name within a sentence | `name_text` |
-| a name that a sentence always shows in quotes | `quoted` |
+| a name that a sentence always shows in quotes | `quote` |
 | a peer's words about an error | `peer_text` |
 | a word of a command that a person is advised to run | `shell_word`, of a file `shell_path` |
 | a value of a metric's label | `label_text` |
 | a whole sentence or page whose names are not marked | `printable` |
 
-`name_text`, `quoted` and `label_text` give no two texts the same result, so that no name can pass for another.
+`name_text`, `quote` and `label_text` give no two texts the same result, so that no name can pass for another.
 A control character, an escape code or a direction of writing never reaches a terminal, a line or a page raw.
 Does not contain: the wording of any message.
 """
@@ -33,7 +33,7 @@ def name_text(name: object) -> str:
     text = str(name)
     if text and text.isprintable() and not any(mark in text for mark in ' ="'):
         return text
-    return quoted(text)
+    return quote(text)
 
 
 def label_text(value: object) -> str:
@@ -42,7 +42,7 @@ def label_text(value: object) -> str:
     A printable value stays as it is, unless it begins with a double quote. Any other is a printable JSON string.
     """
     text = str(value)
-    return text if text.isprintable() and not text.startswith('"') else quoted(text)
+    return text if text.isprintable() and not text.startswith('"') else quote(text)
 
 
 def shell_word(text: object) -> str:
@@ -79,10 +79,10 @@ def peer_text(text: str | None) -> str:
     """
     if not text:
         return ""
-    return quoted(text if len(text) <= PEER_CHARACTERS_MAX else f"{text[:PEER_CHARACTERS_MAX]}…")
+    return quote(text if len(text) <= PEER_CHARACTERS_MAX else f"{text[:PEER_CHARACTERS_MAX]}…")
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a name in double quotes, as a JSON string without a character that is not printable."""
     import json  # noqa: PLC0415 - every command imports this module, and few quote a name
 

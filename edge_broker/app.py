@@ -138,16 +138,16 @@ async def _serve(options: Options) -> int:
         parts.loop.add_signal_handler(number, stop.set)
     _log_started(parts)
     if cluster is not None:
-        notifier.tell("STATUS=waiting for the cluster")
+        notifier.notify("STATUS=waiting for the cluster")
         await cluster.wait_until_joined(stop)
         if not stop.is_set():
             await server.serve()  # who is no member yet knows no topic, and clients would take that for an answer
     if not stop.is_set():
         announce(f"edge-broker ready on {parts.addresses}")
-        notifier.tell("READY=1", f"STATUS={_status(broker, parts.addresses)}")
+        notifier.notify("READY=1", f"STATUS={_status(broker, parts.addresses)}")
     chores.append(parts.loop.create_task(_tell_alive(parts, notifier, cluster)))
     await stop.wait()
-    notifier.tell("STOPPING=1", "STATUS=answering and syncing what is under way")
+    notifier.notify("STOPPING=1", "STATUS=answering and syncing what is under way")
     await _end(parts, cluster, chores)
     return 0 if broker.cluster is None or not broker.cluster.view.contradiction else CANNOT_BE_MEMBER
 
@@ -159,7 +159,7 @@ async def _listening(options: Options, notifier: Notifier) -> _Parts:
     metrics_token = MetricsAccess(config.text(METRICS_TOKEN), named=METRICS_TOKEN).token()
     clock = SystemClock(config.text("edge.clock.trusted"))
     open_files_max = raise_limit(open_file_limit_for(config.integer("max.connections")))
-    notifier.tell(f"STATUS=recovering {options.data_dir}")
+    notifier.notify(f"STATUS=recovering {options.data_dir}")
     store = await _open_with_space(options, clock, notifier)
     logs_in = any(listener.logs_in for listener in options.listeners)
     workers = {name: Worker(name, loop) for name in get_args(WorkerName) if logs_in or name != LOGINS}
@@ -275,7 +275,7 @@ async def _open_with_space(options: Options, clock: SystemClock, notifier: Notif
         except StorageFault as fault:
             if not out_of_space(fault):
                 raise
-            notifier.tell(f"STATUS=no space to start: {fault}")
+            notifier.notify(f"STATUS=no space to start: {fault}")
             if not told:
                 log_line("error", "no-space-to-start", fault=fault, text="free some; the start goes on by itself")
             told = True
@@ -288,7 +288,7 @@ def open_store(options: Options, clock: SystemClock) -> LogStore:
     where, node, in_cluster = options.data_dir, config.text("broker.id"), bool(config.text(ZOOKEEPER))
     broker_id, settings = config.integer("broker.id"), log_settings(config)
     store = LogStore.open(
-        Disk(), where, settings, clock.look(), clock.new_uuid, node, in_cluster=in_cluster, broker_id=broker_id
+        Disk(), where, settings, clock.refresh(), clock.new_uuid, node, in_cluster=in_cluster, broker_id=broker_id
     )
     for note in store.recovery_notes:
         log_line("warning", "recovery", note=note)
@@ -334,7 +334,7 @@ async def _serve_metrics(
 
 def _encryption(options: Options, broker: Broker, server: Server, clock: SystemClock) -> Encryption | None:
     """TLS where a listener speaks it; ConfigurationError names what cannot be used."""
-    if not any(listener.encrypted for listener in options.listeners):
+    if not any(listener.is_encrypted for listener in options.listeners):
         return None
     from drupelet.installation import built_s  # noqa: PLC0415 - for TLS alone, as the next
     from edge_broker.network.server.tls_listeners import Encryption  # noqa: PLC0415 - ssl costs 2 MB
@@ -355,12 +355,14 @@ def _encryption(options: Options, broker: Broker, server: Server, clock: SystemC
 async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> None:
     from edge_broker.network.server.tls_listeners import LOOK_S  # noqa: PLC0415 - as above
 
-    def tell(_: object) -> Outcome:
+    def report_certificates(_: object) -> Outcome:
         dispatcher.broker.notes["certificates"] = encryption.report_changes()
         return Reply(None)
 
     while True:
-        dispatcher.start(lambda: RunInWorker(encryption.check_files, tell, tell, background=True))
+        dispatcher.start(
+            lambda: RunInWorker(encryption.check_files, report_certificates, report_certificates, background=True)
+        )
         await asyncio.sleep(LOOK_S)
 
 
@@ -383,7 +385,7 @@ async def _keep_deny_list(file: DenyListFile, dispatcher: Dispatcher) -> None:
 
     broker = dispatcher.broker
 
-    def looked(changed: bool) -> Outcome:
+    def deny_list_checked(changed: bool) -> Outcome:
         if changed and not file.problem:
             broker.log_ins.deny_list = file.current
             log_line("info", "deny_list_read", entries=file.current.entries, ended=dispatcher.logins.end_denied())
@@ -392,12 +394,12 @@ async def _keep_deny_list(file: DenyListFile, dispatcher: Dispatcher) -> None:
         broker.notes["deny_list"] = [file.problem] if file.problem else []
         return Reply(None)
 
-    def failed(error: Exception) -> Outcome:
+    def check_failed(error: Exception) -> Outcome:
         broker.notes["deny_list"] = [f"the deny list cannot be looked at: {error!r}; start the broker again"]
         return Reply(None)
 
     while True:
-        dispatcher.start(lambda: RunInWorker(file.read_if_changed, looked, failed, background=True))
+        dispatcher.start(lambda: RunInWorker(file.read_if_changed, deny_list_checked, check_failed, background=True))
         await asyncio.sleep(DENY_LIST_LOOK_S)
 
 
@@ -467,7 +469,7 @@ async def _keep_tidy(dispatcher: Dispatcher) -> None:
     garbage = Garbage()
     while True:
         await asyncio.sleep(LOOK_S)
-        garbage.look(calm=not dispatcher.turns)
+        garbage.collect_if_due(calm=not dispatcher.turns)
 
 
 def _look_at_fetch_sessions(broker: Broker) -> Outcome:
@@ -525,10 +527,10 @@ class _Retention:
             if log.writer.begin_roll():
                 broker.effects.roll(log)
 
-                def closed(log: PartitionLog = log) -> Outcome | None:
+                def segment_closed(log: PartitionLog = log) -> Outcome | None:
                     return None if log.writer.rolling and log.fault is None else self._close(due)
 
-                return Wait([log], closed, ROLL_MS_MAX, lambda: self._close(due), syncs=False)
+                return Wait([log], segment_closed, ROLL_MS_MAX, lambda: self._close(due), syncs=False)
         return self._next(expired_pieces(broker, broker.space.passed_offsets(), broker.led_logs()))
 
     def _next(self, pieces: Iterator[bool]) -> RunInWorker:
@@ -605,7 +607,7 @@ async def _stop(server: Server, dispatcher: Dispatcher, workers: Sequence[Worker
     enter(None)  # nothing else runs
     dispatcher.audit_log.end_window()
     store = dispatcher.broker.store
-    store.directory.advance_age(dispatcher.broker.clock.look())
+    store.directory.advance_age(dispatcher.broker.clock.refresh())
     store.close()
     logs = [log for topic in store.topics.values() for log in topic.partitions]
     log_line("info", "stopped", clean=all(log.fault is None for log in logs))

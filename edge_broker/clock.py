@@ -49,9 +49,9 @@ class Clock(Protocol):
         """Seconds of CPU time that the calling thread has used."""
 
     def reading(self) -> Reading:
-        """All clocks now; `trusted` as of the last `look`."""
+        """All clocks now; `trusted` as of the last `refresh`."""
 
-    def look(self) -> Reading:
+    def refresh(self) -> Reading:
         """Return all clocks now, after a new check whether the wall clock is right."""
 
     def new_uuid(self) -> uuid.UUID:
@@ -93,11 +93,11 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
 
     def reading(self) -> Reading:
-        """All clocks now; `trusted` as of the last `look`, False before the first one unless it was told."""
+        """All clocks now; `trusted` as of the last `refresh`, False before the first one unless it was told."""
         boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
         return Reading(self._boot_id, boot_ms, time.time_ns() // 1_000_000, self._trusted, self._verified)
 
-    def look(self) -> Reading:
+    def refresh(self) -> Reading:
         """Return all clocks now, after a new check whether the wall clock is right; unknown counts as wrong."""
         if self._choice != "false":
             try:

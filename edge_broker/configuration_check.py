@@ -65,7 +65,7 @@ def check_configuration(options: Serve) -> CheckedConfiguration:
     are_parsed = (listen is None, advertise is None) == (options.listen is None, options.advertise is None)
     listeners = read_listeners(config, listen, advertise, refuse) if are_parsed else ()
     for listener in listeners:
-        if listener.encrypted:
+        if listener.is_encrypted:
             attempt(partial(read_tls_settings, config, listener.name, logs_in=listener.logs_in))
     if config.text("zookeeper.connect") and listeners:
         attempt(lambda: inter_broker_listener(config, listeners))

@@ -123,7 +123,7 @@ class Refusal(Exception):
         self.code = code
         self.message = message
 
-    def kept(self) -> "Refusal":
+    def without_frames(self) -> "Refusal":
         """The same to be kept: what was raised holds its frames, and through them the whole request."""
         return Refusal(self.code, self.message)
 
@@ -136,7 +136,7 @@ class BatchRefusal(Refusal):
         self.records = records
         self.record_message = record_message
 
-    def kept(self) -> "BatchRefusal":
+    def without_frames(self) -> "BatchRefusal":
         """The same without frames."""
         return BatchRefusal(self.code, self.message, self.records, self.record_message)
 
@@ -154,6 +154,6 @@ class StorageFault(Exception):
         self.position = position
         self.reason = reason
 
-    def kept(self) -> "StorageFault":
+    def without_frames(self) -> "StorageFault":
         """The same without frames, to be kept or raised again: each raise of one object adds its frames to it."""
         return type(self)(self.path, self.position, self.reason)

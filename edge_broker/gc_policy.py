@@ -31,7 +31,7 @@ class Garbage:
         gc.disable()
         gc.freeze()
 
-    def look(self, *, calm: bool) -> None:
+    def collect_if_due(self, *, calm: bool) -> None:
         """Look for garbage if it is time to."""
         self._looks += 1
         objects = gc.get_count()[0]

@@ -50,7 +50,7 @@ def check_host(checked: CheckedConfiguration, data_dir: str | None) -> HostFindi
     if config.text(DENY_LIST):
         attempt(lambda: _check_deny_list(config))
     for listener in checked.listeners:
-        if listener.encrypted:
+        if listener.is_encrypted:
             attempt(partial(_check_certificate, config, listener, notes))
     if config.text("zookeeper.connect"):
         for check in _cluster_checks(config, checked.listeners, notes):

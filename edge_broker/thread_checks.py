@@ -39,7 +39,7 @@ def enter(name: str | None) -> None:
     _thread.place = name
 
 
-class within:
+class running_in:
     """This thread is there during the block; None: where nothing else runs."""
 
     __slots__ = ("_before", "_name")
@@ -65,24 +65,24 @@ def runs_in(*places: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         if not _CHECKED:
             return function
 
-        def look() -> None:
+        def check_place() -> None:
             here = place()
             assert here is None or (here in places if places else here != LOOP), (
                 f"{function.__qualname__} runs in {' or '.join(places) or 'a worker'}, and was called in {here}"
             )
 
         @wraps(function)
-        def checked(*arguments: P.args, **named: P.kwargs) -> R:
-            look()
+        def run_checked(*arguments: P.args, **named: P.kwargs) -> R:
+            check_place()
             return function(*arguments, **named)
 
         @wraps(function)
         def checked_steps(*arguments: P.args, **named: P.kwargs) -> Iterator[Any]:
-            look()
+            check_place()
             for step in cast("Iterator[Any]", function(*arguments, **named)):
                 yield step
-                look()
+                check_place()
 
-        return cast("Callable[P, R]", checked_steps) if isgeneratorfunction(function) else checked
+        return cast("Callable[P, R]", checked_steps) if isgeneratorfunction(function) else run_checked
 
     return mark

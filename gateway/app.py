@@ -154,7 +154,7 @@ class Gateway:
             for task in (*tasks, watching):
                 if task.done():
                     task.result()
-            self._notifier.tell("STOPPING=1", "STATUS=waiting for what is under way")
+            self._notifier.notify("STOPPING=1", "STATUS=waiting for what is under way")
             await self._drain()
         finally:
             await _cancel([stopping, announcing, notifying, watching])
@@ -172,7 +172,7 @@ class Gateway:
                 await self.publisher.connected.wait()
                 for source in self.sources:
                     await source.ready.wait()
-        self._notifier.tell("READY=1", f"STATUS={self._status()}")
+        self._notifier.notify("READY=1", f"STATUS={self._status()}")
         await self._notifier.keep_alive(alive(self._status))
 
     async def _watch(self) -> None:

@@ -31,7 +31,7 @@ Contains: one line per API, and the constants of every client. Does not contain:
 from __future__ import annotations
 
 from edge_broker.protocol import api
-from edge_broker.protocol.api import asked
+from edge_broker.protocol.api import requested_api
 from edge_broker.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -74,38 +74,40 @@ READ_COMMITTED = 1  # as isolation_level
 ALL_REPLICAS = -1  # as acks
 LATEST, EARLIEST = -1, -2  # as timestamp of ListOffsets: the end, the start
 
-API_VERSIONS = asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
-METADATA = asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)
-PRODUCE = asked(api.PRODUCE, ProduceRequest, ProduceResponse, 3, 11)
-FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)
-FETCH_BY_ID = asked(api.FETCH, FetchRequest, FetchResponse, 13, 13)  # of brokers that know the topic's id
-LIST_OFFSETS = asked(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
-FIND_COORDINATOR = asked(api.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
-OFFSET_COMMIT = asked(api.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, 2, 8)
-OFFSET_FETCH = asked(api.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, 2, 7)
-OFFSET_FOR_LEADER_EPOCH = asked(
+API_VERSIONS = requested_api(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
+METADATA = requested_api(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)
+PRODUCE = requested_api(api.PRODUCE, ProduceRequest, ProduceResponse, 3, 11)
+FETCH = requested_api(api.FETCH, FetchRequest, FetchResponse, 4, 12)
+FETCH_BY_ID = requested_api(api.FETCH, FetchRequest, FetchResponse, 13, 13)  # of brokers that know the topic's id
+LIST_OFFSETS = requested_api(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
+FIND_COORDINATOR = requested_api(api.FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse, 1, 3)
+OFFSET_COMMIT = requested_api(api.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse, 2, 8)
+OFFSET_FETCH = requested_api(api.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, 2, 7)
+OFFSET_FOR_LEADER_EPOCH = requested_api(
     api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4
 )
-INIT_PRODUCER_ID = asked(api.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, 0, 5)
-DESCRIBE_CONFIGS = asked(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
-INCREMENTAL_ALTER_CONFIGS = asked(
+INIT_PRODUCER_ID = requested_api(api.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse, 0, 5)
+DESCRIBE_CONFIGS = requested_api(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
+INCREMENTAL_ALTER_CONFIGS = requested_api(
     api.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1
 )
-CREATE_TOPICS = asked(api.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, 2, 7)
-CREATE_PARTITIONS = asked(api.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, 0, 3)
-ADD_PARTITIONS_TO_TXN = asked(api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
-END_TXN = asked(api.END_TXN, EndTxnRequest, EndTxnResponse, 0, 4)
-DESCRIBE_PRODUCERS = asked(api.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse, 0, 0)
-DESCRIBE_TRANSACTIONS = asked(
+CREATE_TOPICS = requested_api(api.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse, 2, 7)
+CREATE_PARTITIONS = requested_api(api.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse, 0, 3)
+ADD_PARTITIONS_TO_TXN = requested_api(
+    api.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3
+)
+END_TXN = requested_api(api.END_TXN, EndTxnRequest, EndTxnResponse, 0, 4)
+DESCRIBE_PRODUCERS = requested_api(api.DESCRIBE_PRODUCERS, DescribeProducersRequest, DescribeProducersResponse, 0, 0)
+DESCRIBE_TRANSACTIONS = requested_api(
     api.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0
 )
-JOIN_GROUP = asked(api.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, 5, 9)
-SYNC_GROUP = asked(api.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, 3, 5)
-HEARTBEAT = asked(api.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, 3, 4)
-LEAVE_GROUP = asked(api.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, 3, 5)
-DESCRIBE_GROUPS = asked(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
-SASL_HANDSHAKE = asked(api.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
-SASL_AUTHENTICATE = asked(api.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, 1, 2)
+JOIN_GROUP = requested_api(api.JOIN_GROUP, JoinGroupRequest, JoinGroupResponse, 5, 9)
+SYNC_GROUP = requested_api(api.SYNC_GROUP, SyncGroupRequest, SyncGroupResponse, 3, 5)
+HEARTBEAT = requested_api(api.HEARTBEAT, HeartbeatRequest, HeartbeatResponse, 3, 4)
+LEAVE_GROUP = requested_api(api.LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, 3, 5)
+DESCRIBE_GROUPS = requested_api(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
+SASL_HANDSHAKE = requested_api(api.SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
+SASL_AUTHENTICATE = requested_api(api.SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse, 1, 2)
 
 ALL = (
     API_VERSIONS,

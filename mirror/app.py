@@ -59,7 +59,7 @@ async def run(config: Config) -> int:
     stop, notifier = asyncio.Event(), Notifier(os.environ, partial(_log.warning, "notify_failed"))
 
     def end() -> None:
-        notifier.tell("STOPPING=1", "STATUS=waiting for acknowledgements")
+        notifier.notify("STOPPING=1", "STATUS=waiting for acknowledgements")
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +79,7 @@ async def run(config: Config) -> int:
     _log.info("started", source=config.source, target=config.target, topics=config.topics, group=config.group_id)
     announce("edge-mirror ready")
     # READY even while both clusters are unreachable: the datacenter may be away for days, the broker may start later
-    notifier.tell("READY=1", f"STATUS={_state(replicator)}")
+    notifier.notify("READY=1", f"STATUS={_state(replicator)}")
     routes = _watch_routes(replicator)
     notifying = asyncio.ensure_future(notifier.keep_alive(alive(lambda: _state(replicator))))
     try:

@@ -9,4 +9,4 @@ from spark.logs import log
 
 def tell(*assignments: str) -> None:
     """Send `NAME=value` lines to the socket that systemd named in the environment, if there is one."""
-    Notifier(os.environ, partial(log, "warning", "notify_failed")).tell(*assignments)
+    Notifier(os.environ, partial(log, "warning", "notify_failed")).notify(*assignments)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from drupelet.addresses import host_and_port
 from drupelet.errors import ConfigurationError, reason
-from drupelet.kafka.connection import NotConnected, connected
-from drupelet.kafka.connection_errors import explained
+from drupelet.kafka.connection import NotConnected, connect
+from drupelet.kafka.connection_errors import explain
 from drupelet.kafka.security import Security
 from spark.config import Settings
 from spark.logs import log
@@ -62,11 +62,11 @@ def address_in(name: str, text: str) -> Address:
 def refused(host: str, port: int, security: Security = PLAINTEXT) -> str | None:
     """Return why the address accepts no connection within a second for each step, or None."""
     try:
-        connected(security, host, port, CONNECT_S).close()
+        connect(security, host, port, CONNECT_S).close()
     except NotConnected as error:
         return f"{host}:{port} {error}"
     except OSError as error:
-        return f"{host}:{port} {explained(error)}"
+        return f"{host}:{port} {explain(error)}"
     return None
 
 

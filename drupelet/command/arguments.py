@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         parsed, rest = super().parse_known_args(given, namespace)
         if rest:
             what = "there is no option" if rest[0].startswith("-") else "there is no place for the argument"
-            self.error(f"{what} {shown(rest[0])}")
+            self.error(f"{what} {quote_shortened(rest[0])}")
         return parsed, rest
 
     def add_version(self, detail: Callable[[], str] = str) -> None:
@@ -76,12 +76,11 @@ class Parser(argparse.ArgumentParser):
             if word == "--":
                 return
             if word.startswith("--") and " " not in word and not any(each.startswith(name) for each in options):
-                self.error(f"there is no option {shown(name)}{_perhaps(name, options)}")
+                self.error(f"there is no option {quote_shortened(name)}{_perhaps(name, options)}")
             if commands and not word.startswith("-"):
                 if word not in commands:
-                    self.error(
-                        f"there is no command {shown(word)}{_perhaps(word, commands) or ': it has ' + _list(commands)}"
-                    )
+                    choice = _perhaps(word, commands) or f": it has {_list(commands)}"
+                    self.error(f"there is no command {quote_shortened(word)}{choice}")
                 return
 
 
@@ -114,7 +113,7 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"is {shown(text)}: give a whole number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"is {quote_shortened(text)}: give a whole number from {least} to {most}")
         return int(text)
 
     return number
@@ -134,7 +133,7 @@ def path(text: str) -> Path:
     return Path(not_empty(text))
 
 
-def shown(text: str) -> str:
+def quote_shortened(text: str) -> str:
     """Return what the user wrote, in quotes and shortened."""
     return repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…")
 

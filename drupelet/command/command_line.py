@@ -76,7 +76,7 @@ def run(program: str, work: Callable[[], int], *, extra: str = "", trouble: int 
     """
     with _own_streams():
         try:
-            return _flushed(program, work, extra)
+            return _run_and_flush(program, work, extra)
         except _EndOfWork as ended:
             return ended.status if trouble is None else trouble
         except SystemExit as ended:  # argparse: its own help, or what it refused
@@ -93,12 +93,12 @@ class _EndOfWork(Exception):
         self.status = status
 
 
-def _flushed(program: str, work: Callable[[], int], extra: str) -> int:
+def _run_and_flush(program: str, work: Callable[[], int], extra: str) -> int:
     """Do the work, and flush its output, also if it ends by an exception, as --help does."""
     try:
         with interruptible():
             try:
-                return _judged(program, work, extra)
+                return _run_and_report(program, work, extra)
             finally:
                 sys.stdout.flush()
     except OutputLost as lost:
@@ -118,7 +118,7 @@ def announce(line: str) -> None:
         sys.stderr.write(f"{line}; standard output cannot be told: {lost}\n")
 
 
-def _judged(program: str, work: Callable[[], int], extra: str) -> int:
+def _run_and_report(program: str, work: Callable[[], int], extra: str) -> int:
     try:
         return work()
     except ConfigurationError as error:

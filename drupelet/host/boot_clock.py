@@ -66,7 +66,7 @@ class BootClock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since 1970 by the wall clock."""
 
-    def synchronised(self) -> bool | None:
+    def is_synchronised(self) -> bool | None:
         """Return whether the wall clock was set in this boot; None if the kernel does not report it."""
 
     def is_kept(self) -> bool | None:
@@ -74,7 +74,7 @@ class BootClock(Protocol):
 
 
 class KernelBootClock:
-    """The machine's own; `trusted` is `auto`, or the answer of `synchronised` as `true` or `false`."""
+    """The machine's own; `trusted` is `auto`, or the answer of `is_synchronised` as `true` or `false`."""
 
     def __init__(self, trusted: str = "auto", boot_id_path: str = BOOT_ID_PATH) -> None:
         self._trusted = trusted
@@ -94,7 +94,7 @@ class KernelBootClock:
         """Milliseconds since 1970 by the wall clock."""
         return time.time_ns() // 1_000_000
 
-    def synchronised(self) -> bool | None:
+    def is_synchronised(self) -> bool | None:
         """Return whether the wall clock was set in this boot; None if the kernel does not report it."""
         if self._trusted == "auto" and self.wall_ms() >= self._built_ms and os.path.exists(TIMESYNC_MARK):
             return True

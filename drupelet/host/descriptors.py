@@ -15,17 +15,17 @@ NO_LIMIT = 1 << 30
 def raise_limit(count: int) -> int:
     """Raise the soft limit to `count`, as far as the hard limit lets it, never lower it; the soft limit then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(count, bounded(hard))
-    if bounded(soft) < wanted:
+    wanted = min(count, as_number(hard))
+    if as_number(soft) < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(bounded(soft), wanted)
+    return max(as_number(soft), wanted)
 
 
 def hard_limit() -> int:
     """Return how far the soft limit may be raised without root."""
-    return bounded(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    return as_number(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
 
-def bounded(limit: int) -> int:
+def as_number(limit: int) -> int:
     """Return a limit as a number that can be compared; RLIM_INFINITY is -1."""
     return NO_LIMIT if limit == resource.RLIM_INFINITY else limit

@@ -25,7 +25,7 @@ class Notifier:
         ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self.watchdog_s = int(environment.get("WATCHDOG_USEC", "0")) / 1e6 if ours and name else 0.0
 
-    def tell(self, *assignments: str) -> None:
+    def notify(self, *assignments: str) -> None:
         """Send one datagram of `NAME=value` lines; like libsystemd's it waits while systemd's queue is full."""
         if not self._address:
             return
@@ -41,7 +41,7 @@ class Notifier:
         import asyncio  # noqa: PLC0415 - a part without a loop tells systemd too
 
         while self.watchdog_s:
-            self.tell(*beat())
+            self.notify(*beat())
             await asyncio.sleep(self.watchdog_s / 2)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from drupelet.addresses import host_and_port
 from drupelet.errors import ConfigurationError
-from drupelet.kafka.connection_errors import WANTS_CERTIFICATE, explained
+from drupelet.kafka.connection_errors import WANTS_CERTIFICATE, explain
 from drupelet.kafka.security import Security
 from drupelet.printable import peer_text
 
@@ -52,7 +52,7 @@ class End(NamedTuple):
         return f"{self.name}: ok" if self.unknown is None else f"{self.name}: ok, but {self.unknown}"
 
 
-def connected(security: Security, host: str, port: int, timeout_s: float = TIMEOUT_S) -> socket.socket:
+def connect(security: Security, host: str, port: int, timeout_s: float = TIMEOUT_S) -> socket.socket:
     """Return a connection for requests: encrypted and authenticated, if the security requires it.
 
     OSError from TCP alone, NotConnected for the rest. `timeout_s` bounds each wait, and stays set.
@@ -66,7 +66,7 @@ def connected(security: Security, host: str, port: int, timeout_s: float = TIMEO
         connection: socket.socket = plain if context is None else context.wrap_socket(plain, server_hostname=host)
     except OSError as error:
         plain.close()
-        raise NotConnected(refused(error, security)) from error
+        raise NotConnected(failure_reason(error, security)) from error
     try:
         if security.has_login:
             _log_in(connection, security)
@@ -76,7 +76,7 @@ def connected(security: Security, host: str, port: int, timeout_s: float = TIMEO
     return connection
 
 
-def asked(connection: socket.socket, security: Security, key: int, version: int, body: bytes) -> memoryview:
+def ask(connection: socket.socket, security: Security, key: int, version: int, body: bytes) -> memoryview:
     """Send a request whose header has no tags, and return its answer after the correlation id. NotConnected."""
     head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + _CORRELATION_ID.to_bytes(4, "big") + b"\0\x05check"
     frame = head + body
@@ -90,15 +90,15 @@ def asked(connection: socket.socket, security: Security, key: int, version: int,
             raise NotConnected(NO_KAFKA)
         answer = memoryview(_exactly(connection, size, security))
     except OSError as error:
-        raise NotConnected(refused(error, security)) from error
+        raise NotConnected(failure_reason(error, security)) from error
     if int.from_bytes(answer[:4], "big") != _CORRELATION_ID:
         raise NotConnected(NO_KAFKA)
     return answer[4:]
 
 
-def refused(error: OSError, security: Security) -> str:
+def failure_reason(error: OSError, security: Security) -> str:
     """Return why a connection failed; a peer that refuses the certificate of a client that showed none wants one."""
-    said = explained(error)
+    said = explain(error)
     return WANTS_CERTIFICATE if security.cert_file is None and "this client's certificate" in said else said
 
 
@@ -110,7 +110,7 @@ def answers_in_tls(first: bytes | bytearray) -> bool:
 def brokers(connection: socket.socket, security: Security) -> list[tuple[int, str, int]]:
     """Id, host and port of each broker of the cluster, as they advertise them. NotConnected."""
     request = b"\0\0\0\0" + b"\0\0\0"  # no topics; create none, tell no rights
-    answer = _Reader(asked(connection, security, METADATA, METADATA_VERSION, request))
+    answer = _Reader(ask(connection, security, METADATA, METADATA_VERSION, request))
     answer.number(4)  # throttle time
     found = []
     for _ in range(answer.number(4)):
@@ -125,7 +125,7 @@ def try_cluster(name: str, security: Security, servers: list[str]) -> Iterator[E
     for server in servers:
         end = f"{name} {server}"
         try:
-            with opened(security, *host_and_port(server)) as connection:
+            with open_connection(security, *host_and_port(server)) as connection:
                 found = brokers(connection, security)
         except NotConnected as trouble:
             yield End(end, str(trouble))
@@ -136,12 +136,12 @@ def try_cluster(name: str, security: Security, servers: list[str]) -> Iterator[E
             yield from _try_brokers(name, security, found, servers)
 
 
-def opened(security: Security, host: str, port: int) -> socket.socket:
-    """Return the same as `connected`; also TCP's errors are NotConnected."""
+def open_connection(security: Security, host: str, port: int) -> socket.socket:
+    """Return the same as `connect`; also TCP's errors are NotConnected."""
     try:
-        return connected(security, host, port)
+        return connect(security, host, port)
     except OSError as error:
-        raise NotConnected(explained(error)) from error
+        raise NotConnected(explain(error)) from error
 
 
 def trouble(security: Security, servers: list[str]) -> str | None:
@@ -149,7 +149,7 @@ def trouble(security: Security, servers: list[str]) -> str | None:
     found = []
     for server in servers:
         try:
-            opened(security, *host_and_port(server)).close()
+            open_connection(security, *host_and_port(server)).close()
         except NotConnected as why:
             found.append(f"{server} {why}")
         else:
@@ -164,7 +164,7 @@ def _try_brokers(name: str, security: Security, found: list[tuple[int, str, int]
             continue
         end = f"{name} broker {node} at {host}:{port}, the address that it advertises,"
         try:
-            opened(security, host, port).close()
+            open_connection(security, host, port).close()
             yield End(end, None)
         except NotConnected as why:
             yield End(end, str(why))
@@ -172,7 +172,7 @@ def _try_brokers(name: str, security: Security, found: list[tuple[int, str, int]
 
 def _log_in(connection: socket.socket, security: Security) -> None:
     mechanism = security.mechanism.encode()
-    answer = _Reader(asked(connection, security, SASL_HANDSHAKE, 1, len(mechanism).to_bytes(2, "big") + mechanism))
+    answer = _Reader(ask(connection, security, SASL_HANDSHAKE, 1, len(mechanism).to_bytes(2, "big") + mechanism))
     code = answer.number(2)
     known = [answer.text() for _ in range(min(answer.number(4), 16))] if code == UNSUPPORTED_SASL_MECHANISM else []
     check_mechanism(code, known, security)
@@ -180,7 +180,7 @@ def _log_in(connection: socket.socket, security: Security) -> None:
     token = next(exchange)
     with suppress(StopIteration):
         while True:
-            token = exchange.send(_authenticated(connection, security, token))
+            token = exchange.send(_authenticate(connection, security, token))
 
 
 def login_tokens(security: Security) -> Generator[bytes, bytes, None]:
@@ -222,9 +222,9 @@ def check_login(code: int, said: str, security: Security) -> None:
         )
 
 
-def _authenticated(connection: socket.socket, security: Security, token: bytes) -> bytes:
+def _authenticate(connection: socket.socket, security: Security, token: bytes) -> bytes:
     body = len(token).to_bytes(4, "big") + token
-    answer = _Reader(asked(connection, security, SASL_AUTHENTICATE, 1, body))
+    answer = _Reader(ask(connection, security, SASL_AUTHENTICATE, 1, body))
     check_login(answer.number(2), answer.text(), security)
     return answer.data()
 

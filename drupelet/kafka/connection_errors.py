@@ -45,7 +45,7 @@ _BY_ALERT = {  # what the peer says of our certificate before it hangs up
 }
 
 
-def explained(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
     """Return the text after the peer's address: a verb, the cause, the remedy; for an unknown error its own text."""
     if isinstance(error, socket.gaierror):
         return NOT_FOUND

@@ -145,11 +145,11 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    halves = re.sub(r"\\(u.{0,4}|.)", _unescaped, text, flags=re.DOTALL)
+    halves = re.sub(r"\\(u.{0,4}|.)", _unescape, text, flags=re.DOTALL)
     return halves.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # Java writes some as two halves
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     mark = found[1]
     if mark[0] != "u":
         return _ESCAPES.get(mark, mark)

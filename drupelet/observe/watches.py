@@ -42,7 +42,7 @@ def ok(name: str) -> Watch:
     return Watch(name, WatchState.OK)
 
 
-def unknown(name: str, reason: str) -> Watch:
+def unknown_watch(name: str, reason: str) -> Watch:
     """Return a watch without its signal."""
     return Watch(name, WatchState.UNKNOWN, reason)
 

@@ -66,7 +66,7 @@ class WatchedFile:
 
     def note(self, now_s: float) -> str:
         """Return what a person should know at this moment, empty: nothing."""
-        self._look()
+        self._read_if_changed()
         if self._problem:
             return f"{self._name} {self._path} {self._problem}"
         if self._end_s is None or self._end_s - now_s > SOON_S:
@@ -78,7 +78,7 @@ class WatchedFile:
         """Return the sentence that others may change the trusted CAs, else empty."""
         return "" if self._is_own else changeable(self._path, self._name)
 
-    def _look(self) -> None:
+    def _read_if_changed(self) -> None:
         try:
             identity = file_identity(self._path)
             if identity == self._identity != MISSING:

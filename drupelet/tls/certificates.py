@@ -89,7 +89,7 @@ def _time(der: bytes, at: int) -> int:
     return calendar.timegm((int(text[:4]), *(int(text[i : i + 2]) for i in range(4, 14, 2))))
 
 
-def ended(chain: Sequence[Certificate], authorities: Iterable[Certificate], now_s: float) -> Certificate | None:
+def find_ended(chain: Sequence[Certificate], authorities: Iterable[Certificate], now_s: float) -> Certificate | None:
     """Return an ended certificate: of a peer's own, its chain of CAs and the trusted one; None if none has ended.
 
     `chain` begins with the peer's own. A CA that is in `authorities` under one name more than once ends with the last

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drupelet.installation import built_s
-from drupelet.tls.certificates import Certificate, certificate, ended
+from drupelet.tls.certificates import Certificate, certificate, find_ended
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -62,11 +62,11 @@ def client_context(
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert_file is not None:
         context.load_cert_chain(cert_file, key_file, password=_no_passphrase)
-    judge_ends(context, now_s)
+    check_ends(context, now_s)
     return context
 
 
-def judge_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -> None:
+def check_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -> None:
     """Make every connection of a context, client's or server's, check the ends in its peer's chain, by `now_s`.
 
     Call it when the context has its CAs. A handshake with one that has ended raises CertificateEndedError.
@@ -75,18 +75,18 @@ def judge_ends(context: ssl.SSLContext, now_s: Callable[[], float] = latest_s) -
     context.verify_flags = ssl.VerifyFlags(flags)
     authorities = [certificate(each) for each in context.get_ca_certs(binary_form=True)]
 
-    class JudgedSocket(ssl.SSLSocket):
+    class CheckedSocket(ssl.SSLSocket):
         def do_handshake(self, block: bool = False) -> None:
             super().do_handshake(block)
-            _judge(self, authorities, now_s())
+            _check_chain(self, authorities, now_s())
 
-    class JudgedObject(ssl.SSLObject):
+    class CheckedObject(ssl.SSLObject):
         def do_handshake(self) -> None:
             super().do_handshake()
-            _judge(self, authorities, now_s())
+            _check_chain(self, authorities, now_s())
 
-    context.sslsocket_class = JudgedSocket
-    context.sslobject_class = JudgedObject
+    context.sslsocket_class = CheckedSocket
+    context.sslobject_class = CheckedObject
 
 
 def peer_chain(connection: Any) -> list[bytes]:
@@ -103,11 +103,11 @@ def peer_chain(connection: Any) -> list[bytes]:
     return [each.public_bytes(_ssl.ENCODING_DER) for each in chain] or [own]
 
 
-def _judge(connection: Any, authorities: Sequence[Certificate], now_s: float) -> None:
+def _check_chain(connection: Any, authorities: Sequence[Certificate], now_s: float) -> None:
     chain = [certificate(each) for each in peer_chain(connection)]
     if not chain:  # a client that shows none: whether it has to is the context's business
         return
-    over = ended(chain, authorities, now_s)
+    over = find_ended(chain, authorities, now_s)
     if over is not None:
         whose = "has a certificate" if over is chain[0] else f"has a certificate of the CA {over.name!r},"
         raise CertificateEndedError(

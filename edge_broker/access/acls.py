@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _add(options: argparse.Namespace) -> int:
-    wanted = frozenset(_wanted(options))
+    wanted = frozenset(_requested_acls(options))
     _check_stars(options, {acl.principal for acl in wanted})
     store = open_store(options.data_dir, make=True)
     before = store.state.acls
@@ -56,7 +56,7 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    found = _meant(open_store(options.data_dir, make=False).state, list(_filters(options)))
+    found = _matching_acls(open_store(options.data_dir, make=False).state, list(_filters(options)))
     _show(found, as_json=options.json)
     return 0
 
@@ -69,7 +69,7 @@ def _remove(options: argparse.Namespace) -> int:
     removed: list[AclBinding] = []
 
     def edit(state: SecurityState) -> SecurityState:
-        removed[:] = _meant(state, filters)
+        removed[:] = _matching_acls(state, filters)
         return state.with_acls(state.acls - frozenset(removed))
 
     store.change(edit)
@@ -84,7 +84,7 @@ def _remove(options: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(options: argparse.Namespace) -> Iterator[AclBinding]:
+def _requested_acls(options: argparse.Namespace) -> Iterator[AclBinding]:
     resources = list(_resources(options))
     if not resources:
         raise ConfigurationError("nothing says what the rights are about; name --topic, --group or --cluster")
@@ -168,7 +168,7 @@ def _filters(options: argparse.Namespace) -> Iterator[AclFilter]:
         yield AclFilter(principal=options.principal)
 
 
-def _meant(state: SecurityState, filters: Iterable[AclFilter]) -> list[AclBinding]:
+def _matching_acls(state: SecurityState, filters: Iterable[AclFilter]) -> list[AclBinding]:
     filters = list(filters)
     return sorted(acl for acl in state.acls if any(meant.matches(acl) for meant in filters))
 

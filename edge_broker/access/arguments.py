@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.command.arguments import not_empty, shown
+from drupelet.command.arguments import not_empty, quote_shortened
 
 EXAMPLE = """examples:
   edge-broker acl add --data-dir data --allow User:gateway --producer --topic readings --prefixed
@@ -106,7 +106,7 @@ def _principal(text: str) -> str:
     """A type of options: a principal; the only kind of one here is User, as Kafka writes it."""
     kind, _, name = text.partition(":")
     if kind != "User" or not name:
-        raise argparse.ArgumentTypeError(f"is {shown(text)}: write User:NAME, or User:* for everybody")
+        raise argparse.ArgumentTypeError(f"is {quote_shortened(text)}: write User:NAME, or User:* for everybody")
     return text
 
 
@@ -118,7 +118,7 @@ def _address(text: str) -> str:
         return text if text == "*" else str(ipaddress.ip_address(text))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"is {shown(text)}: write an address, such as 10.0.0.9, as names are not looked up"
+            f"is {quote_shortened(text)}: write an address, such as 10.0.0.9, as names are not looked up"
         ) from None
 
 

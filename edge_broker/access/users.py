@@ -73,7 +73,7 @@ def _password(options: argparse.Namespace) -> str:
     if options.password_file is not None:
         password = first_line(options.password_file, "--password-file")
     elif sys.stdin.isatty():
-        password = _prompted(options.name)
+        password = _prompt(options.name)
     else:
         try:
             password = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
@@ -86,7 +86,7 @@ def _password(options: argparse.Namespace) -> str:
     return password
 
 
-def _prompted(name: str) -> str:
+def _prompt(name: str) -> str:
     from getpass import getpass  # noqa: PLC0415 - only for a password that is typed
 
     try:

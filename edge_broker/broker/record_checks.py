@@ -86,7 +86,7 @@ class Checking:
     def end(self, error: Exception | None) -> None:
         """Tell the waiting requests how it ended; a Refusal's traceback is not kept, as its frames hold windows."""
         self._check = None
-        self.error = error.kept() if isinstance(error, Refusal) else error
+        self.error = error.without_frames() if isinstance(error, Refusal) else error
         self.done = True
 
     def result(self) -> BatchHeader:
@@ -94,7 +94,7 @@ class Checking:
         if not self.done:
             raise CheckUnderWay(self)
         if isinstance(self.error, Refusal):
-            raise self.error.kept()  # raised itself, it would keep this frame, and that it
+            raise self.error.without_frames()  # raised itself, it would keep this frame, and that it
         if self.error is not None:
             raise self.error
         return self.header

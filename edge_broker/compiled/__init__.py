@@ -28,7 +28,7 @@ def library_path() -> str:
 
 
 @cache
-def _loaded() -> tuple[type[CompiledWalk] | None, str]:
+def _load() -> tuple[type[CompiledWalk] | None, str]:
     path = library_path()
     name = os.path.basename(path)
     if not os.path.exists(path):
@@ -45,7 +45,7 @@ def _loaded() -> tuple[type[CompiledWalk] | None, str]:
 @cache  # asked for every batch
 def compiled_walk() -> type[CompiledWalk] | None:
     """The compiled walker; None where the pure-Python one has to serve."""
-    return _loaded()[0]
+    return _load()[0]
 
 
 @cache
@@ -64,9 +64,9 @@ def compiled_renumbering() -> type[CompiledRenumbering] | None:
 
 def walker_name() -> str:
     """`compiled` or `python`: which walker checks what producers send."""
-    return "compiled" if _loaded()[0] is not None else "python"
+    return "compiled" if _load()[0] is not None else "python"
 
 
 def why_not_compiled() -> str:
     """Why the pure-Python walker serves, in half a sentence; empty when the compiled one does."""
-    return _loaded()[1]
+    return _load()[1]

@@ -462,7 +462,7 @@ def read_config(
 
     def take(name: str, raw: object, where: str) -> None:
         try:
-            explicit[name] = checked(name, raw, where)
+            explicit[name] = check_value(name, raw, where)
         except ConfigurationError as error:
             refuse(error)
 
@@ -476,7 +476,7 @@ def read_config(
         take(name, raw, f"in {file_name}")
     for assignment in assignments:
         try:
-            take(*_assigned(assignment), "in --set")
+            take(*_parse_assignment(assignment), "in --set")
         except ConfigurationError as error:
             refuse(error)
     config = BrokerConfig(explicit, file_name, refuse)
@@ -484,7 +484,7 @@ def read_config(
     return config
 
 
-def _assigned(assignment: str) -> tuple[str, str]:
+def _parse_assignment(assignment: str) -> tuple[str, str]:
     name, equals, raw_text = assignment.partition("=")
     key = key_of(name.strip())
     if key is not None and key.type == Kind.PASSWORD:
@@ -504,7 +504,7 @@ def _flat(table: Mapping[str, object], prefix: str) -> Iterable[tuple[str, objec
             yield prefix + name, value
 
 
-def checked(name: str, raw: object, where: str) -> Value:
+def check_value(name: str, raw: object, where: str) -> Value:
     """The value of key `name` from a TOML value or a text; ConfigurationError names the key, the value and the
     bounds.
     """

@@ -74,7 +74,7 @@ class _Probe:
             while self._selector.get_map() and (left_s := until_s - time.monotonic()) > 0:
                 for key, _ in self._selector.select(left_s):
                     assert isinstance(key.fileobj, socket.socket)
-                    self._go_on(key.fileobj, key.data)
+                    self._socket_ready(key.fileobj, key.data)
         finally:
             for key in list(self._selector.get_map().values()):
                 assert isinstance(key.fileobj, socket.socket)
@@ -97,7 +97,7 @@ class _Probe:
                 self.silent[server] = _reason(code)
                 sock.close()
 
-    def _go_on(self, sock: socket.socket, server: Server) -> None:
+    def _socket_ready(self, sock: socket.socket, server: Server) -> None:
         if server not in self.silent:
             self._end(sock)  # another address of it has answered
         elif sock in self._asked:

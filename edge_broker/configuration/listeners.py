@@ -46,7 +46,7 @@ class Listener(NamedTuple):
     advertised: Endpoint
 
     @property
-    def encrypted(self) -> bool:
+    def is_encrypted(self) -> bool:
         """Whether it speaks TLS."""
         return self.protocol in (SSL, SASL_SSL)
 
@@ -247,7 +247,7 @@ def network_problem(config: BrokerConfig, listeners: Iterable[Listener], metrics
 
 def _knows_clients(config: BrokerConfig, listener: Listener) -> bool:
     required = config.of_listener(listener.name, "ssl.client.auth") == "required"
-    return listener.encrypted and (listener.logs_in or required)
+    return listener.is_encrypted and (listener.logs_in or required)
 
 
 def listeners_text(listeners: Sequence[Listener], *, advertised: bool = False) -> str:

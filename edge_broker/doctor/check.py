@@ -41,7 +41,7 @@ def check(directory: DataDirectory, name: str | None, *, as_json: bool) -> int:
     """Check everything, or the partitions of a NAME and the store's files: 0 sound, 1 damage. ConfigurationError."""
     findings = find(directory, name)
     _print(directory, findings, name, as_json=as_json)
-    return 1 if findings.damaged else 0
+    return 1 if findings.has_damage else 0
 
 
 def find(directory: DataDirectory, name: str | None) -> Findings:
@@ -75,7 +75,7 @@ def check_partition(directory: DataDirectory, partition: PartitionFiles, progres
         return findings
 
     findings = once()
-    if directory.holder is None or not findings.damaged:
+    if directory.holder is None or not findings.has_damage:
         return findings
     progress = None
     again = set(once())

@@ -26,12 +26,12 @@ def run(options: argparse.Namespace) -> int:
             return _disk(options)
         if options.action == "write-off":
             return _write_off(options)
-        return _repair(options) if options.action == "repair" else _look(options)
+        return _repair(options) if options.action == "repair" else _inspect(options)
     except OSError as error:  # a name of another kind, a file that may not be read
         raise fault_of(error, options.data_dir, 0) from error
 
 
-def _look(options: argparse.Namespace) -> int:
+def _inspect(options: argparse.Namespace) -> int:
     """`log ls`, `dump` and `check`: nothing is written and no lock is taken."""
     directory = _open(options.data_dir)
     if options.action == "ls":

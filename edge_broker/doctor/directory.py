@@ -94,13 +94,13 @@ class PartitionFiles:
         """
         segments = segments_of(self.files, self.path, self.names())
         try:
-            start_offset = removed_end(self.removed())
+            start_offset = removed_end(self.removed_ranges())
         except StorageFault:  # check says so
             return segments
         stay = oldest_that_stays((segment.base_offset for segment in segments), start_offset)
         return [segment for segment in segments if segment.base_offset >= stay]
 
-    def sealed(self) -> list[tuple[int, int]]:
+    def sealed_segments(self) -> list[tuple[int, int]]:
         """The first offsets and sizes of the segments but the active one: what compaction and retention change."""
         return [(segment.base_offset, segment.size) for segment in self.segments()[:-1]]
 
@@ -132,7 +132,7 @@ class PartitionFiles:
         except OSError as error:
             raise fault_of(error, path, 0) from error
 
-    def removed(self) -> list[RemovedRange]:
+    def removed_ranges(self) -> list[RemovedRange]:
         """Return what was removed from the log's front; StorageFault."""
         try:
             return list(read_removed(self.fs, self.path))

@@ -170,7 +170,7 @@ def log_of(partition: PartitionFiles) -> DiskLog:
 
 
 def _read(partition: PartitionFiles, segments: list[Segment], log: DiskLog) -> DiskLog:
-    removed, active = partition.removed(), segments[-1]
+    removed, active = partition.removed_ranges(), segments[-1]
     start = max(segments[0].base_offset, removed[-1].end_offset if removed else 0)
     epochs, first_crcs = LeaderEpochs(partition.epochs() or ()), dict[int, int]()
     end = active.base_offset

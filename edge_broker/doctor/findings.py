@@ -57,7 +57,7 @@ class Findings(list[Finding]):
         )
 
     @property
-    def damaged(self) -> bool:
+    def has_damage(self) -> bool:
         """True when anything is not as the broker left it."""
         return any(finding.damage for finding in self)
 

@@ -204,7 +204,7 @@ def _disk(directory: DataDirectory, problems: list[str]) -> str | None:
 def _forwarded_end(journal: list[PartitionFiles], problems: list[str]) -> int:
     """Where the journal starts: what it had before was forwarded."""
     try:
-        return max((removed_end(files.removed()) for files in journal), default=0)
+        return max((removed_end(files.removed_ranges()) for files in journal), default=0)
     except StorageFault as fault:
         problems.append(str(fault))
         return 0
@@ -233,7 +233,7 @@ def _records(
                     batch = segment.read(piece.header.size, piece.position, blocking=True)
                     where = f"{segment.path} at byte {piece.position}"
                     journal_of = disk if partition.topic.name == JOURNAL_TOPIC else None
-                    yield from _decoded(memoryview(batch), where, journal_of, problems, foreign)
+                    yield from _decode(memoryview(batch), where, journal_of, problems, foreign)
                 elif piece.corrupt_range is None and following is not None:
                     problems.append(f"{segment.path} at byte {piece.position}: {piece.reason}")
         except StorageFault as fault:
@@ -242,7 +242,7 @@ def _records(
             problems.append(str(fault_of(error, segment.path, 0)))
 
 
-def _decoded(
+def _decode(
     batch: memoryview, where: str, journal_of: str | None, problems: list[str], foreign: list[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The fields of a batch's entries, by id; of a disk's journal as they are forwarded."""
@@ -296,11 +296,11 @@ def _account_settled(directory: DataDirectory, partition: PartitionFiles, entrie
         return account_of(partition, entries)
     account, attempts = Account(), 0
     for _ in range(LOOKS):
-        before = partition.sealed()
+        before = partition.sealed_segments()
         account = account_of(partition, entries)
         if not account.problems:
             break
-        attempts += partition.sealed() == before
+        attempts += partition.sealed_segments() == before
         if attempts == ATTEMPTS:
             break
         entries = read_ledger(directory).own
@@ -312,7 +312,7 @@ def account_of(partition: PartitionFiles, entries: Iterable[Entry]) -> Account:
     account = Account()
     end_offset = 0
     try:
-        removed = partition.removed()
+        removed = partition.removed_ranges()
         start_offset = _count_removed(account, removed)
         end_offset = _count_segments(account, partition, start_offset)
     except StorageFault as fault:
@@ -334,7 +334,7 @@ def _count_removed(account: Account, removed: Iterable[RemovedRange]) -> int:
     for line in removed:
         span = Span(line.first_offset, line.end_offset)
         counts = {"records": line.records, "control": line.control, "compacted": line.compacted}
-        account.removed(line.cause, span, **counts, loss=line.cause in CAUSES)
+        account.add_removed(line.cause, span, **counts, loss=line.cause in CAUSES)
         end = line.end_offset
     return end
 

@@ -118,7 +118,7 @@ def partition_facts(directory: DataDirectory, partition: PartitionFiles) -> dict
     }
     try:
         _add_log(directory, partition, facts)
-        removed = partition.removed()
+        removed = partition.removed_ranges()
         facts["removed"] = [line._asdict() for line in removed]
         if removed:
             facts["log_start_offset"] = max(facts["log_start_offset"] or 0, removed[-1].end_offset)
@@ -182,7 +182,7 @@ def segment_facts(partition: PartitionFiles) -> list[dict[str, Any]]:
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         row: dict[str, Any] = {"partition": partition.name, "segment": segment.name("log"), "bytes": segment.size}
         try:
-            row |= _walked(segment, partition.corrupt_ranges(segment.base_offset))
+            row |= _summarize(segment, partition.corrupt_ranges(segment.base_offset))
         except StorageFault as fault:
             row["remark"] = str(fault)
         if following is not None:
@@ -191,7 +191,7 @@ def segment_facts(partition: PartitionFiles) -> list[dict[str, Any]]:
     return facts
 
 
-def _walked(segment: Segment, corrupt_ranges: list[CorruptRange]) -> dict[str, Any]:
+def _summarize(segment: Segment, corrupt_ranges: list[CorruptRange]) -> dict[str, Any]:
     found = [piece.header for piece in walk(segment, corrupt_ranges, verify=False) if piece.header is not None]
     return {
         "batches": len(found),

@@ -99,7 +99,7 @@ class Account:
         self._spans.append(span)
         self._shown.append(KnownLoss(DAMAGED, *span))
 
-    def removed(self, cause: str, span: Span, *, records: int, control: int, compacted: int, loss: bool) -> None:
+    def add_removed(self, cause: str, span: Span, *, records: int, control: int, compacted: int, loss: bool) -> None:
         """A line of `removed-offsets`."""
         self.control += control
         self.compacted += compacted
@@ -189,12 +189,12 @@ def union(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def minus(spans: list[Span], others: list[Span]) -> list[Span]:
-    """The offsets of `spans` that `others` lack; both as `union` makes them."""
+def minus(spans: list[Span], subtracted: list[Span]) -> list[Span]:
+    """The offsets of `spans` that `subtracted` lack; both as `union` makes them."""
     left: list[Span] = []
     for first, end in spans:
         position = first
-        for other in others:
+        for other in subtracted:
             if other.end > position and other.first < end:
                 if other.first > position:
                     left.append(Span(position, other.first))

@@ -71,12 +71,12 @@ class PartitionCheck:
             self._found.damage(partition.path, 0, "no segment is left; put the files back, or delete the topic")
             return
         self._snapshots(names)
-        self._removed(segments)
+        self._check_removed(segments)
         due = segments[0].base_offset
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             due = self._segment(segment, due, following.base_offset if following is not None else -1)
         self._checkpoint(segments[-1].base_offset, due)
-        self._stored(segments)
+        self._check_stored(segments)
 
     def _metadata(self) -> None:
         partition = self._partition
@@ -138,10 +138,10 @@ class PartitionCheck:
             else:
                 self._places[name] = found[0]
 
-    def _removed(self, segments: list[Segment]) -> None:
+    def _check_removed(self, segments: list[Segment]) -> None:
         path = f"{self._partition.path}/removed-offsets"
         try:
-            lines = self._partition.removed()
+            lines = self._partition.removed_ranges()
         except StorageFault as fault:
             self._found.fault(fault)
             return
@@ -190,7 +190,7 @@ class PartitionCheck:
                 )
                 return
 
-    def _stored(self, segments: list[Segment]) -> None:
+    def _check_stored(self, segments: list[Segment]) -> None:
         stored, active = self._partition.stored, segments[-1]
         if stored is None:
             return
@@ -245,7 +245,7 @@ class PartitionCheck:
         if due >= 0 and segment.base_offset != due and not self._compacts:
             self._gap(segment, 0, due, segment.base_offset)
         offset, position, broken = segment.base_offset, 0, False
-        wanted, tally = self._wanted(segment), Tally()
+        wanted, tally = self._snapshot_positions(segment), Tally()
         bounds = None if active else Bounds(segment.size, end_offset, dense=not self._compacts)
         for piece in pieces(segment, corrupt_ranges, verify=True, bounds=bounds):
             self._read(piece.end_position - piece.position)
@@ -254,7 +254,7 @@ class PartitionCheck:
                 if broken:  # what lay before it is reported
                     offset = max(offset, piece.header.base_offset)
             elif piece.corrupt_range is None:
-                self._broken(segment, piece, active)
+                self._report_broken(segment, piece, active)
                 indexes[0].corrupt_range(piece.position, piece.end_position)
                 broken = True
                 continue
@@ -264,8 +264,10 @@ class PartitionCheck:
             position = piece.end_position
         if broken:
             return -1 if active else end_offset
-        self._judge_indexes(segment, indexes, whole=tally.batches > 0 and not self._torn(segment))
-        if not corrupt_ranges and not active and not self._torn(segment):  # it was written when nothing was damaged
+        self._check_indexes(segment, indexes, whole=tally.batches > 0 and not self._is_damaged(segment))
+        if (
+            not corrupt_ranges and not active and not self._is_damaged(segment)
+        ):  # it was written when nothing was damaged
             self._summary(segment, tally, max(offset, end_offset))
         wanted.pop(position, None)
         for at, name in wanted.items():
@@ -299,7 +301,7 @@ class PartitionCheck:
             texts = [f"{name} {getattr(said, name)}, not {getattr(counted, name)}" for name in wrong]
             self._found.damage(path, 0, f"says {', '.join(texts)}; {REPAIR}, it is made again from the log")
 
-    def _wanted(self, segment: Segment) -> dict[int, str]:
+    def _snapshot_positions(self, segment: Segment) -> dict[int, str]:
         """Positions of this segment at which some snapshot was taken; one of a roll speaks of where the next begins."""
         return {
             place.position: name
@@ -347,11 +349,11 @@ class PartitionCheck:
             f"offsets {first} to {end - 1} are missing here; restore the file, nothing else has them",
         )
 
-    def _torn(self, segment: Segment) -> bool:
+    def _is_damaged(self, segment: Segment) -> bool:
         """True when damage was found in a segment: what was counted of it is not all that was written."""
         return any(finding.damage and finding.path == segment.path for finding in self._found)
 
-    def _judge_indexes(self, segment: Segment, indexes: tuple[OffsetEntries, TimeEntries], *, whole: bool) -> None:
+    def _check_indexes(self, segment: Segment, indexes: tuple[OffsetEntries, TimeEntries], *, whole: bool) -> None:
         for entries, suffix in zip(indexes, ("index", "timeindex"), strict=True):
             entries.end()
             if entries.wrong >= 0 and (whole or suffix == "index"):
@@ -361,7 +363,7 @@ class PartitionCheck:
                     f"the entry speaks of no batch in the log; {REPAIR}, it is made again from the log",
                 )
 
-    def _broken(self, segment: Segment, piece: Piece, active: bool) -> None:
+    def _report_broken(self, segment: Segment, piece: Piece, active: bool) -> None:
         rest = piece.end_position - piece.position
         stored = self._partition.stored
         synced = stored.position if stored is not None and stored.segment_base == segment.base_offset else 0

@@ -70,18 +70,19 @@ def repair(data_dir: str, name: str | None, *, dry_run: bool, as_json: bool) -> 
     StorageFault, with nothing changed, when the directory is in use or cannot be repaired.
     """
     data_dir = data_dir.rstrip("/") or "/"
-    findings = _found(data_dir, name)
+    findings = _find(data_dir, name)
     _check_repairable(data_dir, findings)
     steps = _plan(data_dir, findings) if dry_run else _work(data_dir, findings)
-    left = findings if dry_run else _found(data_dir, name)
+    left = findings if dry_run else _find(data_dir, name)
     steps += [
-        Step("left", finding.path, f"at byte {finding.position}: {finding.reason}") for finding in _left(left, dry_run)
+        Step("left", finding.path, f"at byte {finding.position}: {finding.reason}")
+        for finding in _without_step(left, dry_run)
     ]
     _print(data_dir, steps, dry_run=dry_run, as_json=as_json)
     return 1 if any(step.kind == "left" for step in steps) else 0
 
 
-def _found(data_dir: str, name: str | None) -> Findings:
+def _find(data_dir: str, name: str | None) -> Findings:
     """Return the findings of a check, in a directory without a running broker."""
     path = f"{data_dir}/.lock"
     holder = lock_holder(path)
@@ -92,7 +93,7 @@ def _found(data_dir: str, name: str | None) -> Findings:
 
 def _check_repairable(data_dir: str, findings: Findings) -> None:
     """Refuse a damaged directory that the repair could not open after it has moved files. StorageFault."""
-    if not findings.damaged:
+    if not findings.has_damage:
         return
     if has_replicas(ReadOnlyDisk(), data_dir):
         raise StorageFault(data_dir, 0, OF_A_CLUSTER)
@@ -102,7 +103,7 @@ def _check_repairable(data_dir: str, findings: Findings) -> None:
             raise StorageFault(finding.path, finding.position, f"{finding.reason}; nothing was changed")
 
 
-def _left(findings: Findings, dry_run: bool) -> list[Finding]:
+def _without_step(findings: Findings, dry_run: bool) -> list[Finding]:
     """Damage that no step is for."""
     return [
         finding for finding in findings if finding.damage and not (dry_run and (_moves(finding) or _in_log(finding)))
@@ -134,7 +135,7 @@ def _to_move(findings: Findings) -> list[str]:
 
 def _work(data_dir: str, findings: Findings) -> list[Step]:
     """Move aside, then open as a start does and quarantine; nothing at all when nothing is damaged."""
-    if not findings.damaged:
+    if not findings.has_damage:
         return []
     try:
         disk = Disk()

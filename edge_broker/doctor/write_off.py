@@ -95,15 +95,15 @@ class _Plan(NamedTuple):
 
 
 def write_off(
-    data_dir: str, partitions: Collection[PartitionId], others: Sequence[Disk], *, dry_run: bool, as_json: bool
+    data_dir: str, partitions: Collection[PartitionId], other_disks: Sequence[Disk], *, dry_run: bool, as_json: bool
 ) -> int:
     """Write a board off, of all its partitions or of these; DONE, REFUSED: its disk has kept no state.
 
-    `others` describe the boards that go on. StorageFault where a broker runs, ConfigurationError for a partition of
+    `other_disks` describe the boards that go on. StorageFault where a broker runs, ConfigurationError for a partition of
     which no state is kept.
     """
     data_dir = data_dir.rstrip("/") or "/"
-    plan = _planned(data_dir, partitions, others)
+    plan = _plan(data_dir, partitions, other_disks)
     if isinstance(plan, str):
         text = f"{data_dir}: {plan}"
         if as_json:
@@ -120,7 +120,7 @@ def write_off(
 # the plan
 
 
-def _planned(data_dir: str, partitions: Collection[PartitionId], others: Sequence[Disk]) -> _Plan | str:
+def _plan(data_dir: str, partitions: Collection[PartitionId], other_disks: Sequence[Disk]) -> _Plan | str:
     """Return the plan, or why there is nothing to write off."""
     holder, fs = lock_holder(f"{data_dir}/.lock"), ReadOnlyDisk()
     if holder is not None:
@@ -128,7 +128,7 @@ def _planned(data_dir: str, partitions: Collection[PartitionId], others: Sequenc
             f"{data_dir}/.lock", 0, f"a broker (process {holder}) runs on this data directory; stop it first"
         )
     disk = describe(DataDirectory(fs, data_dir, None), None)
-    if disk.broker in [each.broker for each in others]:
+    if disk.broker in [each.broker for each in other_disks]:
         raise ConfigurationError(f"--disk describes broker {disk.broker}, which is to be written off; give another one")
     try:
         epochs = read_registrations(fs, data_dir).epochs
@@ -140,7 +140,7 @@ def _planned(data_dir: str, partitions: Collection[PartitionId], others: Sequenc
     except StorageFault as fault:
         if partitions:
             raise StorageFault(fault.path, 0, f"{fault.reason}; leave out --partition") from None
-        return _Plan(disk.broker, tuple(_written_off(log, None, others) for log in logs.values()), None, 0)
+        return _Plan(disk.broker, tuple(_written_off(log, None, other_disks) for log in logs.values()), None, 0)
     if not kept:
         return _NOTHING_KEPT
     logs = {where: _without_log(where, disk) for where in kept} | logs
@@ -151,7 +151,7 @@ def _planned(data_dir: str, partitions: Collection[PartitionId], others: Sequenc
                 f"--partition is {each.topic}-{each.partition}, of which no state is kept; --dry-run shows them all"
             )
     going = [where for where in kept if not partitions or names.get(where) in partitions]
-    written_off = tuple(_written_off(logs[where], kept[where], others) for where in going)
+    written_off = tuple(_written_off(logs[where], kept[where], other_disks) for where in going)
     rest = {where: state for where, state in kept.items() if where not in going}
     return _Plan(disk.broker, written_off, rest or None, epochs[-1])
 
@@ -164,13 +164,13 @@ def _without_log(where: LogId, disk: Disk) -> DiskLog:
     return DiskLog(names.get(where.topic_id, ""), where.topic_id, where.partition, 0, 0, problem=_NO_LOG)
 
 
-def _written_off(log: DiskLog, kept: KeptState | None, others: Sequence[Disk]) -> WrittenOff:
+def _written_off(log: DiskLog, kept: KeptState | None, other_disks: Sequence[Disk]) -> WrittenOff:
     """Return what may be lost of a log; `kept` None: the file is damaged."""
     if kept is not None and not kept.named:
         return WrittenOff(log, log.end_offset, "; ".join(filter(None, (log.problem, _UNNAMED))))
     if log.problem:
         return WrittenOff(log, log.end_offset, f"{log.problem}; acknowledged records may be lost", is_unknown=True)
-    found = [each for disk in others if (each := disk.log(log.topic_id, log.partition)) is not None]
+    found = [each for disk in other_disks if (each := disk.log(log.topic_id, log.partition)) is not None]
     if not found or any(each.problem for each in found):
         return WrittenOff(log, log.start_offset)
     return WrittenOff(log, min(first_difference(each, log) for each in found))

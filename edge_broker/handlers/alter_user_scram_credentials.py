@@ -70,7 +70,7 @@ def alter_user_scram_credentials(
                 wanted[one.name] = _check(one)
         except Refusal as refusal:
             wanted.pop(one.name, None)
-            refused[one.name] = refusal.kept()
+            refused[one.name] = refusal.without_frames()
     missing: set[str] = set()
 
     def edit(state: SecurityState) -> SecurityState:

@@ -49,7 +49,7 @@ def create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequ
                 ErrorCode.INVALID_REQUEST, f"{count} ACLs are more than {ACLS_MAX}, which is all there may be"
             )
     except Refusal as refusal:
-        return Steps(_answer(request, dict.fromkeys(range(count), refusal.kept())))
+        return Steps(_answer(request, dict.fromkeys(range(count), refusal.without_frames())))
     wanted: dict[int, AclBinding] = {}
     refused: dict[int, Refusal] = {}
     for number, asked in enumerate(request.creations):

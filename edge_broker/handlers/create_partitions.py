@@ -65,7 +65,7 @@ def create_partitions(broker: Broker, context: RequestContext, request: CreatePa
             topic = broker.topics.find_topic(context, asked.name, Operation.ALTER)
             wanted[asked.name] = _check(broker, topic, asked)
         except Refusal as refusal:
-            errors[asked.name] = refusal.kept()
+            errors[asked.name] = refusal.without_frames()
 
     def reply(failed: Errors) -> Outcome:
         return Steps(_answer(named, errors, failed))

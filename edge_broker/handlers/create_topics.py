@@ -77,7 +77,7 @@ def create_topics(broker: Broker, context: RequestContext, request: CreateTopics
             wanted[asked.name] = topic
             room -= topic.partitions
         except Refusal as refusal:
-            errors[asked.name] = refusal.kept()
+            errors[asked.name] = refusal.without_frames()
             if asked.name in wanted:
                 room += wanted.pop(asked.name).partitions
     if request.validate_only or not wanted:

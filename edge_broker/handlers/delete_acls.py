@@ -41,7 +41,7 @@ def delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequ
         if count > FILTERS_MAX:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"{count} filters are more than {FILTERS_MAX}; ask several times")
     except Refusal as refusal:
-        return Steps(_answer(count, {}, dict.fromkeys(range(count), refusal.kept())))
+        return Steps(_answer(count, {}, dict.fromkeys(range(count), refusal.without_frames())))
     wanted: dict[int, AclFilter] = {}
     refused: dict[int, Refusal] = {}
     for number, asked in enumerate(request.filters):
@@ -49,7 +49,7 @@ def delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequ
         try:
             wanted[number] = filter_of(asked)
         except Refusal as refusal:
-            refused[number] = refusal.kept()
+            refused[number] = refusal.without_frames()
     if not wanted:
         return Steps(_answer(count, {}, refused))
     found: dict[int, list[AclBinding]] = {}

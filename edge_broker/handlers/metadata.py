@@ -89,7 +89,7 @@ def metadata(broker: Broker, context: RequestContext, request: MetadataRequest) 
             broker.topics.check_create(context, name)
             check_new_topic(broker, topic, room, in_metrics)
         except Refusal as refusal:
-            refused[name] = refusal.kept()
+            refused[name] = refusal.without_frames()
         else:
             wanted[name] = topic
             room -= topic.partitions
@@ -194,7 +194,7 @@ def _absent(name: str) -> Refusal:
     try:
         check_topic_name(name)
     except Refusal as refusal:
-        return refusal.kept()
+        return refusal.without_frames()
     return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
 
 

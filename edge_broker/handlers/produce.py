@@ -155,7 +155,7 @@ def _to_ledger(
         broker.topics.authorize(context, LEDGER_TOPIC, Operation.WRITE)
     except Refusal as not_allowed:
         for part in of_ledger:
-            part.fail(not_allowed.kept())
+            part.fail(not_allowed.without_frames())
         return _append_all(broker, request, parts)
     return _check_first(broker, request, parts, of_ledger)
 

@@ -78,7 +78,7 @@ class _Attempt:
                 return Reply(SaslAuthenticateResponse(auth_bytes=made.data, session_lifetime_ms=login.session_ms))
             made = held
         if self._user:
-            broker.log_ins.delays.failed(self._user, session.host, broker.clock.steady_ms())
+            broker.log_ins.delays.login_failed(self._user, session.host, broker.clock.steady_ms())
         return _refuse_login(broker, session, login, made, self._late_ms)
 
 
@@ -128,7 +128,7 @@ def _plain(broker: Broker, message: PlainMessage, taken: Callable[[Step], Outcom
 
 def _refuse_login(broker: Broker, session: Session, login: Login, failure: LogInFailed, late_ms: int) -> Outcome:
     """Say that it failed, late, and close."""
-    phase = "re-authentication" if login.again else "authentication"
+    phase = "re-authentication" if login.is_repeated else "authentication"
     generic = f"Authentication failed during {phase} due to invalid credentials with SASL mechanism {login.mechanism}"
     user = login.exchange.user if login.exchange is not None else ""
     broker.log_ins.note_failure(session, login.mechanism, user, str(failure))

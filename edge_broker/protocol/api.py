@@ -83,7 +83,7 @@ class RequestedApi(NamedTuple, Generic[R]):
     response: type[R]
 
 
-def asked(key: int, request: type[Message], response: type[R], first: int, last: int) -> RequestedApi[R]:
+def requested_api(key: int, request: type[Message], response: type[R], first: int, last: int) -> RequestedApi[R]:
     """An API by its key and messages, asked in the versions `first` to `last`."""
     return RequestedApi(Api(key, request, response, dict.fromkeys(range(first, last + 1), "")), response)
 
@@ -130,7 +130,7 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api]) -> tuple[int
 
 def response_frame(api: Api, version: int, correlation_id: int, response: Message) -> list[bytes | memoryview]:
     """Write a response with its size and header in front, as parts to be sent one after the other."""
-    return _framed(api, version, correlation_id, encode(response, version))
+    return _frame(api, version, correlation_id, encode(response, version))
 
 
 def response_frame_in_steps(
@@ -138,10 +138,10 @@ def response_frame_in_steps(
 ) -> Generator[None, None, list[bytes | memoryview]]:
     """Write a response as `response_frame` does, in steps."""
     parts = yield from encode_steps(response, version)
-    return _framed(api, version, correlation_id, parts)
+    return _frame(api, version, correlation_id, parts)
 
 
-def _framed(api: Api, version: int, correlation_id: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
+def _frame(api: Api, version: int, correlation_id: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
     size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
     if version < api.flexible_from or api.key == API_VERSIONS:
         header = _SIZE_AND_ID(size + 4, correlation_id)

@@ -135,7 +135,7 @@ def renumber_in_python(area: bytearray, wanted: Sequence[WantedPiece], room: int
                 run_begin = offset
             run_end = offset + 1
             greatest = max(greatest, timestamp)
-            front = _varint(_wrapped(timestamp - base)) + _varint(records)
+            front = _varint(_wrap(timestamp - base)) + _varint(records)
             out += _varint(1 + len(front) + end - content)
             out.append(attributes)
             out += front
@@ -165,7 +165,7 @@ def places(area: bytes | bytearray | memoryview, position: int, size: int, numbe
                 raise _Lie(OFFSET_DELTA)
             last = delta
             _check_content(area, content, stop)
-            timestamp = greatest if attributes & LOG_APPEND_TIME else _wrapped(base + time_delta)
+            timestamp = greatest if attributes & LOG_APPEND_TIME else _wrap(base + time_delta)
             yield Place(base_offset + delta, timestamp, flags, content, stop)
             at = stop
         if at != end:
@@ -197,7 +197,7 @@ def _check_content(area: bytes | bytearray | memoryview, at: int, stop: int) -> 
     held = 0
     for _ in range(2):
         length, at = _read_varint(area, at, stop, 28)
-        held += _checked(length, at, stop)
+        held += _check_length(length, at, stop)
         at += max(length, 0)
     headers, at = _read_varint(area, at, stop, 28)
     if not 0 <= headers <= stop - at:
@@ -206,16 +206,16 @@ def _check_content(area: bytes | bytearray | memoryview, at: int, stop: int) -> 
         length, at = _read_varint(area, at, stop, 28)
         if length < 0:
             raise _Lie(HEADER_KEY)
-        held += _checked(length, at, stop)
+        held += _check_length(length, at, stop)
         length, at = _read_varint(area, at + length, stop, 28)
-        held += _checked(length, at, stop)
+        held += _check_length(length, at, stop)
         at += max(length, 0)
     if at != stop:
         raise _Lie(RECORD_REST)
     return held
 
 
-def _checked(length: int, at: int, stop: int) -> int:
+def _check_length(length: int, at: int, stop: int) -> int:
     if length < -1:
         raise _Lie(NEGATIVE_LENGTH)
     if length > stop - at:
@@ -244,5 +244,5 @@ def _varint(number: int) -> bytes:
     return bytes((raw,)) if raw < 128 else uvarint(raw)
 
 
-def _wrapped(number: int) -> int:
+def _wrap(number: int) -> int:
     return (number + _HALF) % _WRAP - _HALF

@@ -136,7 +136,7 @@ class AclFilter(NamedTuple):
     permission: Permission = Permission.ANY
 
     @property
-    def unknown(self) -> bool:
+    def is_unknown(self) -> bool:
         """Whether a part of it is of an unknown kind."""
         return 0 in (self.resource_type, self.pattern_type, self.operation, self.permission)
 

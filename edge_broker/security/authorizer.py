@@ -138,7 +138,7 @@ class Authorizer:
                     denied.add((acl.pattern_type, acl.name))
         if (PatternType.LITERAL, ANYTHING) in denied:
             return False
-        return any(not _covered(acl, denied) for acl in allowed)
+        return any(not _is_covered(acl, denied) for acl in allowed)
 
     def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
         """Return a principal's permissions on a resource, a bit for an operation's number (KIP-430)."""
@@ -211,7 +211,7 @@ def _concerns(acl: AclBinding, principals: tuple[str, ...], host: str, operation
     return acl.operation in (operation, Operation.ALL)
 
 
-def _covered(acl: AclBinding, denied: set[tuple[PatternType, str]]) -> bool:
+def _is_covered(acl: AclBinding, denied: set[tuple[PatternType, str]]) -> bool:
     """Whether denials leave nothing of what an ACL allows."""
     name = acl.name
     if acl.pattern_type == PatternType.LITERAL:

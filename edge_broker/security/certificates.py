@@ -112,10 +112,10 @@ def _attribute(data: memoryview) -> str:
     charset, keyword = CHARSETS.get(value.tag), KEYWORDS.get(name)
     if charset is None or keyword is None:
         return f"{name}=#{value.whole.hex()}"
-    return f"{keyword}={_escaped(str(value.content, charset))}"
+    return f"{keyword}={_escape(str(value.content, charset))}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     begin, end = len(text) - len(text.lstrip(" \r")), len(text.rstrip(" \r"))
     return "".join(
         "\\00" if char == "\0" else f"\\{char}" if char in ESCAPED or not begin <= at < end else char

@@ -44,7 +44,7 @@ def change_events(before: SecurityState, after: SecurityState, author: Author) -
 
 def acl_text(acl: AclBinding) -> str:
     """Return an ACL as one line, no part of which is so long that a reader could lose the others."""
-    return str(acl._replace(principal=_bounded(acl.principal), host=_bounded(acl.host), name=_bounded(acl.name)))
+    return str(acl._replace(principal=_shorten(acl.principal), host=_shorten(acl.host), name=_shorten(acl.name)))
 
 
 def _credential_events(before: Credentials, after: Credentials) -> Iterator[tuple[str, str]]:
@@ -59,7 +59,7 @@ def _summary(author: Author, added: int, removed: int, users: int) -> Event:
     return f"changed-by-{author['by']}".replace(" ", "-"), {**others, **counts}
 
 
-def _bounded(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= PART_CHARACTERS_MAX:
         return text
     return f"{text[:PART_CHARACTERS_MAX]}… ({len(text)} characters)"

@@ -100,15 +100,15 @@ def _value(text: str, position: int) -> tuple[str, int]:
         found = _PIECE.match(text, position)
         if found is None:
             raise ValueError(f"{text[position:]!r} begins with a quote or a backslash that nothing follows")
-        pieces += _unescaped(found)
+        pieces += _unescape(found)
         position = found.end()
-    plain = b"".join(data for data, _ in _stripped(pieces))
+    plain = b"".join(data for data, _ in _strip(pieces))
     if text[start : start + 1] == "#":
-        return _encoded(plain[1:].decode("ascii", "replace")), position
+        return _decode_hex(plain[1:].decode("ascii", "replace")), position
     return plain.decode("utf-8", "replace"), position
 
 
-def _unescaped(found: re.Match[str]) -> Iterator[tuple[bytes, bool]]:
+def _unescape(found: re.Match[str]) -> Iterator[tuple[bytes, bool]]:
     """Bytes of a value, and whether they may be spaces that do not count."""
     pair, escaped, quoted, plain = found.groups()
     if pair is not None:
@@ -121,7 +121,7 @@ def _unescaped(found: re.Match[str]) -> Iterator[tuple[bytes, bool]]:
         yield plain.encode(), plain.isspace()
 
 
-def _stripped(pieces: list[tuple[bytes, bool]]) -> list[tuple[bytes, bool]]:
+def _strip(pieces: list[tuple[bytes, bool]]) -> list[tuple[bytes, bool]]:
     begin, end = 0, len(pieces)
     while begin < end and pieces[begin][1]:
         begin += 1
@@ -130,7 +130,7 @@ def _stripped(pieces: list[tuple[bytes, bool]]) -> list[tuple[bytes, bool]]:
     return pieces[begin:end]
 
 
-def _encoded(digits: str) -> str:
+def _decode_hex(digits: str) -> str:
     try:
         (value,) = values(memoryview(bytes.fromhex(digits)))
     except ValueError:

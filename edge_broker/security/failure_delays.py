@@ -73,7 +73,7 @@ class FailureDelays:
             self._turns.append(turn_ms)
         return turn_ms - now_ms
 
-    def failed(self, user: str, host: str, now_ms: int) -> None:
+    def login_failed(self, user: str, host: str, now_ms: int) -> None:
         """A password, or a proof of it, was wrong."""
         if not self._first_step_ms:
             return
@@ -86,7 +86,7 @@ class FailureDelays:
         if len(self._entries) > ENTRIES_MAX:
             del self._entries[next(iter(self._entries))]
 
-    def succeeded(self, user: str, host: str) -> None:
+    def login_succeeded(self, user: str, host: str) -> None:
         """A log-in succeeded: the next ones from this address do not wait."""
         if self._entries:
             self._entries.pop(_key(user, host), None)

@@ -141,8 +141,8 @@ class FalseUsers:
         """
         place = list(MECHANISMS).index(mechanism.name)
         name = user.encode(errors="replace")
-        profile = _chosen(self._profiles, secret, name) or (OWN,) * len(MECHANISMS)
-        kind = _chosen(self._kinds[mechanism.name], secret, mechanism.name.encode() + b" " + name) or OWN
+        profile = _choose(self._profiles, secret, name) or (OWN,) * len(MECHANISMS)
+        kind = _choose(self._kinds[mechanism.name], secret, mechanism.name.encode() + b" " + name) or OWN
         return false_credential(mechanism, user, secret, kind if held else profile[place] or kind)
 
 
@@ -173,7 +173,7 @@ def _number(digest: bytes) -> int:
     return int.from_bytes(digest[:8])
 
 
-def _chosen(weights: Mapping[T, tuple[int, int]], secret: bytes, name: bytes) -> T | None:
+def _choose(weights: Mapping[T, tuple[int, int]], secret: bytes, name: bytes) -> T | None:
     """Return the one that rendezvous hashing gives a name, in proportion to the weights; None: there is none."""
     if len(weights) < 2:
         return next(iter(weights), None)

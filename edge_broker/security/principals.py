@@ -43,11 +43,11 @@ class Rule(NamedTuple):
         match = self.pattern.fullmatch(subject)
         if match is None:
             return None
-        name = _BACK_REFERENCE.sub(lambda found: _replaced(found, match), self.replacement)
+        name = _BACK_REFERENCE.sub(lambda found: _replacement(found, match), self.replacement)
         return {"L": name.lower, "U": name.upper}.get(self.case, lambda: name)()
 
 
-def _replaced(found: re.Match[str], match: re.Match[str]) -> str:
+def _replacement(found: re.Match[str], match: re.Match[str]) -> str:
     """A character after a backslash, or a group; of a number too large its first digits are one, as in Java."""
     if found[1] is not None:
         return found[1]

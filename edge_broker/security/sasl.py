@@ -36,7 +36,7 @@ from edge_broker.security.scram import (
     ScramExchange,
     Success,
     is_password,
-    salted,
+    salt_password,
 )
 
 PLAIN = "PLAIN"
@@ -105,7 +105,7 @@ class Trial(NamedTuple):
         right = is_password(mechanism, password, credential)
         more = self.iterations - credential.iterations
         if more > 0:
-            salted(mechanism, password, credential.salt, more)
+            salt_password(mechanism, password, credential.salt, more)
         return right
 
 
@@ -157,7 +157,7 @@ class Login:
         self.ends_ms = 0
 
     @property
-    def again(self) -> bool:
+    def is_repeated(self) -> bool:
         """Whether a client has authenticated on this connection before."""
         return bool(self.user)
 
@@ -194,7 +194,7 @@ class Login:
             return False
         self.asked = mechanism
         self.exchange = PlainExchange() if mechanism == PLAIN else ScramExchange(MECHANISMS[mechanism], nonce)
-        if not self.again:
+        if not self.is_repeated:
             self.mechanism = mechanism
             self.session_ms = self.sessions_ms[mechanism]
         elif self.mechanism != mechanism:
@@ -216,7 +216,7 @@ class Login:
 
     def check_same(self, user: str) -> None:
         """Check that a client logs in again as the same user; LogInFailed."""
-        if self.again and user != self.user:
+        if self.is_repeated and user != self.user:
             told = f"Cannot change principals during re-authentication from User.{self.user}: User.{user}"
             raise LogInFailed("another user than before", told)
 

@@ -87,7 +87,7 @@ class Success(NamedTuple):
     data: bytes
 
 
-def salted(mechanism: Mechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
+def salt_password(mechanism: Mechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
     """RFC 5802's SaltedPassword: takes milliseconds by intent, and so belongs into a worker."""
     return pbkdf2_hmac(mechanism.hash_name, password, salt, iterations)
 
@@ -104,15 +104,15 @@ def credential_of(mechanism: Mechanism, salted_password: bytes, salt: bytes, ite
 
 
 def new_credential(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """Return the stored credential of a password; as slow as `salted`."""
-    return credential_of(mechanism, salted(mechanism, password.encode(), salt, iterations), salt, iterations)
+    """Return the stored credential of a password; as slow as `salt_password`."""
+    return credential_of(mechanism, salt_password(mechanism, password.encode(), salt, iterations), salt, iterations)
 
 
 def is_password(mechanism: Mechanism, password: bytes, credential: ScramCredential) -> bool:
-    """Whether a password is the one that a credential was made of; as slow as `salted`."""
+    """Whether a password is the one that a credential was made of; as slow as `salt_password`."""
     made = credential_of(
         mechanism,
-        salted(mechanism, password, credential.salt, credential.iterations),
+        salt_password(mechanism, password, credential.salt, credential.iterations),
         credential.salt,
         credential.iterations,
     )
@@ -131,7 +131,15 @@ class ScramExchange:
     """The server's side of one log-in; `nonce` is fresh and unguessable."""
 
     __slots__ = (
-        "_again", "_binding", "_first_bare", "_found", "_mechanism", "_nonce", "_server_first", "state", "user",
+        "_binding",
+        "_first_bare",
+        "_found",
+        "_mechanism",
+        "_nonce",
+        "_server_first",
+        "_whole_nonce",
+        "state",
+        "user",
     )  # fmt: skip
 
     def __init__(self, mechanism: Mechanism, nonce: str) -> None:
@@ -166,7 +174,7 @@ class ScramExchange:
         self._found = find(self.user)
         self._binding = header.encode()
         self._nonce = client_nonce + self._nonce
-        self._again = client_nonce + self._nonce
+        self._whole_nonce = client_nonce + self._nonce
         credential = self._found.credential
         salt = binascii.b2a_base64(credential.salt, newline=False).decode()
         self._server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -179,12 +187,12 @@ class ScramExchange:
             raise LogInFailed("the final message is none of SCRAM's")
         without_proof, binding, nonce, proof_text = match.groups()
         try:
-            bound, proof = _decoded(binding), _decoded(proof_text)
+            bound, proof = _decode(binding), _decode(proof_text)
         except ValueError:
             raise LogInFailed("the final message has no base64") from None
         if bound != self._binding:
             raise LogInFailed("the final message repeats another header")
-        if not (hmac.compare_digest(nonce, self._nonce) or hmac.compare_digest(nonce, self._again)):
+        if not (hmac.compare_digest(nonce, self._nonce) or hmac.compare_digest(nonce, self._whole_nonce)):
             raise LogInFailed("the final message has another nonce")
         message = f"{self._first_bare},{self._server_first},{without_proof}".encode()
         hash_name, credential = self._mechanism.hash_name, self._found.credential
@@ -212,5 +220,5 @@ def user_of(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     return binascii.a2b_base64(text, strict_mode=True)

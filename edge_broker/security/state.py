@@ -51,7 +51,7 @@ class WantedSecurity(NamedTuple):
         """The state with these changes; Refusal: more than there may be."""
         return state.with_users(self.users).with_acls(state.acls - self.removed | self.added)
 
-    def without(self, done: WantedSecurity) -> WantedSecurity:
+    def without_done(self, done: WantedSecurity) -> WantedSecurity:
         """Return the rest of it once those were made."""
         return WantedSecurity(
             {user: held for user, held in self.users.items() if done.users.get(user) != held or user not in done.users},
@@ -104,14 +104,14 @@ class SecurityState(NamedTuple):
             raise Refusal(ErrorCode.POLICY_VIOLATION, f"{len(users)} users would be more than {USERS_MAX}; remove some")
         return self._replace(users=users)
 
-    def marked(self, before: SecurityState, new_mark: Callable[[], str]) -> SecurityState:
+    def with_marks(self, before: SecurityState, new_mark: Callable[[], str]) -> SecurityState:
         """The same with a mark of its own for each user that was not there `before`."""
         if self.users.keys() == before.users.keys():
             return self
         kept = {user: mark for user, mark in before.marks.items() if user in self.users}
         return self._replace(marks=kept | {user: new_mark() for user in self.users.keys() - before.users.keys()})
 
-    def gone(self, after: SecurityState) -> frozenset[str]:
+    def removed_users(self, after: SecurityState) -> frozenset[str]:
         """The users that are not there `after`wards, or are others of the same name."""
         return frozenset(
             user for user in self.users if user not in after.users or self.marks.get(user) != after.marks.get(user)

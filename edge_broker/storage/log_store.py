@@ -267,7 +267,7 @@ class LogStore:
         for log in logs:
             try:
                 if log.fault is not None:
-                    raise log.fault.kept()
+                    raise log.fault.without_frames()
                 log.roller.stop(batch)
             except StorageFault as fault:
                 faults.append(fault)

@@ -84,7 +84,7 @@ class Transport:
 class Client:
     """One connection; requests go through the codec, answers come back through it, in the order they were sent.
 
-    `settle` lets loop and workers work until nothing is left to do without time passing.
+    `run_until_idle` lets loop and workers work until nothing is left to do without time passing.
     """
 
     def __init__(self, server: Server, loop: Loop, settle: Callable[[], None], listener: str = PLAINTEXT) -> None:

@@ -51,7 +51,7 @@ class HandClock:
         """The loop's time, which is right."""
         return reading_at(self.wall_ms())
 
-    def look(self) -> Reading:
+    def refresh(self) -> Reading:
         """The same."""
         return self.reading()
 

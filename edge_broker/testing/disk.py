@@ -57,9 +57,9 @@ class SimulatedFile:
         try:
             content = content[: self._disk.step("write", self.path, len(content))]
         except PowerLoss:  # in the middle of the write: the kernel copied some pages; crash() decides what the disk has
-            self._pages.write(position, content[: self._disk.copied(position, len(content))])
+            self._pages.write(position, content[: self._disk.copied_bytes(position, len(content))])
             raise
-        content = content[: self._disk.admitted(self._pages, position, len(content))]
+        content = content[: self._disk.admitted_bytes(self._pages, position, len(content))]
         self._pages.write(position, content)
         return len(content)
 
@@ -74,13 +74,13 @@ class SimulatedFile:
             self._disk.step("datasync", self.path)
             if self._pages.errors > self._errors_seen:
                 raise OSError(errno.EIO, "Input/output error", self.path)
-            if self._disk.overdrawn:
+            if self._disk.is_overdrawn:
                 raise OSError(errno.ENOSPC, "No space left on device", self.path)
         except OSError:
             self._errors_seen = self._pages.errors
             self._pages.fail_sync(self._disk.random)
             raise
-        self._disk.committed(self._pages)
+        self._disk.commit_if_due(self._pages)
         self._pages.sync()
 
     def size(self) -> int:
@@ -93,7 +93,7 @@ class SimulatedFile:
     def reserve(self, position: int, size: int) -> bool:
         """Take blocks for a range, or fail for want of them."""
         self._disk.step("reserve", self.path, size)
-        if self._disk.admitted(self._pages, position, size) < size:
+        if self._disk.admitted_bytes(self._pages, position, size) < size:
             raise OSError(errno.ENOSPC, "No space left on device", self.path)
         self._pages.reserved = max(self._pages.reserved, position + size)
         self._pages.changed_size = True
@@ -164,11 +164,11 @@ class SimulatedDisk:
     # space
 
     @property
-    def overdrawn(self) -> bool:
+    def is_overdrawn(self) -> bool:
         """More was written than there is room for, as only delayed allocation lets happen."""
         return self.capacity_bytes is not None and self._used[0] * PAGE_BYTES > self.capacity_bytes
 
-    def admitted(self, pages: Pages, position: int, size: int) -> int:
+    def admitted_bytes(self, pages: Pages, position: int, size: int) -> int:
         """How many of so many bytes there is room for; ENOSPC for none."""
         if self.capacity_bytes is None or self.delayed or not pages.growth(position + size):
             return size
@@ -193,7 +193,7 @@ class SimulatedDisk:
             return self.room
         return Space(self.capacity_bytes, max(self.capacity_bytes - self._used[0] * PAGE_BYTES, 0))
 
-    def copied(self, position: int, size: int) -> int:
+    def copied_bytes(self, position: int, size: int) -> int:
         """How much of a write the kernel has copied when a process is killed within it: up to the end of some page."""
         ends: list[int] = [*range(PAGE_BYTES - position % PAGE_BYTES, size, PAGE_BYTES), size]
         return self.random.choice(ends)
@@ -238,11 +238,11 @@ class SimulatedDisk:
         directory, name = self._parent(path)
         pages = Pages(self._used)
         pages.current = bytearray(data)
-        pages.settle()
+        pages.forget_pending()
         pages.account()
         directory.current[name] = directory.durable[name] = pages
 
-    def committed(self, pages: Pages) -> None:
+    def commit_if_due(self, pages: Pages) -> None:
         """What a file's sync does to names: a journal is committed if it holds something of the file."""
         if self._names.ordered and pages.changed_size:
             self._names.commit()
@@ -339,7 +339,7 @@ class SimulatedDisk:
         if self._writeouts_failed:
             self._writeouts_failed = 0
             raise OSError(errno.EIO, "Input/output error", path)
-        if self.overdrawn:
+        if self.is_overdrawn:
             raise OSError(errno.ENOSPC, "No space left on device", path)
         self._names.commit()
         for pages in self._names.files():

@@ -70,7 +70,7 @@ class Pages:
 
     def write(self, position: int, content: bytes) -> None:
         """Write, in memory; a page that was lost is dirty again as a whole."""
-        for page in self.lost.intersection(_touched(position, content)):
+        for page in self.lost.intersection(_touched_pages(position, content)):
             start = page * PAGE_BYTES
             self.pending.append((start, bytes(self.current[start : start + PAGE_BYTES])))
             self.lost.discard(page)
@@ -101,7 +101,7 @@ class Pages:
 
     def fail_sync(self, dice: random.Random) -> None:
         """Any of the dirty pages did not reach the disk, and all are clean now."""
-        dirty = sorted({page for at, content in self.pending if content for page in _touched(at, content)})
+        dirty = sorted({page for at, content in self.pending if content for page in _touched_pages(at, content)})
         sizes = [len(self.durable), len(self.current)]
         _resize(self.durable, dice.choice(sizes))
         for page in dirty:
@@ -124,7 +124,7 @@ class Pages:
                 self.current[start:stop] = on_disk[: stop - start]
                 self.lost.discard(page)
 
-    def settle(self) -> None:
+    def forget_pending(self) -> None:
         """Forget what could be lost: what the kernel has is on the disk, as for a file made by the test."""
         self.durable = bytearray(self.current)
         self.pending.clear()
@@ -150,7 +150,7 @@ class Pages:
         remains = bytearray(self.durable)
         for page, kept in versions.items():
             fate = (1, 0)[whole] if whole < 2 else dice.randrange(6)
-            _put(remains, page * PAGE_BYTES, _fated(kept, spans.get(page, (0, 0)), fate, dice))
+            _put(remains, page * PAGE_BYTES, _version_by_fate(kept, spans.get(page, (0, 0)), fate, dice))
         _resize(remains, sizes[-1] if whole == 0 else _any_size(sizes, dice))
         return remains
 
@@ -164,7 +164,7 @@ class Pages:
                 low, high = sorted((position, len(image)))
                 touched = range(low // PAGE_BYTES, -(-high // PAGE_BYTES))
             else:
-                touched = _touched(position, content)
+                touched = _touched_pages(position, content)
             for page in touched:
                 versions.setdefault(page, [_page(image, page)])
             if content is None:
@@ -182,7 +182,7 @@ class Pages:
         return versions, spans, sizes
 
 
-def _fated(versions: list[bytes], span: tuple[int, int], fate: int, dice: random.Random) -> bytes:
+def _version_by_fate(versions: list[bytes], span: tuple[int, int], fate: int, dice: random.Random) -> bytes:
     if fate == 0:
         return versions[0]
     if fate in (1, 2):
@@ -205,7 +205,7 @@ def _any_size(sizes: list[int], dice: random.Random) -> int:
     return dice.choice([*sizes, *between])
 
 
-def _touched(position: int, content: bytes) -> range:
+def _touched_pages(position: int, content: bytes) -> range:
     return range(position // PAGE_BYTES, -(-(position + len(content)) // PAGE_BYTES) if content else 0)
 
 

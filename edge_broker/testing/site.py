@@ -86,7 +86,7 @@ class Site:
             self.disk,
             "/data",
             log_settings(config),
-            self.clock.look(),
+            self.clock.refresh(),
             self.clock.new_uuid,
             in_cluster=in_cluster,
         )
@@ -102,9 +102,9 @@ class Site:
         self.server = Server(config, self.dispatcher, cast(Any, self.loop))
         self.dispatcher.start(lambda: load_groups(self.broker))
         if settled:
-            self.settle()
+            self.run_until_idle()
 
-    def settle(self) -> None:
+    def run_until_idle(self) -> None:
         """Let loop and workers work until nothing is left to do without time passing."""
         while self.loop.run() or any(self.workers.values()):
             for worker in self.workers.values():
@@ -122,7 +122,7 @@ class Site:
 
     def client(self, listener: str = PLAINTEXT) -> Client:
         """A new connection to a listener."""
-        return Client(self.server, self.loop, self.settle, listener)
+        return Client(self.server, self.loop, self.run_until_idle, listener)
 
     def run(self, key: int, request: Message, version: int = -1) -> Any:
         """The outcome of one handler as a plain function, with nothing around it."""

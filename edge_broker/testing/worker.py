@@ -12,7 +12,7 @@ from typing import Any
 
 from edge_broker.network.worker import Jobs
 from edge_broker.testing.loop import Loop
-from edge_broker.thread_checks import within
+from edge_broker.thread_checks import running_in
 
 
 class HandWorker:
@@ -39,12 +39,12 @@ class HandWorker:
         """Do one job in the worker; the loop does not know yet."""
         work, done = self._jobs.take()
         try:
-            with within(self._name):
+            with running_in(self._name):
                 self._done.append((done, work(), None))
         except Exception as error:  # noqa: BLE001 - as the real worker does
             self._done.append((done, None, error))
 
-    def tell(self) -> None:
+    def report_done(self) -> None:
         """Hand everything that is done to the loop, which gets to it in its turn."""
         while self._done:
             done, result, error = self._done.popleft()
@@ -52,7 +52,7 @@ class HandWorker:
 
     def report(self) -> None:
         """Let the loop learn of everything that is done."""
-        self.tell()
+        self.report_done()
         self._loop.run()
 
     @property

@@ -269,16 +269,16 @@ class Server:
 
     def _fire(self, step: Step, before: Znode | None) -> None:
         if isinstance(step, NodeDeleted):
-            self._tell(self.data_watches, step.path, Change.DELETED)
-            self._tell(self.child_watches, step.path, Change.DELETED)
+            self._notify_watches(self.data_watches, step.path, Change.DELETED)
+            self._notify_watches(self.child_watches, step.path, Change.DELETED)
         elif before is None or before.stat.acl_version == step.stat.acl_version:  # an ACL alone fires no watch
-            self._tell(self.data_watches, step.path, Change.CREATED if before is None else Change.CHANGED)
+            self._notify_watches(self.data_watches, step.path, Change.CREATED if before is None else Change.CHANGED)
         if isinstance(step, NodeDeleted) or before is None:
-            self._tell(self.child_watches, parent_of(step.path), Change.CHILDREN)
+            self._notify_watches(self.child_watches, parent_of(step.path), Change.CHILDREN)
 
-    def _tell(self, watches: dict[str, set[Connection]], path: str, change: Change) -> None:
+    def _notify_watches(self, watches: dict[str, set[Connection]], path: str, change: Change) -> None:
         for connection in sorted(watches.pop(path, ()), key=lambda each: each.number):
-            connection.send_down(partial(Client.watched, event=Watched(path, change)))
+            connection.send_down(partial(Client.watch_fired, event=Watched(path, change)))
 
     def watch(self, request: Read, answer: Answer, connection: Connection) -> None:
         """Note a watch that a read has asked for."""
@@ -381,14 +381,14 @@ class Connection:
         call = self._down.popleft()
         self.down_broken |= not self.client.links.down(self.server.number)
         if not self.down_broken:
-            self.client.run(lambda: self.client.heard(self, call))
+            self.client.run(lambda: self.client.message_received(self, call))
 
     def close(self) -> None:
         """The server ends it; the client learns of it if it hears anything."""
         if self.open:
             self.open = False
             self.server.forget(self)
-            self.send_down(Client.lost)
+            self.send_down(Client.connection_lost)
 
     # what the server does
 
@@ -421,10 +421,10 @@ class Connection:
 
     def _answer(self, token: int, answer: Answer) -> None:
         zxid = self.server.applied
-        self.send_down(lambda to: to.answered(token, answer, zxid))
+        self.send_down(lambda to: to.answer_received(token, answer, zxid))
         self._busy = False
 
-    def committed(self, token: int, answer: Answer, end: int) -> None:
+    def request_committed(self, token: int, answer: Answer, end: int) -> None:
         """The leader has decided; the answer goes out once this server has applied it."""
 
         def done() -> None:
@@ -446,7 +446,7 @@ class Ensemble:
         self.forward_ms = 2.0  # from a server to the leader and its disks, at most
         self.sync_limit_ms = 4000.0  # so long a server without a leader keeps its clients
         self._count = 0
-        self.later(EXPIRY_LOOK_MS, self._look)
+        self.later(EXPIRY_LOOK_MS, self._expire_silent)
 
     # time
 
@@ -489,7 +489,7 @@ class Ensemble:
                 connection.close()  # it was moved or has expired: not done
                 return
             answer = self.decide(request, session.session_id, connection.client.identities)
-            connection.committed(token, answer, len(self.changes))
+            connection.request_committed(token, answer, len(self.changes))
 
         self.later(self.dice.random() * self.forward_ms, decide)
 
@@ -543,14 +543,14 @@ class Ensemble:
             self.commit(tuple(NodeDeleted(path) for path in sorted(paths)))
         session.connection.close()
 
-    def _look(self) -> None:
+    def _expire_silent(self) -> None:
         for session in list(self.sessions.values()):
             if self.now_ms - session.heard_ms > session.timeout_ms:
                 self.expire(session.session_id)
         for server in self.servers:
             if server.cut and self.now_ms - server.cut_since_ms > self.sync_limit_ms:
                 server.drop_connections()
-        self.later(EXPIRY_LOOK_MS, self._look)
+        self.later(EXPIRY_LOOK_MS, self._expire_silent)
 
     def copy(self) -> tuple[dict[str, Znode], int]:
         """Return a copy of the data as a backup has it, and how many changes it has."""
@@ -651,31 +651,31 @@ class Client:
             return
         server.connections.add(connection)
 
-        def decided() -> None:
+        def session_decided() -> None:
             if server.cut or not connection.open:
                 connection.close()
                 return
             session = self.ensemble.open_session(connection, self.timeout_ms, session_id)
             connection.session = session
             found = session.session_id if session is not None else 0
-            connection.send_down(lambda to: to.accepted(found))
+            connection.send_down(lambda to: to.session_accepted(found))
             if session is None:
                 connection.close()
 
-        self.ensemble.later(self.ensemble.dice.random() * self.ensemble.forward_ms, decided)
+        self.ensemble.later(self.ensemble.dice.random() * self.ensemble.forward_ms, session_decided)
 
-    def accepted(self, session_id: int) -> None:
+    def session_accepted(self, session_id: int) -> None:
         """The server has taken the session, or says (0) that it has expired."""
         if session_id:
             self.session_id, self.connected = session_id, True
-            self._tell(Connected(session_id, self.timeout_ms))
+            self._report_event(Connected(session_id, self.timeout_ms))
         else:
             self.session_id, self.seen = 0, 0
             self.connection = None
-            self._tell(Expired())
+            self._report_event(Expired())
             self._soon(RECONNECT_MS * self.ensemble.dice.random(), self._connect)
 
-    def lost(self) -> None:
+    def connection_lost(self) -> None:
         """The connection is given up: what is pending has an unknown outcome."""
         if self.connection is None:
             return
@@ -687,14 +687,14 @@ class Client:
         self._pending.clear()
         if self.connected:
             self.connected = False
-            self._tell(Suspended())
+            self._report_event(Suspended())
         self._soon(RECONNECT_MS * self.ensemble.dice.random(), self._connect)
 
     def _beat(self) -> None:
         """Ping; give up a connection from which nothing came for two thirds of the timeout."""
         if self.connection is not None:
             if self.ensemble.now_ms - self._heard_ms > self.timeout_ms * 2 / 3:
-                self.lost()
+                self.connection_lost()
             else:
                 self.connection.send_up(self.connection.ping)
         self._soon(self.timeout_ms / 6, self._beat)
@@ -718,22 +718,22 @@ class Client:
         if connection is not None:
             connection.send_up(lambda: self.ensemble.expire(session_id))
 
-    def heard(self, connection: Connection, call: Callable[[Client], None]) -> None:
+    def message_received(self, connection: Connection, call: Callable[[Client], None]) -> None:
         """Something came; what comes by another connection than that of now is ignored."""
         if connection is self.connection and not self.closed:
             self._heard_ms = self.ensemble.now_ms
             call(self)
 
-    def answered(self, token: int, answer: Answer, seen: int) -> None:
+    def answer_received(self, token: int, answer: Answer, seen: int) -> None:
         """The server's answer."""
         self.seen = max(self.seen, seen)
         assert self._pending[0] == token
         self._pending.popleft()
         self.listener.answer_received(token, answer)
 
-    def watched(self, event: Watched) -> None:
+    def watch_fired(self, event: Watched) -> None:
         """A watch of this connection has fired."""
-        self._tell(event)
+        self._report_event(event)
 
-    def _tell(self, event: Event) -> None:
+    def _report_event(self, event: Event) -> None:
         self.listener.event_received(event)

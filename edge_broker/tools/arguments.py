@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from drupelet.command.arguments import path, shown, whole_number
+from drupelet.command.arguments import path, quote_shortened, whole_number
 from edge_broker.tools.limits import LAST, LAST_MAX
 
 BOOTSTRAP = "127.0.0.1:9092"
@@ -121,7 +121,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"is {shown(text)}: give 0.1 to 3600 seconds")
+        raise argparse.ArgumentTypeError(f"is {quote_shortened(text)}: give 0.1 to 3600 seconds")
     return seconds
 
 

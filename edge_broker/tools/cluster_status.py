@@ -121,7 +121,7 @@ class Board(NamedTuple):
 
 def show(cluster: Cluster, *, as_json: bool) -> int:
     """Print what a cluster is like: WELL, or NOT_WELL. WireFailure: the broker that was named does not answer."""
-    seen = look(cluster)
+    seen = read_reports(cluster)
     standings = list(standings_of(seen))
     boards = [_board(cluster, seen, standings, each) for each in _brokers(seen)]
     faults = list(_faults(seen, standings, boards))
@@ -135,7 +135,7 @@ def show(cluster: Cluster, *, as_json: bool) -> int:
 # what brokers tell
 
 
-def look(cluster: Cluster) -> BrokerReports:
+def read_reports(cluster: Cluster) -> BrokerReports:
     """Ask."""
     topics = dict(cluster.topics())
     settings = cluster.settings(list(topics), [NEEDED_KEY])
@@ -228,7 +228,7 @@ def _brokers(seen: BrokerReports) -> list[int]:
     return sorted({*seen.brokers, *named})
 
 
-def without(
+def without_broker(
     standings: list[PartitionStatus], broker: int, silent: Container[int] = ()
 ) -> tuple[list[Place], list[Place]]:
     """What would have no leader, and what would refuse acks=all, that does not now, if a broker went.
@@ -255,7 +255,7 @@ def _board(cluster: Cluster, seen: BrokerReports, standings: list[PartitionStatu
     known = [each for each in followed if broker in each.lags]
     most = max(known, key=lambda each: each.lags[broker], default=None)
     lags = most is not None and most.lags[broker] > 0
-    unled, refusing = without(standings, broker, seen.silent) if node is not None else ([], [])
+    unled, refusing = without_broker(standings, broker, seen.silent) if node is not None else ([], [])
     return Board(
         broker,
         node,

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from edge_broker.clock import SystemClock
 from edge_broker.errors import error_name
 from edge_broker.output import duration_text, write_json, write_table
-from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, PartitionAnswer, Place, unknown
-from edge_broker.wire_client.groups import GroupDescription, GroupListing, committed, describe, list_groups
+from edge_broker.wire_client.cluster import EARLIEST, LATEST, Cluster, Partition, PartitionAnswer, Place, not_there
+from edge_broker.wire_client.groups import GroupDescription, GroupListing, committed_offsets, describe, list_groups
 from edge_broker.wire_client.reading import first_record
 
 
@@ -40,13 +40,13 @@ def show(cluster: Cluster, name: str | None, *, as_json: bool) -> int:
     """Print groups, or one group; 0. WireFailure."""
     listed = list_groups(cluster)
     if name is not None and name not in listed:
-        raise unknown("group", name, listed, cluster.bootstrap.place)
+        raise not_there("group", name, listed, cluster.bootstrap.place)
     groups = list(listed.values()) if name is None else [listed[name]]
-    described, offsets = describe(cluster, groups), committed(cluster, groups)
+    described, offsets = describe(cluster, groups), committed_offsets(cluster, groups)
     ends = _ends(cluster, {place for places in offsets.values() for place in places})
     standings = {group.name: _standings(offsets.get(group.name, {}), ends) for group in groups}
     for group in groups:
-        standings[group.name] = _timed(cluster, standings[group.name], ends, every=name is not None or as_json)
+        standings[group.name] = _with_lag_times(cluster, standings[group.name], ends, every=name is not None or as_json)
     groups.sort(key=lambda group: (-_lag(standings[group.name]), group.name))
     if as_json:
         for group in groups:
@@ -81,7 +81,9 @@ def _standing(place: Place, offset: int, ends: _Ends) -> GroupPosition:
     return GroupPosition(*place, offset, found.offset, max(0, found.offset - offset), None, problem)
 
 
-def _timed(cluster: Cluster, standings: list[GroupPosition], ends: _Ends, *, every: bool) -> list[GroupPosition]:
+def _with_lag_times(
+    cluster: Cluster, standings: list[GroupPosition], ends: _Ends, *, every: bool
+) -> list[GroupPosition]:
     """Add how old the first waiting record is: in every partition, or where most records wait."""
     most = max((standing.lag or 0 for standing in standings), default=0)
     return [

@@ -110,7 +110,7 @@ class Tail:
         """Print until the end, or until Ctrl-C; 0, 1 when something could not be read. WireFailure."""
         begin = None if self.wanted.begin is None else parse_begin(self.wanted.begin, SystemClock().wall_ms())
         topic = self._cluster.topic(self.wanted.topic)
-        partitions = self._chosen(topic)
+        partitions = self._choose(topic)
         starts, ends = self._offsets(partitions, EARLIEST), self._offsets(partitions, LATEST)
         partitions = [one for one in partitions if one.number in starts and one.number in ends]
         if begin is None:
@@ -125,7 +125,7 @@ class Tail:
         self._stream(Reader(self._cluster, self.wanted.topic, positions))
         return int(self._failed)
 
-    def _chosen(self, topic: Topic) -> list[Partition]:
+    def _choose(self, topic: Topic) -> list[Partition]:
         if self.wanted.partition is None:
             return topic.partitions
         chosen = [one for one in topic.partitions if one.number == self.wanted.partition]
@@ -314,10 +314,10 @@ def line(read: Read, corrected_ms: int | None = None) -> str:
         time_shown = time_text(record.timestamp)
     else:
         time_shown = f"{time_text(record.timestamp)}?" if corrected_ms < 0 else f"{time_text(corrected_ms)}*"
-    return f"{time_shown}  {place:<10}  {shown(record.key)}  {shown(record.value)}"
+    return f"{time_shown}  {place:<10}  {as_text(record.key)}  {as_text(record.value)}"
 
 
-def shown(content: bytes | None) -> str:
+def as_text(content: bytes | None) -> str:
     """Bytes as text that does no harm to a terminal, cut where they are long; `null` in brackets is none."""
     if content is None:
         return "(null)"

@@ -6,7 +6,7 @@ Contains: one line per API. Does not contain: sockets; what the broker serves (h
 from __future__ import annotations
 
 from edge_broker.protocol import api
-from edge_broker.protocol.api import asked
+from edge_broker.protocol.api import requested_api
 from edge_broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from edge_broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from edge_broker.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -17,14 +17,17 @@ from edge_broker.protocol.messages.list_offsets import ListOffsetsRequest, ListO
 from edge_broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from edge_broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
-API_VERSIONS = asked(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
-METADATA = asked(api.METADATA, MetadataRequest, MetadataResponse, 4, 12)  # from 4 on nothing is created by asking
-LIST_OFFSETS = asked(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
+API_VERSIONS = requested_api(api.API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse, 0, 0)
+METADATA = requested_api(
+    api.METADATA, MetadataRequest, MetadataResponse, 4, 12
+)  # from 4 on nothing is created by asking
+LIST_OFFSETS = requested_api(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
+FETCH = requested_api(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids in place of names
+DESCRIBE_CONFIGS = requested_api(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
+DESCRIBE_LOG_DIRS = requested_api(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, 1, 4)
+LIST_GROUPS = requested_api(api.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, 0, 5)
+DESCRIBE_GROUPS = requested_api(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
+OFFSET_FETCH = requested_api(api.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, 8, 9)
 FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids instead of names
-DESCRIBE_CONFIGS = asked(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
-DESCRIBE_LOG_DIRS = asked(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, 1, 4)
-LIST_GROUPS = asked(api.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, 0, 5)
-DESCRIBE_GROUPS = asked(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
-OFFSET_FETCH = asked(api.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, 8, 9)
 
 ALL = (METADATA, LIST_OFFSETS, FETCH, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, LIST_GROUPS, DESCRIBE_GROUPS, OFFSET_FETCH)

@@ -146,7 +146,7 @@ class Cluster:
         """One topic; the sentence about an unknown one names the nearest."""
         found = self.topics([name]).get(name) if name else None
         if found is None or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise unknown("topic", name, self.topics(), self.bootstrap.place)
+            raise not_there("topic", name, self.topics(), self.bootstrap.place)
         if found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
             raise NotThere(f"no topic can have the name {name!r}: use letters, digits, '.', '_' and '-'")
         if found.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
@@ -258,7 +258,7 @@ class Cluster:
         return dict(sizes)
 
 
-def unknown(kind: str, name: str, known: Iterable[str], place: str) -> NotThere:
+def not_there(kind: str, name: str, known: Iterable[str], place: str) -> NotThere:
     """What is raised for a topic or group that is not there."""
     near = nearest(name, known)
     hint = f"; did you mean {near!r}?" if near else f"; `edge-broker {kind}s` lists them"

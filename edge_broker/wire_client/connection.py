@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NoReturn, TypeVar
 
 from drupelet.errors import reason
-from drupelet.kafka.connection import NotConnected, answers_in_tls, connected, refused
+from drupelet.kafka.connection import NotConnected, answers_in_tls, connect, failure_reason
 from drupelet.kafka.properties import in_kafkas_names
 from drupelet.kafka.security import Security
 from edge_broker.errors import ProtocolViolation
@@ -50,7 +50,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._security = security
         self._id = 0
-        self._socket = self._connected(host, port)
+        self._socket = self._connect(host, port)
         self._served = {API_VERSIONS_KEY: (0, 0)}
         answer = self.ask(API_VERSIONS, ApiVersionsRequest())
         self._served |= {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
@@ -76,12 +76,12 @@ class Connection:
         except TimeoutError:
             raise self._failure(f"{self.place} did not answer within {self._timeout_s:g} s") from None
         except OSError as error:
-            raise self._broken(error) from None
-        return self._decoded(asked, version, frame)
+            raise self._broken_connection(error) from None
+        return self._decode(asked, version, frame)
 
-    def _connected(self, host: str, port: int) -> socket.socket:
+    def _connect(self, host: str, port: int) -> socket.socket:
         try:
-            return connected(self._security, host, port, self._timeout_s)
+            return connect(self._security, host, port, self._timeout_s)
         except NotConnected as error:
             raise WireFailure(f"the broker at {self.place} {in_kafkas_names(str(error))}") from None
         except TimeoutError:
@@ -91,9 +91,9 @@ class Connection:
         except UnicodeError:
             raise self._failure(f"{self.what}: that is no name of a host") from None
 
-    def _broken(self, error: OSError) -> WireFailure:
+    def _broken_connection(self, error: OSError) -> WireFailure:
         if getattr(error, "reason", None):  # of an SSLError: what the peer said in TLS, as a rule of our certificate
-            return WireFailure(f"the broker at {self.place} {in_kafkas_names(refused(error, self._security))}")
+            return WireFailure(f"the broker at {self.place} {in_kafkas_names(failure_reason(error, self._security))}")
         return self._failure(f"the connection to {self.place} broke: {reason(error)}")
 
     def _failure(self, sentence: str) -> WireFailure:
@@ -135,7 +135,7 @@ class Connection:
             return ": it may speak no Kafka, or want TLS (--command-config)"
         return ": it may want a log-in (--command-config)" if self._id == 2 and not self._security.has_login else ""
 
-    def _decoded(self, asked: RequestedApi[R], version: int, frame: memoryview) -> R:
+    def _decode(self, asked: RequestedApi[R], version: int, frame: memoryview) -> R:
         if int.from_bytes(frame[:4], "big") != self._id:
             self._no_kafka("an answer to another request")
         try:

@@ -66,18 +66,18 @@ def describe(cluster: Cluster, groups: list[GroupListing]) -> dict[str, GroupDes
         request = DescribeGroupsRequest(groups=[group.name for group in some])
         for one in cluster.at(node).ask(apis.DESCRIBE_GROUPS, request).groups:
             if one.group_id in listed:
-                found[one.group_id] = _described(listed[one.group_id], one)
+                found[one.group_id] = _description(listed[one.group_id], one)
     return found
 
 
-def _described(group: GroupListing, told: DescribedGroup) -> GroupDescription:
+def _description(group: GroupListing, told: DescribedGroup) -> GroupDescription:
     if told.error_code or (told.group_state == "Dead" and group.state not in ("", "Dead")):
         return GroupDescription(group.state or error_name(told.error_code), None)
     members = [Member(one.member_id, one.client_id, one.client_host, one.group_instance_id) for one in told.members]
     return GroupDescription(told.group_state, members)
 
 
-def committed(cluster: Cluster, groups: list[GroupListing]) -> dict[str, dict[Place, int]]:
+def committed_offsets(cluster: Cluster, groups: list[GroupListing]) -> dict[str, dict[Place, int]]:
     """The committed offsets of each group; none of a group that has no such thing, as share groups."""
     found: dict[str, dict[Place, int]] = {}
     for node, some in _at_once(groups):

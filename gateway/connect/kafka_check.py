@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from drupelet.addresses import host_and_port
 from drupelet.host.boot_clock import BOOT_TIMES_CONFIG, BOOT_TIMES_TOPIC
-from drupelet.kafka.connection import TIMEOUT_S, End, NotConnected, asked, opened, try_cluster
+from drupelet.kafka.connection import TIMEOUT_S, End, NotConnected, ask, open_connection, try_cluster
 from drupelet.kafka.security import Security
 from drupelet.ledger import LEDGER_TOPIC
 from edge_broker.errors import ProtocolViolation
@@ -75,7 +75,7 @@ def try_kafka(config: KafkaConfig, topics: list[str]) -> Iterator[End]:
     yield from try_cluster("kafka", config.security, list(config.bootstrap_servers))
     for server in config.bootstrap_servers:
         try:
-            connection = opened(config.security, *host_and_port(server))
+            connection = open_connection(config.security, *host_and_port(server))
         except NotConnected:  # reported already
             continue
         with connection:
@@ -145,7 +145,7 @@ def _settings(connection: socket.socket, security: Security, topic: str) -> dict
 
 def _ask(connection: socket.socket, security: Security, key: int, request: Message, kind: type[_Answer]) -> _Answer:
     version = _VERSIONS[key]
-    answer = asked(connection, security, key, version, b"".join(encode(request, version)))
+    answer = ask(connection, security, key, version, b"".join(encode(request, version)))
     try:
         return decode(kind, version, answer, 0)
     except ProtocolViolation as error:

@@ -15,7 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 
 from drupelet.errors import ConfigurationError
 from drupelet.kafka.connection import TIMEOUT_S, End, NotConnected
-from drupelet.kafka.connection_errors import explained
+from drupelet.kafka.connection_errors import explain
 from drupelet.observe.watches import Watch, WatchState
 from gateway.config import MqttConfig
 from gateway.sources.mqtt.mqtt import hung_up, read_password, said, tls_context
@@ -39,7 +39,7 @@ def try_mosquitto(config: MqttConfig) -> Iterator[End]:
     except ConfigurationError as error:
         yield End(name, f"is not tried, as {error}")
     except OSError as error:
-        yield End(name, explained(error))
+        yield End(name, explain(error))
     else:
         yield End(name, None)
         try:

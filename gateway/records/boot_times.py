@@ -34,7 +34,7 @@ from drupelet.backoff import Backoff
 from drupelet.errors import reason
 from drupelet.host.boot_clock import BOOT_TIMES_TOPIC, BootClock, BootMoment, encode_boot
 from drupelet.observe.log_tree import Log
-from drupelet.observe.watches import Watch, WatchState, ok, unknown
+from drupelet.observe.watches import Watch, WatchState, ok, unknown_watch
 from gateway import state
 from gateway.boot_state import Boot, Boots
 from gateway.records.records import Record
@@ -84,7 +84,7 @@ class BootTimes:
 
     def check(self) -> None:
         """Read the kernel's clock state, and save a change."""
-        self._known, is_kept = self._clock.synchronised(), self._clock.is_kept()
+        self._known, is_kept = self._clock.is_synchronised(), self._clock.is_kept()
         epoch_ms = self._clock.wall_ms() - self._clock.boot_time_ms()  # after the kernel was asked
         if self._known and self._boots.present.epoch_ms is None and self._clock.boot_id and epoch_ms >= 0:
             self._keep(self._clock.boot_id, epoch_ms=epoch_ms)
@@ -181,9 +181,9 @@ class BootTimes:
             return [Watch(WATCH, WatchState.PROBLEM, "the clock was set by hand")]
         accept = 'accept it by clock_trusted = "true"'
         if not self._clock.boot_id:
-            return [unknown(WATCH, f"the kernel does not say which boot this is: {accept}")]
+            return [unknown_watch(WATCH, f"the kernel does not say which boot this is: {accept}")]
         if self._known is None and self._boots.present.epoch_ms is None:
-            return [unknown(WATCH, f"the kernel does not say whether the clock is set: {accept}")]
+            return [unknown_watch(WATCH, f"the kernel does not say whether the clock is set: {accept}")]
         return [ok(WATCH)]
 
     def due(self) -> Record | None:

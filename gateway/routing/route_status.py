@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from drupelet.printable import quoted
+from drupelet.printable import quote
 
 REFUSED_MIN = 5
 QUIET_S = 60.0
@@ -81,7 +81,7 @@ class OverlookedTimes:
     def seen(self, route: str, timestamp_field: str, name: str, now_s: float) -> str | None:
         """Note such a reading; return the text of a log line, the first time for each route, else None."""
         said = (
-            f"{route}: readings have no {timestamp_field} but {quoted(_short(name))}, so the time of receipt counts: "
+            f"{route}: readings have no {timestamp_field} but {quote(_short(name))}, so the time of receipt counts: "
             "set timestamp_field to it, or have the devices rename it"
         )
         return self._note(route, "name", said, now_s)

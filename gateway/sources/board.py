@@ -14,7 +14,7 @@ from typing import Any
 
 from drupelet.errors import sentence
 from drupelet.observe.log_tree import Log
-from drupelet.observe.watches import Watch, WatchState, early, ok, unknown
+from drupelet.observe.watches import Watch, WatchState, early, ok, unknown_watch
 from gateway.config import BoardConfig
 from gateway.kafka.publisher import Publisher
 from gateway.records.records import Record
@@ -63,7 +63,7 @@ class BoardSource:
         """Return whether readings of the board's health arrive; a reading that hangs is unknown, no problem."""
         asked_s = self._asked_s
         if asked_s is not None and (hangs_s := time.monotonic() - asked_s) > READ_S_MAX:
-            return [unknown(WATCH, f"a reading of the board's health does not end since {hangs_s:.0f} s")]
+            return [unknown_watch(WATCH, f"a reading of the board's health does not end since {hangs_s:.0f} s")]
         if self._trouble is not None:
             return [Watch(WATCH, WatchState.PROBLEM, self._trouble)]
         return [ok(WATCH) if self._has_read else early(WATCH, "the board was not read yet")]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from drupelet.errors import ConfigurationError
-from drupelet.kafka.connection import NotConnected, check_login, check_mechanism, login_tokens, refused
+from drupelet.kafka.connection import NotConnected, check_login, check_mechanism, failure_reason, login_tokens
 from drupelet.kafka.connection_errors import HUNG_UP_IN_TLS
 from drupelet.kafka.security import Security
 from edge_broker.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
@@ -47,11 +47,11 @@ async def start_tls(
             transport, protocol, context, server_hostname=host, ssl_handshake_timeout=HANDSHAKE_S_MAX
         )
     except ConnectionError as error:  # asyncio's own, without a number, for a peer that hangs up
-        raise NotConnected(HUNG_UP_IN_TLS if error.errno is None else refused(error, security)) from error
+        raise NotConnected(HUNG_UP_IN_TLS if error.errno is None else failure_reason(error, security)) from error
     except TimeoutError:
         raise
     except OSError as error:
-        raise NotConnected(refused(error, security)) from error
+        raise NotConnected(failure_reason(error, security)) from error
     if made is None:
         raise NotConnected(HUNG_UP_IN_TLS)
     return made

@@ -24,8 +24,8 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from drupelet.errors import reason, sentence
-from drupelet.kafka.connection import NO_KAFKA, WANTS_TLS, NotConnected, answers_in_tls, hung_up, refused
-from drupelet.kafka.connection_errors import NOT_FOUND, explained
+from drupelet.kafka.connection import NO_KAFKA, WANTS_TLS, NotConnected, answers_in_tls, failure_reason, hung_up
+from drupelet.kafka.connection_errors import NOT_FOUND, explain
 from drupelet.kafka.security import Security
 from edge_broker.errors import ErrorCode, ProtocolViolation, error_name
 from edge_broker.protocol.api import API_VERSIONS as API_VERSIONS_KEY
@@ -175,7 +175,7 @@ class Connection:
             async with asyncio.timeout(timeout_s):
                 await self._open(host, port, timeout_s, hurried, reached)
         except TimeoutError:
-            what = explained(TimeoutError()) if self._raw is None else f"was reached, but not ready in {timeout_s:g} s"
+            what = explain(TimeoutError()) if self._raw is None else f"was reached, but not ready in {timeout_s:g} s"
             raise ConnectionLost(f"{place} {what}") from None
         except NotConnected as error:
             raise BrokerRefused(f"{place} {error}") from error
@@ -222,7 +222,7 @@ class Connection:
         except OSError as error:
             kinds = {errno.ECONNREFUSED: NobodyListens, errno.ECONNRESET: BrokerRefused}
             kind = kinds.get(error.errno or 0, ConnectionLost)
-            raise kind(f"{self.place} {explained(error)}") from error
+            raise kind(f"{self.place} {explain(error)}") from error
 
     def _learn(self, answer: ApiVersionsResponse) -> None:
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
@@ -365,12 +365,12 @@ class Connection:
         if error is None:
             return BrokerRefused(f"{self.place} {hung_up(self._security)}")
         if isinstance(getattr(error, "reason", None), str) and isinstance(error, OSError):  # ssl.SSLError, a TLS alert
-            return BrokerRefused(f"{self.place} {refused(error, self._security)}")
+            return BrokerRefused(f"{self.place} {failure_reason(error, self._security)}")
         if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT:
             silent = f"acknowledged nothing for {self._tuning.silent_s_max:g} s"
             return ConnectionLost(f"{self.place} {silent}: is it on, and the link up?")
         if isinstance(error, ConnectionResetError) and not self._is_open:
-            return BrokerRefused(f"{self.place} {explained(error)}")
+            return BrokerRefused(f"{self.place} {explain(error)}")
         said = reason(error) if isinstance(error, OSError) else sentence(error)
         return ConnectionLost(f"the connection to {self.place} broke: {said}")
 

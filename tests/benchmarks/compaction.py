@@ -231,7 +231,7 @@ def writes(directory: Path, records: int = 400_000, keys: int = 5_000) -> None:
     """The log and the cleaner alone: a pass whenever one is due."""
     clock = SystemClock("true")
     settings = LogSettings(cleanup_policy="compact", segment_bytes=4 << 20)
-    store = LogStore.open(Disk(), str(directory), settings, clock.look(), clock.new_uuid)
+    store = LogStore.open(Disk(), str(directory), settings, clock.refresh(), clock.new_uuid)
     topic = store.topic_files.make_topic("latest", 1, {}, clock.new_uuid())
     store.add_topic(topic)
     cleaner = LogCleaner(store, 4 << 20)

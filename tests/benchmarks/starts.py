@@ -58,7 +58,7 @@ def append(log: PartitionLog, reading: Reading, store: LogStore) -> int:
 def fill(data_dir: Path, partitions: int) -> None:
     """Make the directory, as a broker leaves it that is killed."""
     clock = SystemClock()
-    store = LogStore.open(Disk(), str(data_dir), LogSettings(), clock.look(), uuid.uuid4)
+    store = LogStore.open(Disk(), str(data_dir), LogSettings(), clock.refresh(), uuid.uuid4)
     topic = store.topic_files.make_topic("load", partitions, {}, uuid.uuid4())
     store.add_topic(topic)
     for log in topic.partitions:
@@ -80,7 +80,7 @@ def fill(data_dir: Path, partitions: int) -> None:
 def more(data_dir: Path) -> None:
     """A broker that starts, takes 64 KB for each partition, and is killed."""
     clock = SystemClock()
-    store = LogStore.open(Disk(), str(data_dir), LogSettings(), clock.look(), uuid.uuid4)
+    store = LogStore.open(Disk(), str(data_dir), LogSettings(), clock.refresh(), uuid.uuid4)
     for log in store.topics["load"].partitions:
         for _ in range(AFTER_BATCHES):
             append(log, clock.reading(), store)

@@ -36,7 +36,7 @@ from edge_broker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAc
 from edge_broker.protocol.messages.describe_acls import DescribeAclsRequest
 from edge_broker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from edge_broker.security.acls import AclBinding
-from edge_broker.security.scram import MECHANISMS, salted
+from edge_broker.security.scram import MECHANISMS, salt_password
 from tests.differential.session import Session
 from tests.support.acls import ANY_AT_ALL, creation, described
 from tests.support.certificates import Authority
@@ -115,7 +115,7 @@ class Broker(NamedTuple):
                     mechanism=mechanism.number,
                     iterations=ITERATIONS,
                     salt=SALT,
-                    salted_password=salted(mechanism, password.encode(), SALT, ITERATIONS),
+                    salted_password=salt_password(mechanism, password.encode(), SALT, ITERATIONS),
                 )
                 for user, password in PASSWORDS.items()
                 if LACKS.get(user) != mechanism.name

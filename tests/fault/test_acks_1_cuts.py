@@ -50,9 +50,9 @@ class Board:
         """Let time pass, with what the broker does every 10 s."""
         for _ in range(ms // 10_000):
             self.site.loop.advance(10_000)
-            self.site.settle()
+            self.site.run_until_idle()
             self.site.dispatcher.syncer.look_at_marks()
-            self.site.settle()
+            self.site.run_until_idle()
 
     def live(self) -> None:
         """Use some idle partitions, let them be idle, then write to busy ones until the power goes."""

@@ -90,7 +90,7 @@ class InMemory:
             return state.with_user(USER, made)
 
         site.dispatcher.start(lambda: site.broker.security.change(edit, lambda: Reply(None), lambda _: Reply(None)))
-        site.settle()
+        site.run_until_idle()
         config = read_config(f'"ssl.keystore.location" = "{keystore}"', "fuzz.toml", [])
         self._tls = SiteTls(site, Tls(read_tls_settings(config, LISTENER, logs_in=True), time.time))
         self._before_mb = 0.0
@@ -126,7 +126,7 @@ class InMemory:
     def _see_nothing_kept(self) -> None:
         site = self._site
         site.loop.advance(200)  # answers to failed log-ins are late
-        site.settle()
+        site.run_until_idle()
         hold(not site.server.connections, "a connection is kept")
         hold(len(self._tls.handshakes) == 0, "a handshake is kept")
         kept = site.server.requests.used, site.server.answers.used, site.dispatcher.waiting_requests

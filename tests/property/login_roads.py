@@ -82,10 +82,10 @@ class MemoryRoad:
 
     def settle(self) -> None:
         """Let loop and workers work until nothing is left to do without time passing."""
-        self._site.settle()
+        self._site.run_until_idle()
         while self._worker is not None and self._worker:
             self._worker.step()
-            self._site.settle()
+            self._site.run_until_idle()
         if self._transport.closed and not self._lost:
             self._lost = True
             self._protocol.connection_lost(None)

@@ -68,7 +68,7 @@ def test_any_bytes_are_answered_or_close_their_connection(sent: list[bytes], pie
     data = b"".join(sent)
     for position in range(0, len(data), piece):
         client.arrive(data[position : position + piece])
-        SITE.settle()
+        SITE.run_until_idle()
     SITE.loop.advance(200)
     login = client.connection.session.login
     assert login is not None

@@ -260,7 +260,7 @@ class Schedule:
             world.ensemble.cut(number)
             world.later(self.dice.random() * 2 * SESSION_MS, lambda: world.ensemble.mend(number))
         elif storm or self.dice.random() < 0.5:
-            self.later(self.dice.random() * 8, lambda: process.run(world.client_of(process).lost))
+            self.later(self.dice.random() * 8, lambda: process.run(world.client_of(process).connection_lost))
             for server in world.ensemble.servers:
                 server.lag_ms = self.dice.random() * 2500
         if storm or self.dice.random() < 0.4:
@@ -286,7 +286,7 @@ class Schedule:
     def lose_while_opening(self, process: Process) -> None:
         """A log is being opened, and what the state is stays unknown for a while."""
         if self.dice.random() < 0.2 and not self.ending:
-            self.later(self.dice.random() * 8, lambda: process.run(self.world.client_of(process).lost))
+            self.later(self.dice.random() * 8, lambda: process.run(self.world.client_of(process).connection_lost))
 
     def strike(self, board: Board) -> None:
         """A board loses power; where that may take what was answered, only if others surely have it."""
@@ -610,7 +610,7 @@ def drop_connection(schedule: Schedule) -> None:
     """What is under way to ZooKeeper is lost or done, nobody knows."""
     process = schedule.board.process
     if process is not None:
-        process.run(schedule.world.client_of(process).lost)
+        process.run(schedule.world.client_of(process).connection_lost)
 
 
 def heal(schedule: Schedule) -> None:

@@ -52,7 +52,7 @@ from edge_broker.storage.retention.segment_removal import delete_records, follow
 from edge_broker.storage.segment.segment import DamageFound, WouldBlockError
 from edge_broker.testing.clock import NOW_MS, reading_at
 from edge_broker.testing.disk import SimulatedDisk
-from edge_broker.thread_checks import within as at
+from edge_broker.thread_checks import running_in as at
 from tests.simulation.cluster_disk import GONE, Entry, Record
 
 SETTINGS = LogSettings(segment_bytes=2048, index_interval_bytes=128)

@@ -165,7 +165,7 @@ class Interleaving:
             (self._arrive, 24),
             (lambda: [self.site.loop.step() for _ in range(self.dice.choice((1, 1, 2, 5, 20)))], 30),
             (lambda: self.dice.choice(doing).work(), 14 if doing else 0),
-            (lambda: self.dice.choice(workers).tell(), 12 if workers else 0),
+            (lambda: self.dice.choice(workers).report_done(), 12 if workers else 0),
             (lambda: self.site.loop.advance(self.dice.choice((0.1, 1, 5, 40, 250))), 6),
             (self._rest, 1.5),
             (self._slow_or_quick, 0.8),
@@ -251,7 +251,7 @@ class Interleaving:
         for worker in working:
             if not worker.idle:
                 worker.work()
-            worker.tell()
+            worker.report_done()
         return bool(working)
 
     # what is asked

@@ -37,5 +37,5 @@ class HalfWay:
         """Let it go on; its response."""
         self._site.broker.topics.free_names([self.NAME])
         self._site.dispatcher.apply()
-        self._site.settle()
+        self._site.run_until_idle()
         return self._client.answer()

@@ -49,7 +49,7 @@ from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.loop import Loop
 from edge_broker.testing.site import Site
 from edge_broker.testing.zookeeper import Ensemble, GoodLinks
-from edge_broker.thread_checks import LOOP, within
+from edge_broker.thread_checks import LOOP, running_in
 
 SESSION_MS = 6000
 TICK_MS = 100.0
@@ -159,7 +159,7 @@ class Board:
         if self._doing:
             return
         self._doing = True
-        with within(LOOP):
+        with running_in(LOOP):
             while self.member.effects:
                 self.turns += 1
                 self._do(self.member.effects.pop(0))
@@ -310,7 +310,7 @@ class Board:
 
     def work(self, call: Callable[[], Any], worker: str = "files") -> Any:
         """As a worker does it."""
-        with within(worker):
+        with running_in(worker):
             return call()
 
     def _configure(self, effect: effects.Configure) -> None:
@@ -418,7 +418,7 @@ class InCluster:
     def work(self) -> None:
         """What loop and workers can do without time passing."""
         for board in self.alive:
-            board.site.settle()
+            board.site.run_until_idle()
 
     def pass_until(self, reached: Callable[[], bool], ms_max: float = 60_000) -> None:
         """Let time pass until something holds."""

@@ -60,7 +60,7 @@ def filter_of(asked: AsksForAcls) -> AclFilter:
         kind(Operation, asked.operation),
         kind(Permission, asked.permission_type),
     )
-    if meant.unknown:
+    if meant.is_unknown:
         raise Refusal(ErrorCode.INVALID_REQUEST, "the filter names a kind that is not known; use ANY (1) for all")
     return meant
 
@@ -68,6 +68,6 @@ def filter_of(asked: AsksForAcls) -> AclFilter:
 def refusal_of(error: Exception) -> Refusal:
     """Why a change was not made."""
     if isinstance(error, Refusal):
-        return error.kept()
+        return error.without_frames()
     assert isinstance(error, StorageFault), error
     return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"users and ACLs were not changed: {error}")

@@ -116,7 +116,7 @@ class _Agreeing:
         try:
             self.change.ask(self._cluster, self._answer_received)
         except Refusal as refusal:
-            self._end(refusal.kept())
+            self._end(refusal.without_frames())
 
     def _answer_received(self, error: ErrorCode) -> None:
         if self.over:

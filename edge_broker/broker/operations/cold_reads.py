@@ -81,7 +81,7 @@ def _quarantine(log: PartitionLog, found: DamageFound, tried: set[tuple[str, int
         if quarantine(log, found) is None and place in tried:
             return StorageFault(*place, f"{found.reason}, but not each time it is read; check the card")
     except StorageFault as fault:
-        return fault.kept()
+        return fault.without_frames()
     except Refusal as refusal:
         return StorageFault(*place, f"{found.reason}; it cannot be written down: {refusal}")
     tried.add(place)

@@ -125,7 +125,7 @@ class Write:
         except Busy as busy:
             self.writing = busy.writing
         except Refusal as refusal:
-            self.fail(refusal.kept())
+            self.fail(refusal.without_frames())
             if refusal.code == ErrorCode.KAFKA_STORAGE_ERROR and not broker.space.refusing:
                 broker.space.look_soon()
         except StorageFault as fault:

@@ -52,6 +52,6 @@ def _try_piece(piece: Callable[[], R]) -> R | Refusal:
     try:
         return piece()
     except Refusal as refusal:
-        return refusal.kept()
+        return refusal.without_frames()
     except StorageFault as fault:
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))

@@ -36,7 +36,11 @@ def _write(
     def write_completed() -> Outcome:
         if write.error is not None:
             reason = f"the ledger takes nothing: {write.error}"
-            done(log.fault.kept() if log.fault is not None else StorageFault(log.directory, log.log_end_offset, reason))
+            done(
+                log.fault.without_frames()
+                if log.fault is not None
+                else StorageFault(log.directory, log.log_end_offset, reason)
+            )
         elif batches:
             return _write(broker, log, batches, done)
         else:

@@ -136,7 +136,7 @@ def alter(
                 _changed_config(broker, topic, alteration)
             wanted[number] = alteration
         except Refusal as refusal:
-            refused[number] = refusal.kept()
+            refused[number] = refusal.without_frames()
     if request.validate_only or not wanted:
         return then(refused)
     return _carry_out(broker, wanted, refused, retry, then)
@@ -256,7 +256,7 @@ def _carry_out(
         try:
             found[number] = broker.topics.described_there(one.name)
         except Refusal as refusal:  # it was deleted since it was looked at
-            refused[number] = refusal.kept()
+            refused[number] = refusal.without_frames()
     if not found:
         return then(refused)
     topics = {number: topic for number, topic in found.items() if isinstance(topic, Topic)}

@@ -194,7 +194,7 @@ def create(
             if topic.partitions > room and topic.name != OFFSETS_TOPIC:
                 raise _too_many(topic.partitions)
         except Refusal as refusal:
-            errors[topic.name] = refusal.kept()
+            errors[topic.name] = refusal.without_frames()
         else:
             room -= topic.partitions
             in_metrics[metric_name(topic.name)] = topic.name
@@ -303,7 +303,7 @@ def add_partitions(
             if more > room:
                 raise _too_many(more)
         except Refusal as refusal:
-            errors[name] = refusal.kept()
+            errors[name] = refusal.without_frames()
         else:
             room -= more
             growing.append((topic, asked))

@@ -135,11 +135,11 @@ class LogIns:
             raise LogInFailed(denial, WRONG_PASSWORD if login.mechanism == PLAIN else None)  # alike, as of any failure
         if user not in self._users().users:
             raise LogInFailed("the user was removed meanwhile")
-        event = "log-in-again" if login.again else "log-in"
+        event = "log-in-again" if login.is_repeated else "log-in"
         login.complete(user, self._clock.steady_ms())
         session.principal = USER + user
         self.succeeded[session.listener, login.mechanism] += 1
-        self.delays.succeeded(user, session.host)
+        self.delays.login_succeeded(user, session.host)
         self._record.add(user, self._users())
         self._note(
             event, principal=session.principal, host=session.host, mechanism=login.mechanism, listener=session.listener

@@ -321,7 +321,7 @@ class SharedSecurity:
     def _edit(self, before: SecurityState, change: _Change) -> tuple[SecurityState, bytes]:
         """In a worker: return the state after a change, and its bytes; Refusal."""
         before = before._replace(wanted=WantedSecurity(), exposed="")
-        after = change.edit(before).marked(before, self._store.new_mark)
+        after = change.edit(before).with_marks(before, self._store.new_mark)
         if after == before and not change.restores:
             return before, b""
         step = RESTORED if change.restores else 1

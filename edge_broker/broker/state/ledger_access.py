@@ -59,7 +59,7 @@ def ledger_refusal(records: memoryview | None, batch_bytes_max: int) -> Refusal 
                     ErrorCode.INVALID_RECORD, f"record {record.offset} of the batch is no ledger record: {reason}"
                 )
     except Refusal as refusal:
-        return refusal.kept()
+        return refusal.without_frames()
     except ProtocolViolation as violation:
         return Refusal(ErrorCode.INVALID_RECORD, str(violation))
     return None

@@ -155,7 +155,7 @@ class Security:
         """Apply this state from now on; `acls` are its own, where a worker has put them in order already."""
         if state.damage and state.damage not in (self.state.damage, NOT_READ_YET):
             self._effects.note(f"users and rights cannot be read, so nobody has any: {state.damage}")
-        gone = self.state.gone(state)
+        gone = self.state.removed_users(state)
         exposed, without_effect = self.state.exposed, self._without_effect
         self.state = state
         if self._without_effect and not without_effect:

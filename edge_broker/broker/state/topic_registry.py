@@ -281,7 +281,7 @@ def _usable(log: PartitionLog, leader_epoch: int) -> PartitionLog:
     if leader_epoch not in (-1, state.leader_epoch):
         raise _epoch_refusal(leader_epoch, state.leader_epoch)
     if state.fault is not None:
-        raise state.fault.kept()
+        raise state.fault.without_frames()
     return log
 
 

@@ -61,7 +61,7 @@ class CheckpointLoop:
         """
         broker, store = self._broker, self._broker.store
         before, age = (store.directory.age.known_boot_id, broker.time.now().trusted), store.directory.age
-        store.directory.advance_age(broker.clock.look())
+        store.directory.advance_age(broker.clock.refresh())
         now = broker.time.now()
         if (store.directory.age.known_boot_id, now.trusted) != before:
             log_line("info", "clock", trusted=now.trusted, age_ms=now.age_ms, boot_id=now.boot_id)

@@ -23,7 +23,7 @@ from edge_broker.handlers.elect_leaders import PREFERRED
 from edge_broker.network.cluster.broker_link import BrokerLink, Owner
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol import api
-from edge_broker.protocol.api import RequestedApi, asked
+from edge_broker.protocol.api import RequestedApi, requested_api
 from edge_broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from edge_broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from drupelet.kafka.security import Security
     from edge_broker.protocol import message
 
-ELECT = asked(api.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, 2, 2)
-PRODUCE = asked(api.PRODUCE, ProduceRequest, ProduceResponse, 12, 12)
-EPOCH_ENDS = asked(api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 4, 4)
+ELECT = requested_api(api.ELECT_LEADERS, ElectLeadersRequest, ElectLeadersResponse, 2, 2)
+PRODUCE = requested_api(api.PRODUCE, ProduceRequest, ProduceResponse, 12, 12)
+EPOCH_ENDS = requested_api(api.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 4, 4)
 
 ANSWER_S = 10.0
 FORWARD_S = 25.0  # a leader may wait for replicas, and the forwarder waits longer

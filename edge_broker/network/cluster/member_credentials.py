@@ -41,7 +41,7 @@ def link_security(config: BrokerConfig, listener: Listener) -> Security:
         found = security_of(Path(path))
         _check_shown(config, listener, path, found)
         return found
-    if listener.encrypted or listener.logs_in:
+    if listener.is_encrypted or listener.logs_in:
         raise ConfigurationError(
             f"listener {listener.name} for brokers speaks {listener.protocol}, and this broker has nothing to show "
             "there; name a file of client properties in edge.inter.broker.config.file"

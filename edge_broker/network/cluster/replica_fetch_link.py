@@ -26,7 +26,7 @@ from edge_broker.errors import ErrorCode, error_name, known_error
 from edge_broker.network.cluster.broker_link import BrokerLink, Owner
 from edge_broker.network.log_lines import LimitedLog
 from edge_broker.protocol import api
-from edge_broker.protocol.api import asked
+from edge_broker.protocol.api import requested_api
 from edge_broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from drupelet.kafka.security import Security
     from kafka_wire.connection.connection import Connection
 
-FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 17, 17)
+FETCH = requested_api(api.FETCH, FetchRequest, FetchResponse, 17, 17)
 
 UNDER_WAY_MAX = 4
 ANSWER_S = 10.0  # beyond what a leader may wait

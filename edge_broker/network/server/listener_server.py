@@ -112,7 +112,7 @@ class Server:
             return Connection(self, self._loop.time, listener.name)
 
         factory: Callable[[], asyncio.BufferedProtocol] = make_connection
-        if listener.encrypted:
+        if listener.is_encrypted:
             assert self.encryption is not None
             factory = self.encryption.protocol(listener.name, make_connection)
         try:

@@ -59,7 +59,7 @@ class Encryption:
         self.listeners = [
             Tls(_settings(config, one, chacha_first=chacha_first), now_s, one.advertised.host)
             for one in listeners
-            if one.encrypted
+            if one.is_encrypted
         ]
         self._denial = denial
         self.worker = Worker("handshakes", loop)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from resource import RLIMIT_NOFILE, RUSAGE_THREAD, getrlimit, getrusage
 from typing import NamedTuple, Protocol, TypeAlias
 
-from drupelet.host.descriptors import bounded
+from drupelet.host.descriptors import as_number
 from edge_broker import libc
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -251,7 +251,7 @@ class Disk:
 
     def files_max(self) -> int:
         """The soft limit; see `FileSystem`."""
-        return bounded(getrlimit(RLIMIT_NOFILE)[0])
+        return as_number(getrlimit(RLIMIT_NOFILE)[0])
 
     def open(self, path: str) -> File:
         """Open an existing file for reading and writing."""

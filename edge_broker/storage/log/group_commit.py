@@ -97,7 +97,7 @@ def _run(flush: Flush) -> StorageFault | None:
     try:
         flush.run()
     except StorageFault as fault:
-        return fault.kept()
+        return fault.without_frames()
     except Exception as error:  # noqa: BLE001 - a bug: what it left unsynced is unknown, and the others go on
         return StorageFault(flush.end.segment.path, flush.end.position, f"the sync failed: {error!r}")
     return None

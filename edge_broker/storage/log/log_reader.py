@@ -50,7 +50,7 @@ class LogReader:
         """
         state = self.state
         if state.fault is not None:
-            raise state.fault.kept()
+            raise state.fault.without_frames()
         segments = state.segments
         if not state.log_start_offset <= offset <= state.log_end_offset:
             raise self._out_of_range(offset)
@@ -164,7 +164,7 @@ class LogReader:
         """
         state = self.state
         if state.fault is not None:
-            raise state.fault.kept()
+            raise state.fault.without_frames()
         for segment in state.segments:
             try:
                 found = self._first_in(segment, timestamp_ms)
@@ -211,7 +211,7 @@ class LogReader:
         """
         state = self.state
         if state.fault is not None:
-            raise state.fault.kept()
+            raise state.fault.without_frames()
         shown = state.shown
         greatest = (
             shown.greatest

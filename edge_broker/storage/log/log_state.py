@@ -145,7 +145,7 @@ class LogState:
 
     def fail(self, fault: StorageFault) -> None:
         """Take the partition offline; the first fault stays."""
-        self.fault = self.fault or fault.kept()
+        self.fault = self.fault or fault.without_frames()
 
     def limit(self, segment: Segment) -> int:
         """End of what may be shown of a segment."""

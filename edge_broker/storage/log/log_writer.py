@@ -127,7 +127,7 @@ class Writing:
             self.file = self.segment.file
             write_batch(self.file, self.path, self.records, self.position)
         except (Refusal, StorageFault) as error:
-            self.error = error.kept()
+            self.error = error.without_frames()
         except OSError as error:
             self.error = fault_of(error, self.path, self.position)
 
@@ -136,7 +136,7 @@ class Writing:
         if not self.done:
             raise WriteUnderWay(self)
         if self.error is not None:
-            raise self.error.kept()
+            raise self.error.without_frames()
         return self.appended
 
 
@@ -302,7 +302,7 @@ class LogWriter:
     def _may_append(self) -> None:
         """Raise where nothing can be appended now, as `append`, but for a roll: what was written before needs none."""
         if self.state.fault is not None:
-            raise self.state.fault.kept()
+            raise self.state.fault.without_frames()
         if self.writing is not None:
             raise WriteUnderWay(None)
         if self.roll_refusal is not None:

@@ -96,7 +96,7 @@ def quarantine(log: PartitionLog, found: DamageFound, *, lost: bool = False) -> 
     ranges could not be written, or the log is offline or deleted, and nothing is jumped over.
     """
     if log.fault is not None:
-        raise log.fault.kept()  # another topic may have its directory now
+        raise log.fault.without_frames()  # another topic may have its directory now
     segment = found.segment
     bounds = log.state.bounds(segment)
     if bounds is None:

@@ -145,7 +145,7 @@ class SecurityStore:
             wished = edit(before.wanted.made_to(before))
             return before._replace(wanted=difference(before, wished)._replace(restore=before.wanted.restore))
         after = edit(before if before.secret else before._replace(secret=self.new_secret()))
-        return after.marked(before, self.new_mark)
+        return after.with_marks(before, self.new_mark)
 
     def want_restored(self) -> SecurityState:
         """As a command: this copy is to be the cluster's users and ACLs again. ValueError: it is none. StorageFault."""
@@ -177,7 +177,7 @@ class SecurityStore:
             if not is_logged and (before.damage or agreed.generation != before.generation):
                 self._log_copy(before, agreed, author)
             wanted = before.wanted if before.damage or before.generation != OWN else difference(own, before)
-            return agreed._replace(wanted=wanted.without(done))
+            return agreed._replace(wanted=wanted.without_done(done))
 
         return self._replace_by(replace_by_copy, None)
 

@@ -31,7 +31,7 @@ def record_missing(log: PartitionLog) -> None:
     StorageFault, Refusal: the ledger or the disk takes nothing now, and all stays owed.
     """
     if log.fault is not None:
-        raise log.fault.kept()
+        raise log.fault.without_frames()
     owed = log.missing_ranges
     there = {segment.base_offset: segment for segment in log.segments}
     lost = [(there[base], one._replace(owed=0)) for base, one in owed if base in there]

@@ -75,7 +75,7 @@ def _open(store: LogStore, topic: Topic, log: PartitionLog, now: Now, lost_from:
             cut_off(log.files.fs.open(segment.path), position)
     fresh = store.reopen(topic, log, end, now, notes)
     if fresh.fault is not None:
-        raise fresh.fault.kept()
+        raise fresh.fault.without_frames()
     return ReopenedLog(fresh, notes)
 
 

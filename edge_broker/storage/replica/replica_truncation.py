@@ -108,7 +108,7 @@ def enter(log: PartitionLog, end_offset: int, cause: Cause = "truncated") -> Rec
     """
     state = log.state
     if state.fault is not None:
-        raise state.fault.kept()
+        raise state.fault.without_frames()
     assert state.log_start_offset <= end_offset <= state.log_end_offset, f"{log!r} cannot be truncated to {end_offset}"
     try:
         end = cut_point(state, end_offset)
@@ -239,7 +239,7 @@ def remake(
     A failure takes the log offline: StorageFault.
     """
     if log.fault is not None:
-        raise log.fault.kept()
+        raise log.fault.without_frames()
     assert log.writer.held, f"{log!r} takes appends meanwhile"
     try:
         decide()
@@ -255,7 +255,7 @@ def remake(
         raise fault from error
     if fresh.fault is not None:
         log.fail(fresh.fault)
-        raise fresh.fault.kept()
+        raise fresh.fault.without_frames()
     return fresh
 
 

@@ -76,7 +76,7 @@ def bring_online(store: LogStore, log: PartitionLog, now: Now) -> BroughtOnline 
     if fresh.fault is None:
         fresh.roller.begin_epoch()
     if fresh.fault is not None:
-        raise fresh.fault.kept()
+        raise fresh.fault.without_frames()
     return BroughtOnline(fresh, notes, loss if log.topic in LEDGERS else None)
 
 
@@ -87,7 +87,7 @@ def _reopen_truncated(store: LogStore, topic: Topic, log: PartitionLog, now: Now
     )
     fresh = store.reopen(topic, log, end, now, [])
     if fresh.fault is not None:
-        raise fresh.fault.kept()
+        raise fresh.fault.without_frames()
     return fresh
 
 

@@ -255,7 +255,7 @@ def _take_before(
     log: PartitionLog, offset: int, now: Now, passed_offset: int, passed: str, unpassed: str
 ) -> list[RemovalCount]:
     if log.fault is not None:
-        raise log.fault.kept()  # another topic may have its directory now
+        raise log.fault.without_frames()  # another topic may have its directory now
     going: list[SegmentRemoval] = []
     partly = None
     segments = log.segments

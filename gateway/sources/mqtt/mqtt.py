@@ -33,7 +33,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from drupelet.backoff import Backoff
 from drupelet.errors import ConfigurationError, sentence
-from drupelet.kafka.connection_errors import explained
+from drupelet.kafka.connection_errors import explain
 from drupelet.observe.log_tree import Log
 from drupelet.observe.watches import Watch
 from drupelet.tls.file_reads import AT_ONCE_S
@@ -130,7 +130,7 @@ class MqttSource:
             except MqttFailure as error:
                 self._trouble = said(str(error), self._config)
             except OSError as error:
-                self._trouble = f"it {explained(error)}"
+                self._trouble = f"it {explain(error)}"
             fight = self._ends.problem(time.monotonic())
             host, port = self._config.host, self._config.port
             _log.warning("disconnected", host=host, port=port, reason=fight or self._trouble)

@@ -23,7 +23,7 @@ import math
 import re
 from typing import NamedTuple
 
-from drupelet.printable import quoted
+from drupelet.printable import quote
 
 CLIENT_ID_BYTES_MAX = 256
 CLIENTS_MAX = 8  # named at a time, so that invented ids fill neither log nor page
@@ -91,7 +91,7 @@ class OversizeClients:
         recent = [client for client, seen_s in self._seen_s.items() if now_s - seen_s <= SHOWN_S]
         if not recent:
             return None
-        names = [f"device {quoted(client)}" for client in recent if client is not None]
+        names = [f"device {quote(client)}" for client in recent if client is not None]
         if None in recent:
             names.append("a device that mosquitto's log does not name for sure")
         if now_s - self._unnamed_s <= SHOWN_S:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from drupelet.observe.watches import Watch, early, ok, unknown
+from drupelet.observe.watches import Watch, early, ok, unknown_watch
 
 DROPPED_TOPIC = "$SYS/broker/publish/messages/dropped"
 UPTIME_TOPIC = "$SYS/broker/uptime"
@@ -126,7 +126,7 @@ class SysSignals:
         refused = next(((topic, self._refused[topic]) for topic in needed if topic in self._refused), None)
         if refused is not None:
             remedy = self._remedy(name, refused[0])
-            return unknown(name, f"mosquitto at {self._peer} refuses {refused[0]} ({refused[1]}): {remedy}")
+            return unknown_watch(name, f"mosquitto at {self._peer} refuses {refused[0]} ({refused[1]}): {remedy}")
         if self._subscribed_s is None:
             return early(name, f"no subscription to $SYS of mosquitto at {self._peer} yet")
         missing = [topic for topic in needed if topic not in self._heard and topic != LOG_TOPIC]
@@ -134,12 +134,16 @@ class SysSignals:
         if missing and now_s - self._subscribed_s < FIRST_S:
             return early(name, f"nothing heard yet of mosquitto at {self._peer}, which has {FIRST_S:.0f} s for it")
         if missing:
-            return unknown(name, f"mosquitto at {self._peer} sends no {missing[0]}: {self._remedy(name, missing[0])}")
+            return unknown_watch(
+                name, f"mosquitto at {self._peer} sends no {missing[0]}: {self._remedy(name, missing[0])}"
+            )
         if silent_s > INTERVALS_MAX * self._interval_s + FIRST_S:
             remedy = self._remedy(name, UPTIME_TOPIC)
-            return unknown(name, f"mosquitto at {self._peer} has sent no {UPTIME_TOPIC} for {silent_s:.0f} s: {remedy}")
+            return unknown_watch(
+                name, f"mosquitto at {self._peer} has sent no {UPTIME_TOPIC} for {silent_s:.0f} s: {remedy}"
+            )
         if name == OVERSIZE and self._is_deaf:
-            return unknown(
+            return unknown_watch(
                 name,
                 f"clients connect to mosquitto at {self._peer}, and {LOG_TOPIC} does not say so: set log_dest topic "
                 "and connection_messages true in mosquitto.conf, let this user read it, or accept that by "

@@ -32,7 +32,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import zstandard
 
 from drupelet.errors import ConfigurationError, reason
-from drupelet.kafka.connection_errors import explained
+from drupelet.kafka.connection_errors import explain
 from hardware.flash.errors import FlashError
 
 MAGIC = {b"\xfd7zXZ\0": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"PK\x03\x04": "zip"}
@@ -353,7 +353,7 @@ def read_list(place: str) -> bytes:
             content = cast(bytes, file.read(LIST_BYTES_MAX + 1))
     except OSError as error:
         why = getattr(error, "reason", None)  # of urllib.error.URLError
-        said = explained(why) if isinstance(why, OSError) else f"cannot be read: {reason(error)}"
+        said = explain(why) if isinstance(why, OSError) else f"cannot be read: {reason(error)}"
         raise ConfigurationError(f"the image list {place} {said}.") from error
     if len(content) > LIST_BYTES_MAX:
         raise ConfigurationError(f"the image list {place} is larger than {LIST_BYTES_MAX} bytes.")

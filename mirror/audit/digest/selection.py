@@ -9,7 +9,7 @@ import argparse
 import re
 from typing import NamedTuple
 
-from drupelet.command.arguments import shown
+from drupelet.command.arguments import quote_shortened
 
 
 class Only(NamedTuple):
@@ -36,6 +36,6 @@ def only(text: str) -> Only:
     """Parse an option's value: TOPIC:PARTITION, or TOPIC:PARTITION:FIRST-END with the end exclusive."""
     found = re.fullmatch(r"([a-zA-Z0-9._-]+):(\d{1,9})(?::(\d{1,18})-(\d{1,18}))?", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"is {shown(text)}: give TOPIC:PARTITION")
+        raise argparse.ArgumentTypeError(f"is {quote_shortened(text)}: give TOPIC:PARTITION")
     topic, partition, first, end = found.groups()
     return Only(topic, int(partition), None if first is None else int(first), None if end is None else int(end))

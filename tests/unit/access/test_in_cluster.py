@@ -13,7 +13,7 @@ from edge_broker.clock import SystemClock
 from edge_broker.security.state import SecurityState, WantedSecurity
 from edge_broker.storage.files.filesystem import Disk
 from edge_broker.storage.metadata.security_store import SecurityStore
-from edge_broker.thread_checks import within
+from edge_broker.thread_checks import running_in
 
 
 def opened(data_dir: Path) -> SecurityStore:
@@ -26,7 +26,7 @@ def data_dir(tmp_path: Path) -> Path:
     """The directory of a board that has a copy of its cluster's users, of whom there are none yet."""
     path = tmp_path / "data"
     path.mkdir()
-    with within("files"):
+    with running_in("files"):
         store = opened(path)
         store.keep_copy(SecurityState(secret=store.new_secret(), generation=0), SecurityState(), WantedSecurity())
     return path

@@ -190,7 +190,7 @@ def test_what_a_command_changes_beside_the_broker_holds_within_a_second(capsys: 
     command = SecurityStore.open(site.disk, "/data", random.Random(1).randbytes)
     command.change(lambda state: state.with_acls(frozenset([WRITES])))
     site.dispatcher.start(site.broker.security.check_file)
-    site.settle()
+    site.run_until_idle()
     assert code(client(site).ask(api.PRODUCE, produce(("t", 0, batch(b"a"))))) == ErrorCode.NONE
     said = capsys.readouterr().err
     assert "changed-by-command acls_added=1 acls_removed=0" in said

@@ -237,7 +237,7 @@ def test_alterations_of_one_topic_come_one_after_the_other_and_lose_nothing() ->
     more = site.client()
     topics = [CreatePartitionsTopic(name="t", count=2, assignments=None)]
     more.send(CREATE_PARTITIONS, CreatePartitionsRequest(topics=topics, timeout_ms=1000))
-    site.settle()
+    site.run_until_idle()
     assert [client.answer().responses[0].error_code for client in clients] == [0, 0, 0]
     assert more.answer().results[0].error_code == 0
     topic = site.reopen("kill").store.topics["t"]

@@ -66,7 +66,7 @@ def guess(site: Site, user: str, host: str) -> None:
     handshake(asking, "SCRAM-SHA-256")
     authenticate(asking, f"n,,n={user},r=nonce".encode())
     asking.send(api.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=b"none"))
-    site.settle()
+    site.run_until_idle()
 
 
 # changes: always, each, by whom
@@ -88,7 +88,7 @@ def test_each_acl_of_a_large_change_by_a_command_is_named(capsys: pytest.Capture
     command = SecurityStore.open(site.disk, "/data", random.Random(1).randbytes)
     command.change(lambda state: state.with_acls(frozenset([*acls(100), BOB])))
     site.dispatcher.start(site.broker.security.check_file)
-    site.settle()
+    site.run_until_idle()
     assert len(lines(capsys, "acl-added")) == 101
 
 
@@ -101,7 +101,7 @@ def test_a_change_of_a_user_names_him_and_who_made_it(capsys: pytest.CaptureFixt
         for number in range(30)
     ]
     client(site, ADMIN).ask(api.ALTER_USER_SCRAM_CREDENTIALS, AlterUserScramCredentialsRequest(upsertions=wanted))
-    site.settle()
+    site.run_until_idle()
     said = lines(capsys, "credential-set")
     assert [f"user=u{number} " in line for number, line in zip(sorted(range(30), key=str), said, strict=True)]
     assert all("principal=User:admin host=" in line for line in said)
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_the_change_in_the_ordinary_log_and_in_health(capsys:
     assert any(CHANGES in note and "No space left" in note for note in health_notes(site.broker))
     site.disk.fault = None
     site.dispatcher.start(site.broker.security.check_file)
-    site.settle()
+    site.run_until_idle()
     assert "CLUSTER" in content(site, CHANGES)
     assert not any(CHANGES in note for note in health_notes(site.broker))
 
@@ -175,7 +175,7 @@ def test_each_log_in_of_a_super_user_is_in_a_file_that_no_other_log_in_fills(
         logged_in(site)
     for _ in range(LINES_MAX + 5):
         logged_in(site, user="ops")
-    site.settle()
+    site.run_until_idle()
     said = lines(capsys, "log-in")
     assert sum("User:ops" in line for line in said) == LINES_MAX + 5
     assert sum("User:alice" in line for line in said) == LINES_MAX
@@ -191,7 +191,7 @@ def test_a_super_user_that_comes_by_certificate_is_in_the_file_too() -> None:
         made.connection.session.principal = principal
         site.server.connection_closed(made.connection)
         site.server.connection_opened(made.connection)
-    site.settle()
+    site.run_until_idle()
     assert "CN=ops" in content(site, ADMINS)
     assert "CN=ann" not in content(site, ADMINS)
 

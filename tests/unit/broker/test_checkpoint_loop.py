@@ -46,7 +46,7 @@ class Play:
             fill(self.log, 1)
             self.site.disk.fault = None if error is None else no_write(error)
             self.site.dispatcher.start(self.loop.write)
-            self.site.settle()
+            self.site.run_until_idle()
             self.now_s += 10.0
 
 

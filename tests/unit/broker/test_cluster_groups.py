@@ -90,7 +90,7 @@ class StandIn:
         self.epochs[partition], self.leaders[partition] = epoch, ME
         self.site.dispatcher.start(lambda: lead_offsets(self.site.broker, partition))
         if settled:
-            self.site.settle()
+            self.site.run_until_idle()
 
     def resign(self, partition: int = HERE) -> None:
         """Another one leads."""
@@ -103,7 +103,7 @@ class StandIn:
         """ZooKeeper has answered."""
         self.takers.pop(0)(block)
         self.site.dispatcher.apply()
-        self.site.settle()
+        self.site.run_until_idle()
 
     # as the parts of Cluster
 
@@ -185,7 +185,7 @@ def commits(site: Site, offset: int, group: str = GROUP) -> list[int]:
 def begin_commit(site: Site, offset: int) -> Client:
     client = site.client()
     client.send(OFFSET_COMMIT, commit(offset, group=GROUP))
-    site.settle()
+    site.run_until_idle()
     return client
 
 
@@ -263,7 +263,7 @@ def test_a_new_leader_serves_what_the_former_one_wrote_whether_or_not_it_may_be_
     cluster.lead(3, settled=False)
     assert commits_while_loading(site) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     assert not site.broker.groups.are_loaded
-    site.settle()
+    site.run_until_idle()
     assert committed(site) == (ErrorCode.NONE, 42)
     assert site.broker.groups.are_loaded
 
@@ -278,7 +278,7 @@ def test_loading_that_ends_when_another_leads_is_served_to_nobody(site: Site, cl
     write_offset(cluster.log(), 41)
     cluster.lead(3, settled=False)
     cluster.resign()
-    site.settle()
+    site.run_until_idle()
     assert committed(site) == (ErrorCode.NOT_COORDINATOR, -1)
     assert site.broker.groups.coordinators == []
 
@@ -295,7 +295,7 @@ def test_loading_for_an_epoch_is_not_served_in_a_later_one(site: Site, cluster: 
     site.reader.report()
     assert site.broker.groups.coordinators == []
     assert commits_while_loading(site) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    site.settle()
+    site.run_until_idle()
     assert committed(site) == (ErrorCode.NONE, 57)
     assert [one.epoch for one in site.broker.groups.coordinators] == [5]
 
@@ -358,11 +358,11 @@ def test_what_could_not_be_loaded_is_loaded_when_it_can_be_read_again(site: Site
 def test_who_waits_for_a_group_is_sent_to_the_new_leader(site: Site, cluster: StandIn) -> None:
     cluster.lead(3)
     client = join(site)
-    site.settle()
+    site.run_until_idle()
     first = client.answer()
     assert first.error_code == ErrorCode.NONE
     second = join(site)  # waits for the first to come again
-    site.settle()
+    site.run_until_idle()
     assert second.answers() == []
     cluster.resign()
     assert second.answer().error_code == ErrorCode.NOT_COORDINATOR
@@ -436,7 +436,7 @@ def test_each_broker_lists_the_groups_of_what_it_leads(site: Site, cluster: Stan
     assert listed(site) == (ErrorCode.NONE, {OTHER})
     cluster.lead(4, settled=False)
     assert listed(site) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, set())
-    site.settle()
+    site.run_until_idle()
     cluster.serves = False
     assert listed(site) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, set())
 
@@ -543,7 +543,7 @@ def test_a_deletion_counts_for_a_partition_that_is_being_loaded(site: Site, clus
     write_offset(cluster.log(), 41)
     cluster.lead(3, settled=False)
     delete(site, cluster, was_seen=False, made_again=True)
-    site.settle()
+    site.run_until_idle()
     assert committed(site) == (ErrorCode.NONE, -1)
     assert loaded_again(site, cluster, 4) == (ErrorCode.NONE, -1)
 
@@ -567,7 +567,7 @@ def test_a_deletion_that_was_seen_counts_for_what_is_led_later_unless_the_topic_
 def tick(site: Site) -> None:
     site.loop.advance(RETRY_MS)
     site.dispatcher.start(lambda: expire_members(site.broker))
-    site.settle()
+    site.run_until_idle()
 
 
 def test_a_log_that_did_not_keep_a_deletion_is_told_again(site: Site, cluster: StandIn) -> None:
@@ -609,7 +609,7 @@ def test_what_was_committed_for_the_next_topic_stays_when_the_logs_of_the_former
     cluster.others_keep_up = False
     ended: list[Mapping[str, str]] = []
     site.dispatcher.start(lambda: erase_here(site.broker, "t", ended.append))
-    site.settle()
+    site.run_until_idle()
     cluster.others_keep_up = True
     assert ended == [{}]
     assert "t" not in site.store.topics
@@ -655,7 +655,7 @@ def test_an_offset_is_as_old_as_it_is_led_here_and_not_as_another_brokers_direct
 
     def look() -> tuple[int, int]:
         site.dispatcher.start(retention.start)
-        site.settle()
+        site.run_until_idle()
         return committed(site)
 
     assert look() == (ErrorCode.NONE, 41)

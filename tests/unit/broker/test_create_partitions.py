@@ -129,7 +129,7 @@ def test_two_requests_for_one_topic_come_one_after_the_other() -> None:
     clients = site.client(), site.client()
     for client, count in zip(clients, (3, 5), strict=True):
         client.send(CREATE_PARTITIONS, CreatePartitionsRequest(topics=[more("t", count)], timeout_ms=1000))
-    site.settle()
+    site.run_until_idle()
     assert [client.answer().results[0].error_code for client in clients] == [0, 0]
     assert partitions_of(site) == 5
     assert not site.broker.topics.changing
@@ -165,7 +165,7 @@ def test_a_deletion_waits_for_it(others: int) -> None:
     clients[1].send(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
     for client in clients[2:]:
         client.send(CREATE_PARTITIONS, request)
-    site.settle()
+    site.run_until_idle()
     codes = [client.answer() for client in clients]
     assert codes[0].results[0].error_code == codes[1].responses[0].error_code == 0
     assert [answer.results[0].error_code for answer in codes[2:]] == [UNKNOWN] * others

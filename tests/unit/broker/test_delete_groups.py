@@ -93,7 +93,7 @@ def leave(at: Site) -> None:
     at.loop.advance(60_000)
     at.broker.effects.start(at_expiry(at))
     at.dispatcher.apply()
-    at.settle()
+    at.run_until_idle()
 
 
 def at_expiry(at: Site):  # type: ignore[no-untyped-def]
@@ -175,7 +175,7 @@ def test_the_answer_waits_for_the_sync(durable: bool) -> None:
     client.send(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]))
     assert client.answers() == []
     if durable:
-        here.settle()
+        here.run_until_idle()
         assert client.answer().results[0].error_code == 0
     again = here.reopen("kill" if durable else "crash")
     assert committed(again) in ([NOTHING] if durable else [NOTHING, (5, "m5")])

@@ -159,7 +159,7 @@ def test_a_deletion_and_a_making_wait_for_it() -> None:
     client, other = site.client(), site.client()
     client.send(DELETE_RECORDS, request(("t", 0, 5)))
     other.send(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
-    site.settle()
+    site.run_until_idle()
     assert results(client.answer()) == [(0, 5)]
     assert other.answer().responses[0].error_code == 0
     assert not site.broker.topics.changing
@@ -198,7 +198,7 @@ def test_what_was_written_before_is_synced_before_it_is_deleted(offset: int, sta
     append(log, batch(b"after the request"))
     site.loop.run()
     assert client.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert results(client.answer()) == [(0, start)]
     assert site.reopen("cut").store.topics["t"].partitions[0].log_start_offset == start
 
@@ -238,6 +238,6 @@ def test_a_topic_that_is_made_again_while_the_sync_is_waited_for_keeps_its_recor
     new = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     site.client().ask(CREATE_TOPICS, CreateTopicsRequest(topics=[new]))
     fill(site.store.topics["t"].partitions[0], 3)
-    site.settle()
+    site.run_until_idle()
     assert results(client.answer())[0][0] in (UNKNOWN, RANGE)
     assert earliest(site) == 0

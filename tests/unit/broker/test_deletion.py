@@ -94,7 +94,7 @@ def test_a_first_commit_that_is_under_way_goes_too(how: str) -> None:
     committing = site.client()
     committing.send(OFFSET_COMMIT, commit(5))
     client = deleting(site)
-    site.settle()
+    site.run_until_idle()
     assert (result(client), commit_codes(committing.answer())) == (0, [0])
     site.topic("t")
     assert committed(site) == (-1, "")
@@ -108,9 +108,9 @@ def test_a_commit_that_nobody_could_confirm_goes_too() -> None:
     client.send(OFFSET_COMMIT, commit(5))
     site.loop.advance(60_000)
     assert commit_codes(client.answer()) != [0]
-    site.settle()
+    site.run_until_idle()
     deletion = deleting(site)
-    site.settle()
+    site.run_until_idle()
     assert result(deletion) == 0
     again = site.reopen("cut")
     again.topic("t")
@@ -121,7 +121,7 @@ def test_a_deletion_goes_on_when_its_client_has_gone() -> None:
     site = site_with_groups()
     site.client().ask(OFFSET_COMMIT, commit(5))
     deleting(site).lose()
-    site.settle()
+    site.run_until_idle()
     assert names_of(site.store) == {OFFSETS}
     assert site.client().ask(METADATA, metadata("t")).topics[0].error_code == 0
     assert names_of(site.reopen("cut").store) == {OFFSETS, "t"}
@@ -134,17 +134,17 @@ def test_where_the_offsets_cannot_go_the_topic_stays(kind: str) -> None:
     site.client().ask(OFFSET_COMMIT, commit(1))
     site.disk.fault = failing(kind, [f"/{OFFSETS}-0/"])
     client = deleting(site)
-    site.settle()
+    site.run_until_idle()
     assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR
     assert site.broker.topics.changing == set()
     site.disk.fault = None
     for _ in range(3):  # until the partition is back
         site.loop.advance(2000)
-        site.settle()
+        site.run_until_idle()
     assert committed(site) == (1, "m1")
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE
     again = deleting(site)
-    site.settle()
+    site.run_until_idle()
     assert result(again) == 0
     later = site.reopen("cut")
     later.topic("t")
@@ -159,9 +159,9 @@ def test_a_disk_that_does_not_answer_leaves_the_topic() -> None:
     site.loop.advance(31_000)
     assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR
     assert "t" in site.store.topics
-    site.settle()
+    site.run_until_idle()
     again = deleting(site)
-    site.settle()
+    site.run_until_idle()
     assert result(again) == 0
 
 
@@ -173,12 +173,12 @@ def test_a_topic_that_stays_is_what_it_was() -> None:
     producer.send(PRODUCE, produce(("t", 0, batch())))
     client = deleting(site)
     site.disk.fault = failing("datasync", ("/t-0/", f"/{OFFSETS}-0/"))
-    site.settle()
+    site.run_until_idle()
     assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR
     assert code(producer.answer()) is ErrorCode.KAFKA_STORAGE_ERROR
     site.disk.fault = None
     site.loop.advance(5000)
-    site.settle()
+    site.run_until_idle()
     (log,) = site.store.topics["t"].partitions
     assert log.fault is None
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE
@@ -206,7 +206,7 @@ def test_a_hidden_topic_is_unknown_to_everybody() -> None:
     late = site.client()
     late.send(OFFSET_COMMIT, commit(2))
     assert commit_codes(late.answer()) == [unknown]
-    site.settle()
+    site.run_until_idle()
     assert result(client) == 0
 
 
@@ -216,7 +216,7 @@ def test_a_deletion_waits_until_the_groups_are_loaded() -> None:
     again = site.reopen("kill", settled=False)
     client = deleting(again)
     assert "t" in again.store.topics
-    again.settle()
+    again.run_until_idle()
     assert result(client) == 0
     later = again.reopen("cut")
     later.topic("t")
@@ -227,7 +227,7 @@ def test_nothing_is_deleted_while_the_committed_offsets_cannot_be_read() -> None
     site = site_with_groups()
     site.broker.groups.fail(0, "the disk is broken")
     client = deleting(site)
-    site.settle()
+    site.run_until_idle()
     assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR
     assert "t" in site.store.topics
 
@@ -245,15 +245,15 @@ def test_nobody_runs_while_a_name_stays_taken() -> None:
     assert commit_codes(site.client().ask(OFFSET_COMMIT, commit(1))) == [0]
     client, maker = deleting(site), site.client()
     maker.send(METADATA, metadata("t"))
-    site.settle()
+    site.run_until_idle()
     before = jobs(site)
     for _ in range(10):
         site.loop.advance(1000)
-        site.settle()
+        site.run_until_idle()
     assert jobs(site) == before
     assert (client.answers(), maker.answers()) == ([], [])
     site.loop.advance(60_000)
-    site.settle()
+    site.run_until_idle()
     assert result(client) == 0
     assert maker.answer().topics[0].error_code == 0
 
@@ -270,7 +270,7 @@ def test_fifty_who_make_a_name_that_is_being_deleted_get_one_topic() -> None:
     gone = making.pop()
     gone.lose()
     before = jobs(site)
-    site.settle()
+    site.run_until_idle()
     assert result(client) == 0
     made = site.store.topics["t"].topic_id
     assert made != old
@@ -289,7 +289,7 @@ def test_who_waits_for_several_names_takes_none_before_all_are_free() -> None:
     both, other = site.client(), site.client()
     both.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("a"), new("b"), new("c")]))
     other.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("c")]))
-    site.settle()
+    site.run_until_idle()
     assert (result(first), result(second)) == (0, 0)
     assert [topic.error_code for topic in both.answer().topics] == [0, 0, ErrorCode.TOPIC_ALREADY_EXISTS]
     assert other.answer().topics[0].error_code == 0
@@ -307,7 +307,7 @@ def test_a_bug_in_the_making_costs_its_client_and_not_the_name(monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr(TopicFiles, "make_topic", bug)
         site.files.step()
-    site.settle()
+    site.run_until_idle()
     assert unlucky.transport.closed
     assert waiting.answer().topics[0].error_code == 0
     assert site.broker.topics.changing == set()
@@ -328,7 +328,7 @@ def test_a_bug_in_the_erasing_is_answered_and_frees_the_name(owner: Any, monkeyp
         while client.transport.sent == b"":
             next(worker for worker in site.workers.values() if worker).step()
         assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR
-    site.settle()
+    site.run_until_idle()
     assert waiting.answer().topics[0].error_code == 0
 
 
@@ -346,7 +346,7 @@ def test_a_bug_behind_the_tombstones_is_answered_and_frees_the_name(monkeypatch:
         while client.transport.sent == b"":
             site.disk_worker.step()
         assert result(client) == ErrorCode.KAFKA_STORAGE_ERROR
-    site.settle()
+    site.run_until_idle()
     assert waiting.answer().topics[0].error_code == 0
 
 
@@ -355,7 +355,7 @@ def test_one_topic_that_cannot_be_erased_costs_no_other() -> None:
     site.topic("a"), site.topic("b")
     site.disk.fault = failing("remove", ["/topics/a.json"])
     client = deleting(site, "a", "b")
-    site.settle()
+    site.run_until_idle()
     codes = {one.name: one.error_code for one in client.answer().responses}
     assert codes == {"a": ErrorCode.KAFKA_STORAGE_ERROR, "b": 0}
     assert names_of(site.store) == set()
@@ -367,7 +367,7 @@ def test_who_waits_for_a_deleted_topic_is_told_once_it_is_sure_to_go() -> None:
     waiting = site.client()
     waiting.send(FETCH, fetch(("t", 0, 0), max_wait_ms=60_000), BY_NAME)
     client = deleting(site)
-    site.settle()
+    site.run_until_idle()
     assert result(client) == 0
     assert waiting.answer().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -394,9 +394,9 @@ def test_the_mark_of_a_deleted_topic_goes() -> None:
     site = Site()
     (log,) = site.topic()
     assert deleting(site)
-    site.settle()
+    site.run_until_idle()
     site.dispatcher.syncer.look_at_marks()
-    site.settle()
+    site.run_until_idle()
     marks = site.store.in_use.read()
     assert marks is not None
     assert (log.topic_id, 0) not in marks.keys

@@ -24,7 +24,7 @@ def deny(site, text):
     site.broker.log_ins.deny_list = parse_deny_list(text.encode())
     ended = site.dispatcher.logins.end_denied()
     site.dispatcher.apply()
-    site.settle()
+    site.run_until_idle()
     return ended
 
 

@@ -48,7 +48,7 @@ def test_answers_leave_in_the_order_of_the_requests() -> None:
     client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=1))
     client.send(API_VERSIONS, NAMED)
     assert client.answers() == []  # the fetch waits for the sync that its waiting asked for
-    site.settle()
+    site.run_until_idle()
     fetched, produced, versions = client.answers()
     assert fetched.responses[0].partitions[0].high_watermark == 2
     assert part(produced).base_offset == 1
@@ -61,7 +61,7 @@ def test_one_round_serves_all_that_one_turn_of_the_loop_brings() -> None:
     clients = [site.client() for _ in range(6)]
     for number, client in enumerate(clients):
         client.feed(client.frame(PRODUCE, produce(("t", number % 3, batch()))))
-    site.settle()
+    site.run_until_idle()
     assert all(code(client.answer()) is ErrorCode.NONE for client in clients)
     assert site.dispatcher.syncer.rounds == 1
 
@@ -79,7 +79,7 @@ def test_a_bug_in_a_handler_closes_its_connection_and_no_other(capsys: pytest.Ca
     other.send(PRODUCE, produce(("t", 0, batch())))
     victim.send(PRODUCE, produce(("t", 0, batch())))
     victim.send(HEARTBEAT, HeartbeatRequest())
-    site.settle()
+    site.run_until_idle()
     assert victim.transport.closed
     assert code(other.answer()) is ErrorCode.NONE
     assert site.dispatcher.failures == 1
@@ -108,7 +108,7 @@ def test_trouble_while_others_are_woken_costs_its_own_connection(error: Any) -> 
     victim, other = site.client(), site.client()
     victim.send(HEARTBEAT, HeartbeatRequest())
     other.send(PRODUCE, produce(("t", 0, batch())))
-    site.settle()
+    site.run_until_idle()
     assert victim.transport.closed
     assert code(other.answer()) is ErrorCode.NONE
     assert site.dispatcher.waiting_requests == 0
@@ -126,7 +126,7 @@ def test_trouble_in_a_worker_reaches_its_own_call(error: Exception) -> None:
     site = with_handler(HEARTBEAT, works)
     client, other = site.client(), site.client()
     client.send(HEARTBEAT, HeartbeatRequest())
-    site.settle()
+    site.run_until_idle()
     if isinstance(error, StorageFault):
         assert client.answer().error_code == ErrorCode.KAFKA_STORAGE_ERROR
     else:
@@ -150,7 +150,7 @@ def test_a_connection_lost_while_its_request_waits_leaves_nothing_behind(request
         client.send(PRODUCE, produce(("t", 0, batch(bytes(1000 if request_ == "rolling" else 10)))))
     assert site.dispatcher.waiting_requests == 1
     client.lose()
-    site.settle()
+    site.run_until_idle()
     assert site.dispatcher.waiting_requests == 0
     assert site.server.connections == set()
     assert client.connection.on_close == {}
@@ -219,7 +219,7 @@ def test_a_client_that_does_not_read_gets_a_bounded_number_of_answers_made() -> 
     frames = b"".join(client.frame(FETCH, fetch(("t", 0, 0)), BY_NAME) for _ in range(200))
     assert len(frames) < len(site.server.receive_buffer)
     client.feed(frames)
-    site.settle()
+    site.run_until_idle()
     assert len(client.transport.sent) < WRITE_BUFFER_BYTES_MAX + (2 << 20)
     assert not client.transport.reading
     answered = len(client.answers())
@@ -228,7 +228,7 @@ def test_a_client_that_does_not_read_gets_a_bounded_number_of_answers_made() -> 
             break
         client.transport.stuck = True
         client.transport.drain()
-        site.settle()
+        site.run_until_idle()
         answered += len(client.answers())
     assert answered == 200
     assert client.transport.reading
@@ -244,7 +244,7 @@ def test_too_many_unanswered_requests_wait_in_bounded_memory_and_keep_their_orde
     site.loop.run()
     assert log.log_end_offset == UNANSWERED_MAX
     assert not client.transport.reading
-    site.settle()
+    site.run_until_idle()
     assert [part(one).base_offset for one in client.answers()] == list(range(count))
     assert client.transport.reading
     assert client.connection.requests.held == 0
@@ -258,7 +258,7 @@ def test_answers_that_wait_for_an_earlier_one_are_bounded() -> None:
     frames = [client.frame(FETCH, fetch(("t", 0, 20), max_wait_ms=60_000), BY_NAME)]
     frames += [client.frame(FETCH, fetch(("t", 0, 0)), BY_NAME) for _ in range(100)]
     client.feed(b"".join(frames))
-    site.settle()
+    site.run_until_idle()
     kept = sum(len(piece) for exchange in client.connection.unanswered for piece in exchange.frame or ())
     assert WRITE_BUFFER_BYTES_MAX < kept < WRITE_BUFFER_BYTES_MAX + (2 << 20)
     assert not client.transport.reading
@@ -278,7 +278,7 @@ def test_a_request_that_waits_for_the_disk_does_not_hold_on_to_its_buffer() -> N
     client.feed(frame[1000:])
     assert site.dispatcher.waiting_requests == 1
     own.clear()  # BufferError while anybody still has a view of it
-    site.settle()
+    site.run_until_idle()
     assert code(client.answer()) is ErrorCode.NONE
 
 
@@ -316,7 +316,7 @@ def test_requests_that_find_no_memory_wait_for_it() -> None:
     site.loop.advance(3_000)
     first.lose_when_closed()
     assert first.transport.closed, "10 s without a byte, and another waits"
-    site.settle()
+    site.run_until_idle()
     assert arrive(second, rest[0]) == b""
     assert code(second.answer()) is ErrorCode.NONE
     assert pool.used == taken
@@ -338,7 +338,7 @@ def test_a_connection_lost_with_requests_put_back_gives_their_memory_back() -> N
     assert site.server.requests.used > 0
     client.lose()
     assert site.server.requests.used == 0
-    site.settle()
+    site.run_until_idle()
 
 
 def test_nothing_that_was_put_back_overtakes_another_connection_that_is_being_woken() -> None:
@@ -352,7 +352,7 @@ def test_nothing_that_was_put_back_overtakes_another_connection_that_is_being_wo
         + first.frame(PRODUCE, produce(("t", 0, batch(b"3")), acks=1))
     )
     second.feed(second.frame(PRODUCE, produce(("t", 0, batch(b"2")), acks=1)))
-    site.settle()
+    site.run_until_idle()
     assert [part(one).base_offset for one in first.answers()] == [1, 3]
     assert part(second.answer()).base_offset == 2
 
@@ -364,7 +364,7 @@ def test_a_bad_frame_among_those_put_back_closes_the_connection() -> None:
     frames = [client.frame(PRODUCE, produce(("t", 0, batch(bytes(3000))))) for _ in range(2)]
     client.feed(b"".join(frames) + b"\xff\xff\xff\xff")
     assert not client.transport.closed
-    site.settle()
+    site.run_until_idle()
     client.lose_when_closed()
     assert client.transport.closed
     assert site.server.violations == 1
@@ -395,7 +395,7 @@ def test_stopping_refuses_what_is_new_and_answers_what_is_under_way() -> None:
     site.dispatcher.sync_all()
     busy.feed(busy.frame(PRODUCE, produce(("t", 0, batch()))))  # too late: dropped
     assert site.dispatcher.working
-    site.settle()
+    site.run_until_idle()
     assert not site.dispatcher.working
     assert code(busy.answer()) is ErrorCode.NONE
     assert log.log_end_offset == 2
@@ -418,7 +418,7 @@ def test_stopping_waits_for_workers_and_rolls_and_not_for_long_polls() -> None:
     assert site.dispatcher.working
     site.server.refuse()
     site.dispatcher.sync_all()
-    site.settle()
+    site.run_until_idle()
     assert not site.dispatcher.working
     assert code(rolling.answer()) is ErrorCode.NONE
 
@@ -527,7 +527,7 @@ def test_a_large_request_is_worked_on_in_turns_and_small_ones_pass_it() -> None:
     assert other.answer().api_keys
     assert client.answers() == []
     assert len(site.dispatcher.turns) == 1
-    site.settle()
+    site.run_until_idle()
     assert len(client.answer().topics) == 20_000
     assert site.dispatcher.turns.pieces > 8
     assert (client.connection.requests.held, site.server.requests.used) == (0, 0)
@@ -543,7 +543,7 @@ def test_what_would_take_too_much_memory_to_read_or_to_answer_closes_its_connect
     for key, request in ((METADATA, many(60_000)), (DESCRIBE_CONFIGS, described)):
         client = site.client()
         client.send(key, request)
-        site.settle()
+        site.run_until_idle()
         assert client.transport.closed
         client.lose_when_closed()
     assert len(site.dispatcher.turns) == 0
@@ -556,7 +556,7 @@ def test_the_work_on_a_request_ends_with_its_connection() -> None:
     client = site.client()
     client.feed(client.frame(METADATA, many(20_000)))
     client.lose()
-    site.settle()
+    site.run_until_idle()
     assert len(site.dispatcher.turns) == 0
     assert site.server.requests.used == 0
 
@@ -572,19 +572,19 @@ def test_when_memory_for_answers_is_short_a_fetch_gets_one_batch_or_waits() -> N
     for one in (client, second):
         one.transport.stuck = True
         one.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
-    site.settle()
+    site.run_until_idle()
     records = parts(client.answer())[0].records
     assert 50_000 < len(records) < 60_000
     assert len(parts(second.answer())[0].records) == len(records), "one at least may always have its answer"
     third = site.client()
     third.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
-    site.settle()
+    site.run_until_idle()
     assert third.answers() == []
     assert not third.transport.closed
     client.transport.drain()
     second.transport.drain()
     site.loop.advance(1_000)
-    site.settle()
+    site.run_until_idle()
     assert parts(third.answer())[0].records
 
 
@@ -597,12 +597,12 @@ def test_one_answer_of_a_client_goes_ahead_not_all_that_it_asked_for() -> None:
     client = site.client()
     client.transport.stuck = True
     client.feed(b"".join(client.frame(FETCH, fetch(("t", 0, 0)), BY_NAME) for _ in range(20)))
-    site.settle()
+    site.run_until_idle()
     assert len(client.answers()) == 1
     client.transport.drain()
     client.transport.stuck = True
     site.loop.advance(1_000)
-    site.settle()
+    site.run_until_idle()
     assert len(client.answers()) == 1, "the next one"
 
 
@@ -616,14 +616,14 @@ def test_requests_whose_answers_find_no_memory_count_and_no_more_are_read_then()
     for one in clients:
         one.transport.stuck = True
         one.feed(one.frame(METADATA, many(7_000)))
-        site.settle()
+        site.run_until_idle()
     turns, large = site.dispatcher.turns, site.dispatcher.large
     assert not large.has_room
     assert PARKED_BYTES_MAX < sum(large.parked.values()) < 2 * PARKED_BYTES_MAX
     assert len(turns) > 0
     for one in clients:
         one.lose()
-    site.settle()
+    site.run_until_idle()
     assert (len(turns), large.parked, site.server.requests.used, pool.used) == (0, {}, 0, pool.bytes_max)
 
 
@@ -648,9 +648,9 @@ def test_long_polls_are_answered_early_when_others_wait_for_what_they_hold() -> 
     polling = [site.client() for _ in range(30)]
     for client in polling:
         client.feed(b"".join(client.frame(FETCH, fetch(("t", 0, 0), max_wait_ms=10**9), BY_NAME) for _ in range(16)))
-    site.settle()
+    site.run_until_idle()
     assert 0 < sum(len(client.answers()) for client in polling) < 30 * 16
     waiting = site.client()
     arrive(waiting, waiting.frame(PRODUCE, produce(("t", 0, batch(bytes(20_000))), acks=1)))
-    site.settle()
+    site.run_until_idle()
     assert code(waiting.answer()) is ErrorCode.NONE

@@ -29,7 +29,7 @@ def test_of_an_interval_topic_the_write_is_answered_and_the_clock_decides_when_i
     assert code(client.ask(PRODUCE, produce(("t", 0, batch(b"b")), acks=1))) is ErrorCode.NONE
     assert (log.log_end_offset, log.high_watermark, reader.answers()) == (2, 0, [])
     site.loop.advance(1000)
-    site.settle()
+    site.run_until_idle()
     assert log.high_watermark == 2
     assert reader.answer().responses[0].partitions[0].high_watermark == 2
     assert site.dispatcher.syncer.rounds == 1
@@ -57,6 +57,6 @@ def test_an_interval_topic_is_synced_when_the_broker_stops() -> None:
     site.topic(config={"edge.durability": "interval", "flush.ms": "60000"})
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch(b"a"))))) is ErrorCode.NONE
     site.dispatcher.sync_all()
-    site.settle()
+    site.run_until_idle()
     assert len(read_all(site.store.topics["t"].partitions[0])) == 1
     assert read_all(site.store.topics[LEDGER_TOPIC].partitions[0]) == []

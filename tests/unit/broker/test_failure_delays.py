@@ -28,7 +28,7 @@ def sent(site: Site, mechanism: str, user: str, password: str, host: str = HOST)
         scram = ScramClient(mechanism, user, password)
         message = scram.final(authenticate(client, scram.first).auth_bytes)
     client.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message))
-    site.settle()
+    site.run_until_idle()
     return client
 
 
@@ -43,7 +43,7 @@ def guessed(site: Site, mechanism: str, user: str, times: int) -> None:
         client = sent(site, mechanism, user, WRONG)
         while not client.transport.closed:
             site.loop.advance(100)
-            site.settle()
+            site.run_until_idle()
 
 
 @pytest.mark.parametrize("mechanism", ALL.split(","))
@@ -54,7 +54,7 @@ def test_after_many_failures_the_right_password_waits_and_gets_in(mechanism: str
     client = sent(site, mechanism, "alice", RIGHT)
     assert not is_in(client)
     site.loop.advance(WAIT_MS_MAX)
-    site.settle()
+    site.run_until_idle()
     assert is_in(client)
     assert is_in(sent(site, mechanism, "alice", RIGHT))
 
@@ -90,15 +90,15 @@ def test_closing_a_connection_that_waits_gives_no_guess(mechanism: str, monkeypa
     site = secured()
     guessed(site, mechanism, "alice", FREE_FAILURES + 6)
     tried: list[str] = []
-    real = FailureDelays.failed
-    monkeypatch.setattr(FailureDelays, "failed", lambda *given: tried.append(given[1]) or real(*given))
+    real = FailureDelays.login_failed
+    monkeypatch.setattr(FailureDelays, "login_failed", lambda *given: tried.append(given[1]) or real(*given))
     for _ in range(50):
         sent(site, mechanism, "alice", WRONG).transport.abort()
-        site.settle()
+        site.run_until_idle()
     assert len(tried) <= 1
     last = sent(site, mechanism, "alice", WRONG)
     site.loop.advance(WAIT_MS_MAX)
-    site.settle()
+    site.run_until_idle()
     assert last.transport.closed
     assert len(tried) <= 3
 
@@ -115,7 +115,7 @@ def test_one_too_many_is_closed_without_an_answer_and_may_come_again(capsys: pyt
     assert "too many log-ins as one user from this address wait" in said
     assert "log-in-delayed user=alice" in said
     site.loop.advance(WAIT_MS_MAX)
-    site.settle()
+    site.run_until_idle()
     assert all(is_in(client) for client in waiting if client not in closed)
     assert is_in(sent(site, "SCRAM-SHA-256", "alice", RIGHT))
 
@@ -127,7 +127,7 @@ def test_messages_that_try_no_password_are_not_counted() -> None:
         client.connection.session.host = HOST
         handshake(client, "PLAIN")
         client.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=b"no token"))
-        site.settle()
+        site.run_until_idle()
     assert len(site.broker.log_ins.delays) == 0
     assert is_in(sent(site, "PLAIN", "alice", RIGHT))
 

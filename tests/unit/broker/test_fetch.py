@@ -154,18 +154,18 @@ def test_a_round_of_many_partitions_has_each_read_once_and_only_when_enough_has_
     client = site.client()
     asked = fetch(*(("t", log.partition, 0) for log in logs), min_bytes=2 * 50 * size + missing, max_wait_ms=5000)
     client.send(FETCH, asked, BY_NAME)
-    site.settle()
+    site.run_until_idle()
     reads = reads_of(monkeypatch)
     for _ in range(2):
         assert (client.answers(), reads) == ([], [])
         for log in logs:
             site.broker.append(log, batch(b"a"), 1 << 20)
         site.dispatcher.apply()
-        site.settle()
+        site.run_until_idle()
     if missing:
         assert (client.answers(), reads) == ([], [])
         write(site, logs[7], b"a")
-        site.settle()
+        site.run_until_idle()
     assert sum(sizes(client.answer())) == (100 + missing) * size
     assert reads == list(range(50))
 
@@ -180,7 +180,7 @@ def test_a_reader_behind_the_active_segment_waits_for_nothing() -> None:
         assert client.answers() == []
         append(log, batch(value))
         site.dispatcher.logs_moved(log)
-        site.settle()
+        site.run_until_idle()
     assert len(log.segments) == 2
     assert sizes(client.answer()) == [log.segments[0].size]
     client.send(FETCH, fetch(("t", 0, 0), min_bytes=1 << 20, max_wait_ms=5000), BY_NAME)
@@ -202,7 +202,7 @@ def test_waits_for_data_and_answers_with_the_sync() -> None:
     (log,) = site.topic()
     client = site.client()
     client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=5000), BY_NAME)
-    site.settle()
+    site.run_until_idle()
     assert client.answers() == []
     write(site, log, b"a")
     site.loop.run()
@@ -233,7 +233,7 @@ def test_min_bytes_are_waited_for_over_all_partitions() -> None:
     client.send(FETCH, fetch(("t", 0, 0), ("t", 1, 0), min_bytes=250, max_wait_ms=5000), BY_NAME)
     for log, answered in ((logs[0], False), (logs[1], False), (logs[0], True)):
         write(site, log, bytes(40))  # 107 bytes a batch
-        site.settle()
+        site.run_until_idle()
         found = client.answers()
         assert bool(found) is answered
     assert sum(sizes(found[0])) >= 250
@@ -245,7 +245,7 @@ def test_max_wait_gives_what_is_there() -> None:
     fill(log, 1)
     client = site.client()
     client.send(FETCH, fetch(("t", 0, 0), min_bytes=1 << 20, max_wait_ms=500), BY_NAME)
-    site.settle()
+    site.run_until_idle()
     assert client.answers() == []
     site.loop.advance(500)
     assert len(batches(parts(client.answer())[0])) == 1
@@ -288,7 +288,7 @@ def test_a_failed_sync_ends_the_wait() -> None:
     write(site, log, b"a")
 
     site.disk.fault = failing("datasync")
-    site.settle()
+    site.run_until_idle()
     assert parts(client.answer())[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -478,17 +478,17 @@ def test_where_every_read_is_left_to_a_worker_a_poll_waits_for_as_much_as_it_wan
     fill(log, 1)
     client = site.client()
     client.send(FETCH, fetch(("t", 0, 0), min_bytes=250, max_wait_ms=5000), BY_NAME)
-    site.settle()
+    site.run_until_idle()
     assert client.answers() == []
     write(site, log, b"x" * 100)
-    site.settle()
+    site.run_until_idle()
     assert len(batches(parts(client.answer())[0])) == 2
     client.send(FETCH, fetch(("t", 0, 0), min_bytes=9999, max_wait_ms=5000), BY_NAME)
-    site.settle()
+    site.run_until_idle()
     site.loop.advance(4999)
     assert client.answers() == []
     site.loop.advance(1)
-    site.settle()
+    site.run_until_idle()
     assert len(batches(parts(client.answer())[0])) == 2
 
 
@@ -501,7 +501,7 @@ def test_what_comes_while_cold_data_is_read_is_not_overlooked() -> None:
     client.send(FETCH, fetch(("t", 0, 0), ("t", 1, 0), min_bytes=250, max_wait_ms=5000), BY_NAME)
     site.reader.work()
     fill(other, 1, 200)
-    site.settle()
+    site.run_until_idle()
     assert [len(batches(one)) for one in parts(client.answer())] == [1, 1]
 
 
@@ -533,7 +533,7 @@ def test_a_long_poll_reads_cold_data_when_it_ends() -> None:
     site.disk.cold = True
     fill(log, 1)
     site.loop.advance(5000)
-    site.settle()
+    site.run_until_idle()
     assert len(batches(parts(client.answer())[0])) == 1
 
 
@@ -573,7 +573,7 @@ def test_two_readers_that_meet_the_same_damage_at_once_are_both_answered_and_it_
     site.reader.work()
     site.reader.report()
     assert len(site.files) == 2
-    site.settle()
+    site.run_until_idle()
     for client in clients:
         assert batches(parts(client.answer())[0]) == written[2:]
     assert ledgered(site.store) == [("damaged", "t", 0, 1, 1)]
@@ -606,7 +606,7 @@ def test_segments_that_retention_took_are_out_of_range_in_the_reader_too() -> No
     client = site.client()
     client.send(FETCH, fetch(("t", 0, 0)), BY_NAME)
     assert delete_expired(log, time_at(site.clock.wall_ms() + 10_000)) == 4
-    site.settle()
+    site.run_until_idle()
     assert parts(client.answer())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 

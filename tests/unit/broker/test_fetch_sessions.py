@@ -72,7 +72,7 @@ class Reader:
 
     def send(self, *parts: tuple[str, int, int], **more: Any) -> None:
         self.client.send(FETCH, self.request(*parts, **more), self.version)
-        self.site.settle()
+        self.site.run_until_idle()
 
     def fetch(self, *parts: tuple[str, int, int], **more: Any) -> Found:
         """What is answered, by topic and partition."""
@@ -133,7 +133,7 @@ def test_who_polls_while_a_record_is_being_synced_costs_no_look_and_has_it_synce
     reader.client.send(FETCH, reader.request(), reader.version)
     assert reader.take() == {}
     assert looked == []
-    site.settle()
+    site.run_until_idle()
     assert log.high_watermark == 1, "whoever does not wait asks for the sync, too"
     assert set(reader.fetch()) == {("t", 0)}
 
@@ -248,21 +248,21 @@ def test_an_idle_poll_reads_nothing_and_is_woken_by_a_partition_that_was_not_nam
     reader = Reader(site, max_wait_ms=5000)
     reader.send(*many(300))
     site.loop.advance(5000)
-    site.settle()
+    site.run_until_idle()
     assert len(reader.take()) == 300
     reader.send()  # each is matched with the reader's once more
     site.loop.advance(5000)
-    site.settle()
+    site.run_until_idle()
     assert reader.take() == {}
     reads = reads_of(monkeypatch)
     reader.send()
     assert (reader.client.answers(), reads) == ([], [])
     site.loop.advance(5000)
-    site.settle()
+    site.run_until_idle()
     assert (reader.take(), reads) == ({}, [])
     reader.send()
     write(site, logs[123], b"a")
-    site.settle()
+    site.run_until_idle()
     assert list(reader.take()) == [("t", 123)]
     assert reads == [123]
 
@@ -278,7 +278,7 @@ def test_a_poll_that_another_request_has_overtaken_is_refused_and_the_other_goes
     other.session, other.epoch = reader.session, 2
     assert other.fetch() == {}
     write(site, log, b"a")
-    site.settle()
+    site.run_until_idle()
     assert reader.take() == {}
     assert reader.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert list(other.fetch()) == [("t", 0)]
@@ -358,7 +358,7 @@ def test_what_found_no_memory_is_told_by_the_answer_that_is_made_in_its_place(be
     reader.send(*(many(partitions) if begins else ()))
     assert reader.client.answers() == []
     hogs.give_all()
-    site.settle()
+    site.run_until_idle()
     found = reader.take()
     assert {0, 1} <= {index for _, index in found}
     assert [len(found["t", index].records) > 0 for index in (0, 1)] == [True, True]

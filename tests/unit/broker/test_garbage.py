@@ -53,23 +53,23 @@ def test_garbage_goes_in_a_calm_moment_or_when_there_is_very_much(
 ) -> None:
     collector, gone = Garbage(), knot()
     count.objects = objects
-    collector.look(calm=calm)
+    collector.collect_if_due(calm=calm)
     assert (gone() is None) is goes
 
 
 def test_what_is_alive_is_not_looked_through_again_until_a_day_is_over(count: type[Count]) -> None:
     collector = Garbage()
     kept = [Knot() for _ in range(1000)]
-    collector.look(calm=True)
+    collector.collect_if_due(calm=True)
     assert not any(isinstance(one, Knot) for one in gc.get_objects())
     gone = weakref.ref(kept[0])
     kept.clear()
     looks = int(WHOLE_S / LOOK_S) - 2
     for _ in range(looks):
         count.objects = 0
-        collector.look(calm=True)
+        collector.collect_if_due(calm=True)
     assert gone() is not None
-    collector.look(calm=True)
+    collector.collect_if_due(calm=True)
     assert gone() is None
 
 

@@ -81,7 +81,7 @@ def test_a_partition_is_served_once_it_is_loaded_and_the_others_wait() -> None:
     found = fetched(again)
     assert {group for group, offset in found.items() if offset != loading} == set(in_partition(0))
     assert listed(again)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    again.settle()
+    again.run_until_idle()
     assert fetched(again) == {group: number for number, group in enumerate(GROUPS)}
     assert health_problem(again.broker) is None
 

@@ -123,7 +123,7 @@ def test_a_large_commit_counts_until_it_is_synced() -> None:
     large, pool = site.dispatcher.large, site.server.requests
     assert client.answers() == []
     assert pool.used >= sum(large.parked.values()) > 1_000_000
-    site.settle()
+    site.run_until_idle()
     assert set(commit_codes(client.answer())) == {0}
     assert (large.parked, pool.used) == ({}, 0)
 
@@ -136,7 +136,7 @@ def test_the_first_group_makes_the_offsets_topic_once() -> None:
     clients = [site.client() for _ in range(3)]
     for client in clients:
         client.send(FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=0))
-    site.settle()
+    site.run_until_idle()
     for client in clients:
         found = client.answer().coordinators
         assert [(one.key, one.node_id, one.host, one.port, one.error_code) for one in found] == [
@@ -234,7 +234,7 @@ def test_commits_of_one_connection_are_answered_in_order_by_one_round() -> None:
     for offset in range(4):
         client.feed(client.frame(OFFSET_COMMIT, commit(offset)))
     rounds = site.dispatcher.syncer.rounds
-    site.settle()
+    site.run_until_idle()
     assert [commit_codes(one) for one in client.answers()] == [[0]] * 4
     assert committed(site) == (3, "m3")
     assert site.dispatcher.syncer.rounds == rounds + 1
@@ -260,7 +260,7 @@ def test_a_commit_whose_client_has_gone_is_kept_all_the_same() -> None:
     client = site.client()
     client.send(OFFSET_COMMIT, commit(5))
     client.lose()
-    site.settle()
+    site.run_until_idle()
     assert committed(site) == (5, "m5")
     assert site.broker.groups.parked == {}
 
@@ -271,7 +271,7 @@ def test_commits_wait_for_the_roll_in_their_order() -> None:
     client = site.client()
     for offset in range(60):
         client.feed(client.frame(OFFSET_COMMIT, commit(offset)))
-    site.settle()
+    site.run_until_idle()
     assert [commit_codes(one) for one in client.answers()] == [[0]] * 60
     assert len(log.segments) > 1
     kept = [record for one in read_all(log, 1 << 20) for record in records_of(memoryview(one))]
@@ -288,7 +288,7 @@ def test_compacted_offsets_stay_small_and_are_loaded_rightly(how: str) -> None:
     for offset in range(400):
         client.feed(client.frame(OFFSET_COMMIT, commit(offset, group=f"g{offset % 3}")))
         if offset % 100 == 99:
-            site.settle()
+            site.run_until_idle()
             while site.broker.cleaner.step(site.broker.time.now(), 500):
                 pass
     assert all(commit_codes(one) == [0] for one in client.answers())
@@ -437,7 +437,7 @@ def test_ids_come_from_blocks_that_are_reserved_on_disk_first() -> None:
     client = site.client()
     client.send(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
     assert client.answers() == []
-    site.settle()
+    site.run_until_idle()
     first = client.answer().producer_id
     client.send(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
     assert client.answer().producer_id == first + 1  # without the disk
@@ -462,7 +462,7 @@ def test_many_who_need_a_block_at_once_get_different_ids() -> None:
     clients = [site.client() for _ in range(5)]
     for client in clients:
         client.send(INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None))
-    site.settle()
+    site.run_until_idle()
     assert len({client.answer().producer_id for client in clients}) == 5
 
 
@@ -524,4 +524,4 @@ def test_an_id_that_a_client_made_up_is_given_to_no_producer(how: str) -> None:
         site = site.reopen(how)
     offset = write_with(site, producer_id(site))
     assert offset == 4
-    site.settle()
+    site.run_until_idle()

@@ -38,7 +38,7 @@ class Running:
 
     def __init__(self, path: Path) -> None:
         loop, config, clock = asyncio.get_running_loop(), BrokerConfig(), SystemClock()
-        self.store = LogStore.open(Disk(), str(path), log_settings(config), clock.look(), uuid.uuid4)
+        self.store = LogStore.open(Disk(), str(path), log_settings(config), clock.refresh(), uuid.uuid4)
         self.log = self.store.topics[LEDGER_TOPIC].partitions[0]
         self.workers: dict[WorkerName, Worker] = {name: Worker(name, loop) for name in get_args(WorkerName)}
         broker = Broker(config, self.store, clock, [plaintext(Endpoint("localhost", 0))])

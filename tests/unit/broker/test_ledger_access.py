@@ -132,7 +132,7 @@ def test_requests_that_are_in_flight_together_keep_their_order() -> None:
     client = site.client()
     for sequence in range(5):
         client.send(PRODUCE, produce((LEDGER_TOPIC, 0, ledger_batch(producer=(7, 0, sequence)))))
-    site.settle()
+    site.run_until_idle()
     assert [part(answer).base_offset for answer in client.answers()] == [0, 1, 2, 3, 4]
 
 
@@ -197,7 +197,7 @@ def test_acks_0_that_may_not_write_closes_the_connection() -> None:
     site = Site()
     client = client_from(site, "10.0.0.7")
     client.send(PRODUCE, produce((LEDGER_TOPIC, 0, ledger_batch()), acks=0))
-    site.settle()
+    site.run_until_idle()
     assert client.transport.closed
 
 

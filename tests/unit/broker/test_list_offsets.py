@@ -307,7 +307,7 @@ def test_a_time_waits_for_the_sync_of_what_was_written_before(timestamp: int, ex
     client = site.client()
     client.send(LIST_OFFSETS, request(timestamp))
     assert client.answers() == [], "an acked record would be passed over"
-    site.settle()
+    site.run_until_idle()
     assert one(client.answers()[0]).offset == expected
 
 

@@ -126,7 +126,7 @@ def test_a_client_is_told_the_address_of_the_listener_that_it_came_in_by() -> No
         client.send(METADATA, MetadataRequest(topics=[]))
         client.send(DESCRIBE_CLUSTER, DescribeClusterRequest())
         client.send(FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=["g"]))
-        site.settle()
+        site.run_until_idle()
         metadata, cluster, found = client.answers()
         (broker,), (node,), (coordinator,) = metadata.brokers, cluster.brokers, found.coordinators
         assert {(one.host, one.port) for one in (broker, node, coordinator)} == {listener.advertised}

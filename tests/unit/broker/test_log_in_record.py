@@ -28,18 +28,18 @@ def test_the_first_log_in_is_on_disk_and_the_next_thousand_write_nothing():
     site = secured()
     assert times(site) == {}
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     first = times(site)["alice"]
     assert first.first_ms == first.last_ms == site.clock.wall_ms()
     before = site.disk.identity(PATH)
     for _ in range(50):
         site.loop.advance(60_000)
         logged_in(site)
-        site.settle()
+        site.run_until_idle()
     assert site.disk.identity(PATH) == before
     site.loop.advance(DAY_MS)
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     assert times(site)["alice"].first_ms == first.first_ms
     assert times(site)["alice"].last_ms == site.clock.wall_ms()
 
@@ -47,39 +47,39 @@ def test_the_first_log_in_is_on_disk_and_the_next_thousand_write_nothing():
 def test_a_power_loss_keeps_what_was_recorded_and_a_restart_writes_nothing():
     site = secured()
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     kept = times(site)
     again = site.reopen("cut")
     assert times(again) == kept
     again.broker.listeners = site.broker.listeners
     before = again.disk.identity(PATH)
     logged_in(again)
-    again.settle()
+    again.run_until_idle()
     assert again.disk.identity(PATH) == before
 
 
 def test_a_new_password_counts_as_not_used_until_its_own_log_in():
     site = secured()
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     old = times(site)["alice"]
     edited(site, with_user("alice", "another"))
     logged_in(site, password="another")
-    site.settle()
+    site.run_until_idle()
     assert times(site)["alice"].tag != old.tag
 
 
 def test_a_user_removed_and_made_again_with_the_same_password_counts_as_not_used():
     site = secured()
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     old = times(site)["alice"]
     edited(site, lambda state: state.with_user("alice", {}))
     fresh = {name: new_credential(one, "secret", b"fresh salt", 4096) for name, one in MECHANISMS.items()}
     edited(site, lambda state: state.with_user("alice", fresh))
     assert times(site)["alice"] == old
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     assert times(site)["alice"].tag != old.tag
 
 
@@ -95,17 +95,17 @@ def test_log_ins_of_two_users_during_one_write_share_the_next_and_none_is_missin
     site = secured(users=("alice", "bob", "carol"))
     for user in ("alice", "bob", "carol"):
         logged_in(site, user=user)
-    site.settle()
+    site.run_until_idle()
     assert set(times(site)) == {"alice", "bob", "carol"}
 
 
 def test_a_user_that_is_gone_leaves_the_file_with_the_next_write():
     site = secured(users=("alice", "bob"))
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     edited(site, lambda state: state.with_user("alice", {}))
     logged_in(site, user="bob")
-    site.settle()
+    site.run_until_idle()
     assert set(times(site)) == {"bob"}
 
 
@@ -120,25 +120,25 @@ def test_a_disk_that_refuses_is_noted_once_and_the_next_log_in_tries_again(capsy
     for _ in range(3):
         _, answer = logged_in(site)
         assert answer.error_code == 0
-        site.settle()
+        site.run_until_idle()
     assert capsys.readouterr().err.count("log-ins of users are not recorded") == 1
     assert times(site) == {}
     site.disk.fault = None
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     assert set(times(site)) == {"alice"}
 
 
 def test_a_damaged_file_is_noted_and_made_again(capsys):
     site = secured()
     logged_in(site)
-    site.settle()
+    site.run_until_idle()
     site.disk.open(PATH).write(b"?", 40)
     again = site.reopen("kill")
     assert "cannot be read" in capsys.readouterr().err
     again.broker.listeners = site.broker.listeners
     logged_in(again)
-    again.settle()
+    again.run_until_idle()
     assert set(times(again)) == {"alice"}
 
 
@@ -146,7 +146,7 @@ def test_names_with_spaces_and_newlines_come_back():
     name = "a b\nc ä"
     site = secured(users=(name,))
     logged_in(site, "PLAIN", user=name)
-    site.settle()
+    site.run_until_idle()
     assert set(times(site)) == {name}
 
 
@@ -162,7 +162,7 @@ def newest(site: Site) -> str:
 def log_in(site: Site, user: str, after_ms: int = 1000) -> None:
     site.loop.advance(after_ms)
     logged_in(site, "PLAIN", user=user)
-    site.settle()
+    site.run_until_idle()
 
 
 def test_a_service_that_falls_back_to_its_old_log_in_and_its_return_are_recorded_at_once():

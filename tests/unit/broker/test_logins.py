@@ -35,7 +35,7 @@ CREDENTIALS = {name: new_credential(one, "secret", name.encode(), 4096) for name
 def edited(site, edit):
     """A change of users, once it holds."""
     site.dispatcher.start(lambda: site.broker.security.change(edit, lambda: Reply(None), lambda _: Reply(None)))
-    site.settle()
+    site.run_until_idle()
 
 
 def replaced(site, credentials):
@@ -76,7 +76,7 @@ def logged_in(site, mechanism="SCRAM-SHA-256", user="alice", password="secret", 
 def failed(site, client, data):
     """The answer to a log-in that fails: late, and then the connection is closed."""
     client.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=data))
-    site.settle()
+    site.run_until_idle()
     site.loop.advance(DELAY_MS - 1)
     assert client.answers() == []
     assert not client.transport.closed
@@ -126,7 +126,7 @@ def test_a_delay_holds_nobody_else():
     slow, quick = site.client(NAME), site.client(NAME)
     handshake(slow, "PLAIN")
     slow.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")))
-    site.settle()
+    site.run_until_idle()
     logged_in(site, client=quick)
     assert not slow.transport.closed
 
@@ -137,7 +137,7 @@ def test_the_delay_counts_from_the_message_whatever_was_wrong():
     handshake(client, "PLAIN")
     client.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")))
     site.loop.advance(DELAY_MS - 10)  # the worker takes its time
-    site.settle()
+    site.run_until_idle()
     site.loop.advance(10)
     assert client.answer().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
@@ -164,7 +164,7 @@ def test_nothing_else_is_served_before_the_log_in(before):
     for key, request in before:
         assert client.ask(key, request).api_keys
     client.send(METADATA, MetadataRequest(topics=None))
-    site.settle()
+    site.run_until_idle()
     assert client.transport.closed
     assert client.answers() == []
 
@@ -192,7 +192,7 @@ def test_what_is_sent_behind_a_token_waits_for_the_log_in():
     handshake(client, "PLAIN")
     token = client.frame(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain("alice", "secret")))
     client.feed(token + client.frame(METADATA, MetadataRequest(topics=None)))
-    site.settle()
+    site.run_until_idle()
     answers = client.answers()
     assert [answer.__class__.__name__ for answer in answers] == ["SaslAuthenticateResponse", "MetadataResponse"]
 
@@ -203,7 +203,7 @@ def test_what_is_sent_behind_a_wrong_token_is_never_served():
     handshake(client, "PLAIN")
     token = client.frame(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")))
     client.feed(token + client.frame(METADATA, MetadataRequest(topics=None)))
-    site.settle()
+    site.run_until_idle()
     site.loop.advance(DELAY_MS * 2)
     assert client.answer().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert client.transport.closed
@@ -218,7 +218,7 @@ def test_one_password_is_tried_at_a_time_however_large_the_requests_are():
         token = client.frame(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain("alice", password)))
         long = token[4:12] + b"\x7f\xff" + b"x" * 0x7FFF + token[18:]  # instead of the client id "test"
         client.feed(len(long).to_bytes(4, "big") + long)
-    site.settle()
+    site.run_until_idle()
     assert client.connection.session.principal == "User:ANONYMOUS"
     assert (site.broker.log_ins.failed, site.broker.log_ins.succeeded) == ({(NAME, "PLAIN"): 1}, {})
     site.loop.advance(DELAY_MS)
@@ -304,7 +304,7 @@ def test_a_password_is_hashed_as_often_whoever_the_user_is(held, work, monkeypat
             client = site.client(NAME)
             handshake(client, "PLAIN")
             client.send(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=plain(user, password)))
-            site.settle()
+            site.run_until_idle()
             assert hashed == work, user
             hashed.clear()
             site.loop.advance(DELAY_MS)
@@ -414,7 +414,7 @@ def test_who_is_added_anew_before_the_broker_looks_is_another_user():
     command.change(lambda state: state.with_user("alice", {}))
     command.change(lambda state: state.with_user("alice", held))
     site.dispatcher.start(site.broker.security.check_file)
-    site.settle()
+    site.run_until_idle()
     assert alice.transport.closed
     assert not bob.transport.closed
     logged_in(site)
@@ -448,7 +448,7 @@ def test_a_password_that_is_replaced_within_a_log_in_lets_nobody_in(mechanism):
         while site.broker.security.state.users["alice"] != others:
             site.files.step()
             site.loop.run()
-        site.settle()
+        site.run_until_idle()
         site.loop.advance(DELAY_MS)
         assert client.answer().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert client.transport.closed
@@ -475,7 +475,7 @@ def test_damage_lets_nobody_in_and_ends_what_was():
     client, _ = logged_in(site)
     site.disk.put("/data/security", b"?")
     site.dispatcher.start(site.broker.security.check_file)
-    site.settle()
+    site.run_until_idle()
     assert client.transport.closed
     late = site.client(NAME)
     handshake(late, "PLAIN")
@@ -501,7 +501,7 @@ def test_passwords_of_one_address_make_those_of_another_wait_for_one_each():
         site.workers["logins"].step()
     assert [one.connection.session.principal for one in clients[-2:]] == ["User:alice"] * 2
     assert site.broker.log_ins.succeeded.total() < 5
-    site.settle()
+    site.run_until_idle()
     assert site.broker.log_ins.succeeded.total() == 7
 
 
@@ -511,7 +511,7 @@ def test_a_password_of_who_has_gone_is_not_verified():
     for client in gone:
         client.lose()
     assert site.dispatcher.waiting_requests == 2
-    site.settle()
+    site.run_until_idle()
     assert site.workers["logins"].submitted == 2, "the one under way, and the one that is still there"
     assert late.connection.session.principal == "User:alice"
     assert site.dispatcher.waiting_requests == 0

@@ -32,7 +32,7 @@ class Running:
 
     def __init__(self, data_dir: str, disk: Disk) -> None:
         config, clock, loop = BrokerConfig({}), SystemClock(), asyncio.get_running_loop()
-        self.store = LogStore.open(disk, data_dir, log_settings(config), clock.look(), clock.new_uuid)
+        self.store = LogStore.open(disk, data_dir, log_settings(config), clock.refresh(), clock.new_uuid)
         self.broker = Broker(config, self.store, clock, [plaintext(Endpoint("127.0.0.1", 0))])
         self.workers = {name: Worker(name, loop) for name in get_args(WorkerName)}
         self.dispatcher = Dispatcher(self.broker, HANDLERS, loop, self.workers)

@@ -49,7 +49,7 @@ def an_offline_partition(site: Site) -> None:
     site.client().ask(FETCH, fetch(("u", 0, 0)), BY_NAME)
     site.disk.fault = None
     site.loop.advance(120_000)
-    site.settle()
+    site.run_until_idle()
 
 
 def a_client_that_goes(site: Site) -> None:
@@ -57,7 +57,7 @@ def a_client_that_goes(site: Site) -> None:
     client.send(PRODUCE, produce(("u", 0, batch(b"x"))))
     client.send(FETCH, fetch(("t", 0, 0), max_wait_ms=1000), BY_NAME)
     client.lose()
-    site.settle()
+    site.run_until_idle()
 
 
 def a_long_poll(site: Site) -> None:
@@ -81,7 +81,7 @@ def losses(site: Site) -> None:
     (log,) = site.store.topics[LEDGER_TOPIC].partitions
     several = [Loss("evicted", "t", "id", 0, 0, 1, 1, 1)] * 500
     site.dispatcher.start(lambda: write_losses(site.broker, log, several, lambda fault: None))
-    site.settle()
+    site.run_until_idle()
 
 
 @pytest.mark.parametrize(

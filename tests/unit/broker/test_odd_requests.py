@@ -73,7 +73,7 @@ def test_of_two_such_names_in_one_request_or_in_two_at_once_the_first_is_made() 
         asked = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         clients.append(here.client())
         clients[-1].send(CREATE_TOPICS, CreateTopicsRequest(topics=[asked]))
-    here.settle()
+    here.run_until_idle()
     assert [client.answers()[0].topics[0].error_code for client in clients] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 

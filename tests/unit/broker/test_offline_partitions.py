@@ -54,7 +54,7 @@ def test_waiters_are_told_at_once_and_the_next_write_is_safe(kind: str, capsys: 
     assert code(client.answer()) is ErrorCode.KAFKA_STORAGE_ERROR
     assert log.fault is not None
     site.disk.fault = None
-    site.settle()
+    site.run_until_idle()
     assert log.fault is None
     answer = client.ask(PRODUCE, produce(("t", 0, batch(b"again"))))
     assert (code(answer), part(answer).base_offset) == (ErrorCode.NONE, 1)
@@ -92,7 +92,7 @@ def test_clients_learn_the_new_epoch_and_where_the_old_one_ended() -> None:
     client.ask(PRODUCE, produce(("t", 0, batch(b"lost"))))
     site.disk.fault = None
     site.loop.advance(1000)
-    site.settle()
+    site.run_until_idle()
     topics = client.ask(METADATA, MetadataRequest(topics=None)).topics
     (partitions,) = (topic.partitions for topic in topics if topic.name == "t")
     assert [partition.leader_epoch for partition in partitions] == [1, 0]
@@ -116,10 +116,10 @@ def test_while_the_disk_refuses_it_is_asked_ever_less_often(capsys: pytest.Captu
         assert code(client.ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.KAFKA_STORAGE_ERROR
         site.loop.advance(1)
         assert any(site.workers.values())
-        site.settle()
+        site.run_until_idle()
     site.disk.fault = None
     site.loop.advance(60_000)
-    site.settle()
+    site.run_until_idle()
     assert log.fault is None
     assert capsys.readouterr().err.count("partition-offline") == 1
     assert site.dispatcher.offline_partitions.tries
@@ -138,10 +138,10 @@ def test_one_that_fails_again_before_it_was_synced_waits() -> None:
         assert code(client.answer()) is ErrorCode.KAFKA_STORAGE_ERROR
         site.disk.fault = None
         site.loop.advance(max(pause_ms - 1, 0))
-        site.settle()
+        site.run_until_idle()
         assert (log.fault is None) == (pause_ms == 0)
         site.loop.advance(1)
-        site.settle()
+        site.run_until_idle()
         assert log.fault is None
 
 
@@ -151,7 +151,7 @@ def test_the_neighbours_go_on_meanwhile() -> None:
     client = site.client()
     refuse(site, "datasync")
     client.send(PRODUCE, produce(("t", 0, batch()), ("t", 1, batch())))
-    site.settle()
+    site.run_until_idle()
     answer = client.answer()
     codes = {one.index: one.error_code for topic in answer.responses for one in topic.partition_responses}
     assert codes == {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}
@@ -171,7 +171,7 @@ def test_a_topic_that_is_deleted_while_it_comes_back_stays_deleted() -> None:
         if name != "files":
             site.workers[name].report()
     client.send(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
-    site.settle()
+    site.run_until_idle()
     assert "t" not in site.store.topics
     assert client.answers()[-1].responses[0].error_code == 0
     assert not site.dispatcher.offline_partitions.tries
@@ -190,7 +190,7 @@ def test_the_ledger_comes_back_first_and_names_its_own_loss() -> None:
     site.disk.fault = None
     for _ in range(4):
         site.loop.advance(4000)
-        site.settle()
+        site.run_until_idle()
     assert (log.fault, ledger.fault) == (None, None)
     assert causes(site)[-1] == "sync_failed"
     assert code(client.ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.NONE

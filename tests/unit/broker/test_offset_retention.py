@@ -36,7 +36,7 @@ def site(**settings: object) -> Site:
 def tick(at: Site) -> None:
     """As the broker does ten times a second."""
     at.dispatcher.start(lambda: at_expiry(at))
-    at.settle()
+    at.run_until_idle()
 
 
 def retain(at: Site, minutes: float) -> None:
@@ -45,7 +45,7 @@ def retain(at: Site, minutes: float) -> None:
     tick(at)
     retention = OffsetRetention(at.broker, MINUTES * 60_000)
     at.dispatcher.start(retention.start)
-    at.settle()
+    at.run_until_idle()
 
 
 def commit_as(at: Site, member: tuple[Client, str, int], *places: tuple[str, int]) -> None:
@@ -168,7 +168,7 @@ def test_a_commit_between_two_steps_is_not_lost(monkeypatch: pytest.MonkeyPatch)
     next(left)  # the first offset goes
     here.client().ask(OFFSET_COMMIT, commit(6, ("t", 1)))
     here.dispatcher.start(lambda: steps)
-    here.settle()
+    here.run_until_idle()
     assert here.broker.groups.committed_offset("g", "t", 0) is None
     assert here.broker.groups.committed_offset("g", "t", 1) == 6
     assert here.reopen("cut").broker.groups.committed_offset("g", "t", 1) == 6
@@ -183,7 +183,7 @@ def test_a_load_that_begins_anew_serves_what_is_there() -> None:
     here.client().ask(OFFSET_COMMIT, commit(5))
     here.broker.groups.fail(0, "for a moment")
     here.dispatcher.start(lambda: load_groups(here.broker))
-    here.settle()
+    here.run_until_idle()
     assert here.broker.groups.fault is None
     assert committed(here) == (5, "m5")
 

@@ -54,7 +54,7 @@ def test_a_fetch_of_a_file_that_is_not_open_goes_to_the_reader_once(monkeypatch:
     everything = fetch(*(("t", index, 0) for index in range(3)))
     client.send(FETCH, everything, BY_NAME)
     assert client.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert client.answer() is not None
     assert set(opens.by) == {"reader"}
     before = len(opens.by)
@@ -76,7 +76,7 @@ def test_a_batch_for_a_file_that_is_not_open_goes_to_the_writer_once(
     offsets = []
     for value in (b"a", b"b", b"c"):
         client.send(PRODUCE, produce(("t", 0, batch(value)), acks=acks))
-        site.settle()
+        site.run_until_idle()
         offsets.append(part(client.answer()).base_offset)
     assert offsets == [2, 3, 4]
     assert opens.by == ["writer"]

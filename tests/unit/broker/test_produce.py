@@ -77,7 +77,7 @@ def test_acks_1_is_answered_after_the_write_and_synced_within_flush_ms() -> None
     site.loop.advance(999)
     assert not site.disk_worker
     site.loop.advance(1)
-    site.settle()
+    site.run_until_idle()
     assert log.high_watermark == 1
 
 
@@ -99,7 +99,7 @@ def test_acks_0_that_fails_closes_the_connection_and_what_could_be_written_is_sy
     assert client.transport.closed
     assert site.server.violations == 1
     site.loop.advance(1000)
-    site.settle()
+    site.run_until_idle()
     assert log.high_watermark == 1
 
 
@@ -191,7 +191,7 @@ def test_the_records_that_made_a_batch_be_refused_are_told(codec: int) -> None:
     records = [(None if index % 2 else b"k", b"v", NOW_MS) for index in range(6)]
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, make_batch(records, codec=codec))))
-    site.settle()
+    site.run_until_idle()
     answer = part(client.answer())
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert [one.batch_index for one in answer.record_errors] == [1, 3, 5]
@@ -207,13 +207,13 @@ def test_the_list_of_bad_records_is_bounded_for_a_batch_and_for_an_answer() -> N
     keyless = make_batch([(None, b"", NOW_MS)] * 2000)
     client = site.client()
     client.send(PRODUCE, produce(*(("t", index, bytearray(keyless)) for index in range(64))))
-    site.settle()
+    site.run_until_idle()
     listed = [len(one.record_errors) for one in client.answer().responses[0].partition_responses]
     assert 300 <= listed[0] < 600
     assert sum(listed) == 1000
     late = make_batch([*[(b"k", b"", NOW_MS)] * 2000, (None, b"", NOW_MS)])
     client.send(PRODUCE, produce(("t", 0, late)))
-    site.settle()
+    site.run_until_idle()
     assert [one.batch_index for one in part(client.answer()).record_errors] == [2000]
 
 
@@ -239,7 +239,7 @@ def test_duplicate_waits_for_the_sync_of_the_first_write() -> None:
     first.send(PRODUCE, produce(("t", 0, batch(b"a", producer=(7, 0, 0)))))
     again.send(PRODUCE, produce(("t", 0, batch(b"a", producer=(7, 0, 0)))))
     assert again.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert part(first.answer()).base_offset == 0
     assert part(again.answer()).base_offset == 0
     assert log.log_end_offset == 1
@@ -286,7 +286,7 @@ def test_a_full_segment_is_closed_first_and_the_neighbour_does_not_wait(acks: in
     neighbour.send(PRODUCE, produce(("other", 0, batch(b"n")), acks=1))
     assert part(neighbour.answer()).base_offset == 0
     assert client.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert part(client.answer()).base_offset == 1
     assert len(log.segments) == 2
     assert other.log_end_offset == 1
@@ -301,7 +301,7 @@ def test_order_holds_over_rolls_for_everyone_who_waits() -> None:
     for number, client in enumerate(clients):
         payload = bytes(1500) + str(number).encode()
         client.send(PRODUCE, produce(("t", 0, batch(payload, producer=(7, 0, number)))))
-    site.settle()
+    site.run_until_idle()
     assert [code(client.answer()) for client in clients] == [ErrorCode.NONE] * 9
     assert values(log)[1:] == [str(number).encode() for number in range(9)]
     assert len(log.segments) > 3
@@ -318,7 +318,7 @@ def test_order_holds_over_rolls_for_pipelined_requests_of_one_connection() -> No
     ]
     client.feed(b"".join(frames))
     assert not client.transport.reading  # a copy is kept: no more of them until it is written
-    site.settle()
+    site.run_until_idle()
     answers = client.answers()
     assert [(code(one), part(one).base_offset) for one in answers] == [(ErrorCode.NONE, n) for n in range(1, 6)]
     assert values(log)[1:] == [b"0", b"1", b"2", b"3", b"4"]
@@ -335,7 +335,7 @@ def test_nothing_overtakes_between_the_end_of_a_roll_and_the_loop_learning_of_it
     assert len(log.segments) == 2
     late.send(PRODUCE, produce(("t", 0, batch(b"2"))))
     assert log.log_end_offset == 1
-    site.settle()
+    site.run_until_idle()
     assert values(log)[1:] == [b"1", b"2"]
     assert [part(client.answer()).base_offset for client in (early, late)] == [1, 2]
 
@@ -347,7 +347,7 @@ def test_the_records_of_a_waiting_request_survive_the_next_use_of_the_receive_bu
     waiting = site.client()
     waiting.send(PRODUCE, produce(("t", 0, batch(bytes(1000) + b"w"))))
     site.server.receive_buffer[:] = b"\xff" * len(site.server.receive_buffer)
-    site.settle()
+    site.run_until_idle()
     assert code(waiting.answer()) is ErrorCode.NONE
     assert values(log)[1:] == [b"w"]
 
@@ -361,7 +361,7 @@ def test_acks_0_that_fails_after_a_roll_costs_its_connection_and_no_other() -> N
     silent_too = site.client()
     silent_too.send(PRODUCE, produce(("t", 0, batch(bytes(1000), producer=(7, 0, 9))), acks=0))  # out of order
     patient.send(PRODUCE, produce(("t", 0, batch(b"p"))))
-    site.settle()
+    site.run_until_idle()
     assert [client.transport.closed for client in (silent, silent_too, patient)] == [False, True, False]
     assert code(patient.answer()) is ErrorCode.NONE
     assert log.high_watermark == 3
@@ -376,7 +376,7 @@ def test_a_deleted_topic_refuses_what_waits_for_its_roll() -> None:
     topic = site.store.remove_topic("t")
     site.broker.effects.offline(topic.partitions)
     site.dispatcher.apply()
-    site.settle()
+    site.run_until_idle()
     assert code(client.answer()) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -392,7 +392,7 @@ def test_a_slow_disk_is_answered_with_request_timed_out() -> None:
     assert client.answers() == []
     site.loop.advance(1)
     assert code(client.answer()) is ErrorCode.REQUEST_TIMED_OUT
-    site.settle()
+    site.run_until_idle()
     assert log.high_watermark == 1
     assert client.answers() == []  # not answered twice
 
@@ -405,7 +405,7 @@ def test_what_waits_too_long_for_a_roll_is_refused_and_never_written() -> None:
     client.send(PRODUCE, produce(("t", 0, batch(bytes(1000))), acks=1, timeout_ms=500))
     site.loop.advance(500)
     assert code(client.answer()) is ErrorCode.REQUEST_TIMED_OUT
-    site.settle()
+    site.run_until_idle()
     assert log.log_end_offset == 1
 
 
@@ -416,7 +416,7 @@ def test_failed_sync_takes_its_partition_offline_and_the_neighbour_goes_on() -> 
     client, neighbour = site.client(), site.client()
     client.send(PRODUCE, produce(("t", 0, batch()), ("t", 1, batch())))
     neighbour.send(PRODUCE, produce(("t", 1, batch())))
-    site.settle()
+    site.run_until_idle()
     both = client.answer()
     assert [code(both, at) for at in (0, 1)] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
     assert code(neighbour.answer()) is ErrorCode.NONE
@@ -510,7 +510,7 @@ def test_acks_all_needs_no_mark_and_acks_0_has_one_made_that_nobody_waits_for() 
     assert part(client.ask(PRODUCE, produce(("t", 0, batch(b"a"))))).error_code == 0
     assert (first.marked, site.store.in_use.writes) == (False, 0)
     client.send(PRODUCE, produce(("t", 1, batch(b"b")), acks=0))
-    site.settle()
+    site.run_until_idle()
     assert (second.marked, second.high_watermark) == (True, 0)
 
 
@@ -521,7 +521,7 @@ def test_of_an_interval_topic_acks_all_needs_the_mark_and_of_a_kernel_topic_noth
     client = site.client()
     client.send(PRODUCE, produce(("i", 0, batch(b"a"))))
     assert client.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert part(client.answer()).error_code == 0
     assert (log.marked, log.high_watermark) == (True, 0)
     for acks in (1, -1, 0):
@@ -538,7 +538,7 @@ def test_a_retry_of_what_was_not_answered_waits_for_the_mark_too() -> None:
     lost.lose()
     client.send(PRODUCE, produce(("t", 0, batch(b"a", producer=(7, 0, 0))), acks=1))
     assert client.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert part(client.answer()).base_offset == 0
 
 
@@ -548,7 +548,7 @@ def test_where_the_mark_cannot_be_written_acks_1_is_answered_after_the_sync() ->
     site.disk.fault = failing("write", temporary_name("/data", FILES[1]))
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=1))
-    site.settle()
+    site.run_until_idle()
     assert part(client.answer()).error_code == 0
     assert (log.marked, log.high_watermark) == (False, 1)
 
@@ -561,7 +561,7 @@ def test_the_first_records_of_a_partition_that_a_cut_takes_are_in_the_ledger(how
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"a")), acks=1))
     client.send(PRODUCE, produce(("t", 1, batch(b"b"))))
-    site.settle()
+    site.run_until_idle()
     assert len(client.answers()) == 2
     assert ledgered(site.reopen(how).store) == told
 
@@ -599,7 +599,7 @@ def test_records_that_wait_count_as_long_as_they_are_kept(end: str) -> None:
     elif end == "too late":
         site.loop.advance(1000)
     assert (site.dispatcher.requests_pool.used == before) == (end != "rolled")
-    site.settle()
+    site.run_until_idle()
     assert site.dispatcher.requests_pool.used == before
     assert all(client.connection.requests.held == 0 for client in clients)
 

@@ -246,7 +246,7 @@ def follow(seed: int, config: dict[str, str]) -> tuple[Site, Follower]:
                 sync(log)
             if chance.random() < 0.5:
                 follower.pull(site, chance.choice([1, 1000, 1 << 20]))
-        site.settle()
+        site.run_until_idle()
         site = site.reopen(chance.choice(["cut", "cut", "kill", "stop"]))
     return site, follower
 

@@ -204,7 +204,7 @@ def test_partitions_take_turns_and_a_short_check_passes_a_long_one() -> None:
         site.workers["checker"].step()
     assert code(short.answer()) == ErrorCode.NONE
     assert long.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert code(long.answer()) == ErrorCode.NONE
 
 
@@ -216,7 +216,7 @@ def test_no_more_than_four_batches_are_begun_at_once() -> None:
         client.send(PRODUCE, produce(("t", partition, large()), acks=1))
     assert len(site.workers["checker"]) == 4
     assert site.dispatcher.working
-    site.settle()
+    site.run_until_idle()
     assert [code(client.answer()) for client in clients] == [ErrorCode.NONE] * 9
     assert not site.dispatcher.working
     assert not site.broker.checking
@@ -255,7 +255,7 @@ def test_bombs_in_one_request_leave_the_loop_soon(monkeypatch: pytest.MonkeyPatc
     client = site.client()
     client.send(PRODUCE, produce(*(("t", number, content) for number in range(100)), acks=1))
     assert 0 < on_loop <= record_checks.LOOP_BYTES_MAX // record_checks.UNPACKING_FACTOR + 64 * 1024
-    site.settle()
+    site.run_until_idle()
     assert {found.error_code for topic in client.answer().responses for found in topic.partition_responses} == {0}
 
 
@@ -283,7 +283,7 @@ def test_a_lie_found_by_the_worker_is_told_and_those_behind_go_on() -> None:
     area = b"".join(record(number, value=bytes(1000)) for number in range(3000)) + record(7)
     liar.send(PRODUCE, produce(("t", 0, view(packed(area, count=3001, codec="lz4"))), acks=1))
     honest.send(PRODUCE, produce(("t", 0, view(packed(record(), count=1, codec="none"))), acks=1))
-    site.settle()
+    site.run_until_idle()
     assert code(liar.answer()) == ErrorCode.INVALID_RECORD
     assert part(honest.answer()).base_offset == 0
     assert log.log_end_offset == 1
@@ -299,7 +299,7 @@ def test_a_lost_connection_or_a_deadline_leaves_nothing_behind() -> None:
     behind.send(PRODUCE, produce(("t", 0, view(packed(record(), count=1, codec="none"))), acks=1))
     site.loop.advance(501)
     assert code(late.answer()) == ErrorCode.REQUEST_TIMED_OUT
-    site.settle()
+    site.run_until_idle()
     assert part(behind.answer()).base_offset == 0
     assert log.log_end_offset == 1
     assert not site.broker.checking

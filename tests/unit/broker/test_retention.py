@@ -23,7 +23,7 @@ def look(site: Site, after_ms: int = 0) -> None:
     """One round of retention, so much later."""
     site.loop.advance(after_ms)
     site.dispatcher.start(app._Retention(site.broker).start)
-    site.settle()
+    site.run_until_idle()
 
 
 def spread(log: PartitionLog) -> tuple[int, int, int]:
@@ -51,7 +51,7 @@ def test_sealed_segments_that_stay_keep_the_last_one() -> None:
     (log,) = site.topic(config={"segment.bytes": "4096"})
     fill(log, 3, 2500)
     append(log, batch(b"old", timestamp_ms=NOW_MS - 3_600_000))
-    site.settle()
+    site.run_until_idle()
     look(site)
     assert log.log_start_offset == 0
 

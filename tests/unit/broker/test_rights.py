@@ -365,7 +365,7 @@ def test_a_denial_takes_little_of_the_log_whatever_the_client_calls_itself(capsy
     audited(site, capsys)
     body = b"".join(encode(MetadataRequest(topics=[MetadataRequestTopic(name="x" * 249)]), 4))
     client(site).feed(framed(APIS[api.METADATA], 4, body, client_id=b"c" * 32_000))
-    site.settle()
+    site.run_until_idle()
     (line,) = audited(site, capsys)
     assert len(line) < 1000
 

@@ -123,7 +123,7 @@ def test_nobody_new_is_named_like_everybody():
             lambda state: state.with_user("*", held), lambda: Reply(None), lambda _: Reply(None)
         )
     )
-    site.settle()
+    site.run_until_idle()
     assert altered(site, deletion("*")) == {"*": (0, None)}
     assert described(site) == {}
 

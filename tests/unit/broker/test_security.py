@@ -32,13 +32,13 @@ def changed(site, edit):
 
     site.dispatcher.start(lambda: site.broker.security.change(edit, then, failed))
     assert not found
-    site.settle()
+    site.run_until_idle()
     return found[0]
 
 
 def looked(site):
     site.dispatcher.start(site.broker.security.check_file)
-    site.settle()
+    site.run_until_idle()
     return site.broker.security.state
 
 

@@ -23,7 +23,7 @@ from edge_broker.security.scram import ScramCredential
 from edge_broker.security.state import OWN, WantedSecurity, decode_znode, encode_znode
 from edge_broker.storage.metadata.security_store import NAME, SecurityStore
 from edge_broker.testing.disk import SimulatedDisk
-from edge_broker.thread_checks import within
+from edge_broker.thread_checks import running_in
 from tests.support.acls import ANY_AT_ALL, creation, described
 from tests.support.in_cluster import InCluster
 from tests.unit.broker.test_scram_credentials import deletion, upsertion
@@ -466,6 +466,6 @@ def test_a_file_of_a_board_alone_is_as_it_was():
     assert disk.content(f"/data/{NAME}").startswith(b"drupelet security 1 ")
     assert b"generation" not in disk.content(f"/data/{NAME}")
     assert store_on(disk).state.generation == OWN
-    with within("files"):
+    with running_in("files"):
         store_on(disk).keep_copy(store_on(disk).state._replace(generation=4), store_on(disk).state, WantedSecurity())
     assert disk.content(f"/data/{NAME}").startswith(b"drupelet security 2 ")

@@ -42,7 +42,7 @@ def look_at(site: Site, free: int) -> None:
     """Let the broker find so many bytes free."""
     site.disk.room = Space(TOTAL, free)
     site.dispatcher.start(site.broker.space.check)
-    site.settle()
+    site.run_until_idle()
 
 
 def site_with(config: dict[str, str] | None = None) -> Site:
@@ -93,7 +93,7 @@ def test_what_lies_below_the_mark_is_kept_between_two_looks() -> None:
     assert code(client.ask(PRODUCE, produce(("t", 0, batch(bytes(29_000)))))) is ErrorCode.NONE
     assert code(client.ask(PRODUCE, produce(("t", 0, batch(bytes(5_000)))))) is ErrorCode.NONE
     client.send(PRODUCE, produce(("t", 0, batch())))
-    site.settle()
+    site.run_until_idle()
     assert code(client.answer()) is ErrorCode.KAFKA_STORAGE_ERROR
     assert site.broker.space.refusing  # the look came without a second having passed
 

@@ -87,7 +87,7 @@ def test_many_who_ask_at_once_get_one_topic() -> None:
     for number, client in enumerate(clients):
         client.send(METADATA, metadata("t", f"own-{number}"))
     assert [client.answers() for client in clients] == [[]] * 5
-    site.settle()
+    site.run_until_idle()
     found = [client.answer().topics for client in clients]
     assert {topics[0].topic_id for topics in found} == {site.store.topics["t"].topic_id}
     assert all(topic.error_code == 0 for topics in found for topic in topics)
@@ -110,7 +110,7 @@ def test_who_gives_up_before_the_topic_is_made_leaves_it_usable() -> None:
     client = site.client()
     client.send(METADATA, metadata("t"))
     client.lose()
-    site.settle()
+    site.run_until_idle()
     assert site.client().ask(METADATA, metadata("t")).topics[0].error_code == 0
 
 
@@ -194,7 +194,7 @@ def test_a_new_topic_is_answered_once_it_is_on_disk() -> None:
     client = site.client()
     client.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("t", 2, config={"retention.ms": "5000"})]))
     assert client.answers() == []
-    site.settle()
+    site.run_until_idle()
     (made,) = client.answer().topics
     assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 1)
     sources = {entry.name: (entry.value, entry.config_source) for entry in made.configs}
@@ -223,7 +223,7 @@ def test_whose_leader_is_named_takes_records_at_once() -> None:
             site.loop.run()
     assert not writer.transport.closed
     assert written > 0
-    site.settle()
+    site.run_until_idle()
     assert site.store.topics["t"].partitions[0].log_end_offset == written
 
 
@@ -323,7 +323,7 @@ def test_two_who_make_the_same_topic_at_once() -> None:
     first, second = site.client(), site.client()
     for client in (first, second):
         client.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("t")]))
-    site.settle()
+    site.run_until_idle()
     assert first.answer().topics[0].error_code == 0
     assert second.answer().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -345,7 +345,7 @@ def test_delete_is_answered_once_it_is_on_disk_and_tells_who_waits() -> None:
     assert client.answers() == []
     assert code(waiting.answer()) is ErrorCode.KAFKA_STORAGE_ERROR
     assert code(site.client().ask(PRODUCE, produce(("t", 0, batch())))) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    site.settle()
+    site.run_until_idle()
     (result,) = client.answer().responses
     assert (result.name, result.error_code) == ("t", 0)
     again = site.reopen("cut")
@@ -361,7 +361,7 @@ def test_a_topic_of_the_same_name_is_another_one() -> None:
     client.ask(PRODUCE, produce(("t", 0, batch(b"old"))))
     client.send(DELETE_TOPICS, by_name("t"))
     client.send(CREATE_TOPICS, CreateTopicsRequest(topics=[new("t")]))
-    site.settle()
+    site.run_until_idle()
     assert [one.error_code for one in (client.answers()[1].topics)] == [0]
     assert site.store.topics["t"].topic_id != before
     assert site.store.topics["t"].partitions[0].log_end_offset == 0
@@ -437,7 +437,7 @@ def test_a_name_is_free_again_once_the_old_topic_is_erased() -> None:
     site.files.step()
     assert site.disk.exists("/data/topics/t.json")
     assert other.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert code(writing.answer()) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert client.answer().responses[0].error_code == 0
     (made,) = other.answer().topics
@@ -469,7 +469,7 @@ def test_a_topic_that_is_deleted_during_a_sync_is_no_lost_partition(capsys: pyte
     client.send(PRODUCE, produce(("t", 0, batch())))
     site.disk_worker.work()
     client.send(DELETE_TOPICS, by_name("t"))
-    site.settle()
+    site.run_until_idle()
     assert len(client.answers()) == 2
     assert "partition-offline" not in capsys.readouterr().err
 
@@ -606,7 +606,7 @@ def test_partitions_that_find_no_room_are_refused_and_their_neighbours_are_made(
     several = [site.client() for _ in range(5)]
     for number, client in enumerate(several):
         client.send(METADATA, metadata(f"new {number}".replace(" ", "-")))
-    site.settle()
+    site.run_until_idle()
     assert sum(client.answer().topics[0].error_code == 0 for client in several) == 10 - known
 
 

@@ -151,7 +151,7 @@ def test_a_topic_whose_deletion_the_newer_copy_knows_goes_then(site: Site) -> No
     assert len(site.named(3)) == 3
     site.commit([Put(deleted_path(topic_id), encode({"topic": "t"}), node.stat)])
     for board in site.cluster.boards.values():
-        board.session.lost()
+        board.session.connection_lost()
     site.cluster.settle()
     assert [site.named(board) for board in (1, 2, 3)] == [[], [], []]
     assert not ["t" for board in site.cluster.boards.values() if "t" in board.site.store.topics]

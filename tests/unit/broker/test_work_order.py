@@ -97,7 +97,7 @@ def test_making_a_topic_waits_for_one_job_of_the_background_at_most() -> None:
     site.files.step()
     assert client.answer().topics[0].error_code == 0
     assert ran == ["checkpoint"]
-    site.settle()
+    site.run_until_idle()
     assert ran == ["checkpoint", "memory"]
 
 
@@ -121,7 +121,7 @@ def test_retention_comes_in_pieces_and_who_waits_runs_between_them(monkeypatch: 
     assert client.answer().topics[0].error_code == 0
     assert [len(log.segments) for log in logs[:3]] == [1, 4, 4]
     before = site.files.submitted
-    site.settle()
+    site.run_until_idle()
     assert [len(log.segments) for log in logs[:3]] == [1, 1, 1]
     assert site.files.submitted - before <= 5
 
@@ -140,9 +140,9 @@ def test_retention_that_fails_is_begun_anew(error: Exception, monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(segment_removal, "delete_expired", fail)
         site.dispatcher.start(retention.start)
-        site.settle()
+        site.run_until_idle()
     site.dispatcher.start(retention.start)
-    site.settle()
+    site.run_until_idle()
     assert len(log.segments) == 1
 
 

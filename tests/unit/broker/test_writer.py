@@ -57,12 +57,12 @@ def test_an_append_is_answered_after_the_worker_has_written_it(acks: int) -> Non
     assert log.log_end_offset == 1
     if acks == -1:
         assert client.answers() == []
-        site.settle()
+        site.run_until_idle()
     answered = part(client.answer())
     assert (answered.error_code, answered.base_offset) == (0, 0)
     assert client.transport.reading
     site.loop.advance(1000)
-    site.settle()
+    site.run_until_idle()
     assert values(site) == [b"a"]
 
 
@@ -79,10 +79,10 @@ def test_nothing_overtakes_in_one_partition_and_others_do_not_wait() -> None:
     assert part(clients[0].answer()).base_offset == 0
     writer(site).step()
     assert part(other.answer()).base_offset == 0
-    site.settle()
+    site.run_until_idle()
     assert [part(client.answer()).base_offset for client in clients[1:]] == [1, 2, 3]
     site.loop.advance(1000)
-    site.settle()
+    site.run_until_idle()
     assert values(site) == [b"0", b"1", b"2", b"3"]
 
 
@@ -95,7 +95,7 @@ def test_whoever_came_while_the_disk_was_slow_stays_in_front_when_it_is_quick_ag
     site.broker.throttle.slow = False
     late.send(PRODUCE, produce(("t", 0, batch(b"3")), acks=1))
     assert log.log_end_offset == 0
-    site.settle()
+    site.run_until_idle()
     assert [part(client.answer()).base_offset for client in (early, waiting, late)] == [0, 1, 2]
 
 
@@ -106,7 +106,7 @@ def test_one_connection_keeps_one_request_in_memory_however_many_it_sends() -> N
     client.feed(b"".join(client.frame(PRODUCE, produce(("t", 0, batch(bytes(1000))), acks=1)) for _ in range(50)))
     assert len(writer(site)) == 1
     assert not client.transport.reading
-    site.settle()
+    site.run_until_idle()
     assert [part(answer).base_offset for answer in client.answers()] == list(range(50))
 
 
@@ -116,10 +116,10 @@ def test_the_records_may_be_overwritten_where_they_came_in() -> None:
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"kept")), acks=1))
     site.server.receive_buffer[:] = b"\xff" * len(site.server.receive_buffer)
-    site.settle()
+    site.run_until_idle()
     assert code(client.answer()) is ErrorCode.NONE
     site.loop.advance(1000)
-    site.settle()
+    site.run_until_idle()
     assert values(site) == [b"kept"]
 
 
@@ -129,7 +129,7 @@ def test_a_roll_comes_between_two_writes() -> None:
     clients = [site.client() for _ in range(5)]
     for client in clients:
         client.send(PRODUCE, produce(("t", 0, batch(bytes(1800)))))
-    site.settle()
+    site.run_until_idle()
     assert [part(client.answer()).base_offset for client in clients] == list(range(5))
     assert len(log.segments) == 3
     assert len(read_all(log, 1 << 20)) == 5
@@ -167,7 +167,7 @@ def test_without_space_the_write_is_refused_and_the_next_goes_on() -> None:
                 raise OSError(errno.ENOSPC, "full", path)
 
     site.disk.fault = full
-    site.settle()
+    site.run_until_idle()
     assert code(clients[0].answer()) is ErrorCode.KAFKA_STORAGE_ERROR
     assert part(clients[1].answer()).base_offset == 1
     assert log.fault is None
@@ -186,7 +186,7 @@ def test_a_failed_write_takes_its_partition_offline_and_no_other_and_it_comes_ba
     assert log.fault is not None
     assert [code(client.answer()) for client in clients[:2]] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     site.disk.fault = None
-    site.settle()
+    site.run_until_idle()
     assert code(clients[2].answer()) is ErrorCode.NONE
     assert (log.fault, other.fault) == (None, None)
     assert part(clients[0].ask(PRODUCE, produce(("t", 0, batch(b"x")), acks=1))).base_offset == 0
@@ -214,7 +214,7 @@ def test_a_retry_of_what_is_being_written_is_no_second_write() -> None:
     clients = [site.client() for _ in range(2)]
     for client in clients:
         client.send(PRODUCE, produce(("t", 0, batch(b"x", producer=(7, 0, 0))), acks=1))
-    site.settle()
+    site.run_until_idle()
     assert [part(client.answer()).base_offset for client in clients] == [0, 0]
     assert log.log_end_offset == 1
 
@@ -225,7 +225,7 @@ def test_a_topic_that_is_deleted_meanwhile() -> None:
     client, deleting = site.client(), site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"x"))))
     deleting.send(DELETE_TOPICS, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
-    site.settle()
+    site.run_until_idle()
     assert deleting.answer().responses[0].error_code == 0
     assert code(client.answer()) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert site.reopen("kill").store.recovery_notes == []
@@ -240,7 +240,7 @@ def test_a_request_that_waits_too_long_is_told_and_what_was_written_stays() -> N
     client.send(PRODUCE, request)
     site.loop.advance(100)
     assert code(client.answer()) is ErrorCode.REQUEST_TIMED_OUT
-    site.settle()
+    site.run_until_idle()
     again = client.ask(PRODUCE, produce(("t", 0, batch(b"x", producer=(7, 0, 0)))))
     assert (code(again), part(again).base_offset, log.log_end_offset) == (ErrorCode.NONE, 0, 1)
 
@@ -251,7 +251,7 @@ def test_a_client_that_leaves_takes_nothing_with_it() -> None:
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"x"))))
     client.lose()
-    site.settle()
+    site.run_until_idle()
     assert log.log_end_offset == 1
     assert site.dispatcher.waiting_requests == 0
 
@@ -263,7 +263,7 @@ def test_stopping_waits_for_the_write() -> None:
     client.send(PRODUCE, produce(("t", 0, batch(b"x"))))
     assert site.dispatcher.working
     site.dispatcher.sync_all()
-    site.settle()
+    site.run_until_idle()
     assert not site.dispatcher.working
     assert code(client.answer()) is ErrorCode.NONE
 
@@ -287,7 +287,7 @@ def test_the_ledger_is_written_the_same_way() -> None:
     loss = Loss("damaged", "t", "id", 0, 5, 6, 1, 10)
     site.dispatcher.start(lambda: write_losses(site.broker, log, [loss] * 500, answers.append))
     assert answers == []
-    site.settle()
+    site.run_until_idle()
     assert answers == [None]
     assert [json.loads(value)["cause"] for value in values(site, LEDGER_TOPIC)] == ["damaged"] * 500
 
@@ -299,7 +299,7 @@ def test_commits_of_offsets_go_the_same_way() -> None:
     for offset in (5, 6):
         client.send(OFFSET_COMMIT, commit(offset))
     assert client.answers() == []
-    site.settle()
+    site.run_until_idle()
     assert [commit_codes(answer) for answer in client.answers()] == [[0], [0]]
     assert committed(site) == (6, "m6")
 
@@ -365,7 +365,7 @@ def test_much_that_is_unsynced_is_synced_early_and_too_much_is_slow() -> None:
         assert not site.broker.throttle.slow
         client.send(PRODUCE, produce(("t", 0, batch(big[:-200])), acks=1))
     assert site.broker.throttle.slow
-    site.settle()
+    site.run_until_idle()
     assert site.broker.throttle.unsynced_bytes == log.writer.unsynced_bytes == 0
 
 
@@ -379,7 +379,7 @@ def test_what_is_being_synced_asks_for_no_second_round() -> None:
     site.loop.run()  # the round is in the worker's hands
     for _ in range(3):
         client.send(PRODUCE, much)
-    site.settle()
+    site.run_until_idle()
     assert site.dispatcher.syncer.rounds == 1
     assert site.broker.throttle.unsynced_bytes == log.writer.unsynced_bytes > 3_000_000
 
@@ -391,7 +391,7 @@ def test_what_a_roll_synced_asks_for_no_early_sync() -> None:
     much = produce(("t", 0, batch(bytes((1 << 20) - 200))), acks=1)
     while len(log.segments) == 1:
         client.send(PRODUCE, much)
-        site.settle()
+        site.run_until_idle()
     assert log.log_end_offset > throttle.EARLY_SYNC_BYTES >> 20
     assert site.broker.throttle.unsynced_bytes == log.writer.unsynced_bytes == log.size // log.log_end_offset
     assert site.dispatcher.syncer.rounds == 0
@@ -404,7 +404,7 @@ def test_who_waits_for_a_write_alone_asks_for_no_sync(acks: int, rounds: int) ->
     site.broker.throttle.slow = True
     client = site.client()
     client.send(PRODUCE, produce(("t", 0, batch(b"1")), acks=acks))
-    site.settle()
+    site.run_until_idle()
     assert part(client.answer()).base_offset == 0
     assert site.dispatcher.syncer.rounds == rounds
 

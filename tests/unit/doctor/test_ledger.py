@@ -410,7 +410,7 @@ def account_of(parts: list[tuple[str, int]], *, skip: int = -1, unledgered: int 
         elif what == "corrupt range":
             account.corrupt_range(span)
         else:
-            account.removed(what, span, records=width, control=0, compacted=0, loss=what == "evicted")
+            account.add_removed(what, span, records=width, control=0, compacted=0, loss=what == "evicted")
     account.close(offset, ledger)
     return account, counts
 
@@ -421,7 +421,7 @@ def account_of(parts: list[tuple[str, int]], *, skip: int = -1, unledgered: int 
 )
 def test_damage_that_was_removed_later_stays_ledgered(cause, compacted, holds):
     account, loss = Account(), cause == "evicted"
-    account.removed(cause, Span(0, 10), records=10 - compacted, control=0, compacted=compacted, loss=loss)
+    account.add_removed(cause, Span(0, 10), records=10 - compacted, control=0, compacted=compacted, loss=loss)
     account.live(Span(10, 15), 5, control=False)
     account.close(15, [KnownLoss("damaged", 2, 4, "d"), *([KnownLoss(cause, 0, 10, "e")] if loss else [])])
     assert (account.problems == []) == holds

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drupelet.tls.certificates import Certificate, certificate, certificates_in, ended
+from drupelet.tls.certificates import Certificate, certificate, certificates_in, find_ended
 from tests.support.certificates import Authority
 
 
@@ -75,4 +75,4 @@ CA, CA_BEFORE = Certificate(b"ca", b"ca", 90), Certificate(b"ca", b"ca", 50)
 def test_what_has_ended(
     chain: list[Certificate], authorities: list[Certificate], now_s: int, over: Certificate | None
 ) -> None:
-    assert ended(chain, authorities, now_s) == over
+    assert find_ended(chain, authorities, now_s) == over

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drupelet.host.descriptors import NO_LIMIT, bounded, hard_limit, raise_limit
+from drupelet.host.descriptors import NO_LIMIT, as_number, hard_limit, raise_limit
 
 FILES = resource.RLIMIT_NOFILE
 
@@ -39,4 +39,4 @@ def test_the_hard_limit_bounds_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_limit_is_more_than_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert raise_limit(4096) == hard_limit() == bounded(resource.RLIM_INFINITY) == NO_LIMIT
+    assert raise_limit(4096) == hard_limit() == as_number(resource.RLIM_INFINITY) == NO_LIMIT

@@ -22,7 +22,7 @@ import paho.mqtt.client
 import pytest
 
 from drupelet.errors import SENTENCE_CHARACTERS_MAX, reason, sentence
-from drupelet.kafka.connection_errors import HUNG_UP_IN_TLS, explained
+from drupelet.kafka.connection_errors import HUNG_UP_IN_TLS, explain
 
 MODULES: tuple[ModuleType, ...] = (aiokafka.errors, paho.mqtt.client, builtins, ssl, socket, asyncio)
 ARGUMENTS: tuple[tuple[object, ...], ...] = (
@@ -54,7 +54,7 @@ def test_every_error_is_a_sentence(kind: type[BaseException]) -> None:
             error = kind(*arguments)
         except TypeError:  # it takes other arguments
             continue
-        for text in (sentence(error), explained(error)):
+        for text in (sentence(error), explain(error)):
             assert not UNWANTED.search(text), text
             assert len(text) <= SENTENCE_CHARACTERS_MAX + 100
 
@@ -105,7 +105,7 @@ def test_a_reason_within_a_sentence_takes_no_number_of_tls_for_the_systems() -> 
 
 @pytest.mark.parametrize("error", [ssl.SSLZeroReturnError(6, "closed (EOF)"), ssl.SSLEOFError(8, "EOF occurred")])
 def test_a_peer_that_closes_during_the_handshake_has_a_remedy(error: ssl.SSLError) -> None:
-    assert explained(error) == HUNG_UP_IN_TLS
+    assert explain(error) == HUNG_UP_IN_TLS
 
 
 def test_an_error_that_fails_to_print_itself_is_named_in_words() -> None:

@@ -12,7 +12,7 @@ import pytest
 from drupelet.errors import sentence
 from drupelet.host.systemd import Notifier
 from drupelet.observe.http import Pages, respond
-from drupelet.printable import label_text, name_text, printable, quoted
+from drupelet.printable import label_text, name_text, printable, quote
 from tests.support.notify_socket import NotifySocket
 
 ESC = "\x1b[31m"
@@ -25,7 +25,7 @@ def never(**fields: object) -> None:
     raise AssertionError(fields)
 
 
-@pytest.mark.parametrize("shown_by", [name_text, label_text, quoted])
+@pytest.mark.parametrize("shown_by", [name_text, label_text, quote])
 def test_each_name_is_printable_text_and_passes_for_no_other(shown_by) -> None:
     shown = [shown_by(name) for name in HOSTILE]
     for text in shown:
@@ -58,7 +58,7 @@ def test_health_is_one_printable_line_whatever_it_names(name: str, status: bytes
 
 def test_systemd_receives_a_status_with_a_name_that_is_no_text() -> None:
     with NotifySocket() as systemd:
-        Notifier(systemd.environment(), never).tell("READY=1", f"STATUS=/a\udcff{ESC}\nMAINPID=1 cannot be read")
+        Notifier(systemd.environment(), never).notify("READY=1", f"STATUS=/a\udcff{ESC}\nMAINPID=1 cannot be read")
         assert systemd.receive() == {"READY": "1", "STATUS": r"/a\udcff\x1b[31m MAINPID=1 cannot be read"}
 
 

@@ -26,7 +26,7 @@ def never(**fields: object) -> None:
 @pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
 def test_what_is_told_arrives_as_one_datagram(abstract: bool) -> None:
     with NotifySocket(abstract=abstract) as systemd:
-        Notifier(systemd.environment(), never).tell("READY=1", "STATUS=two\nREADY=1\nlines")
+        Notifier(systemd.environment(), never).notify("READY=1", "STATUS=two\nREADY=1\nlines")
         assert systemd.receive() == {"READY": "1", "STATUS": "two READY=1 lines"}
 
 
@@ -35,14 +35,14 @@ def test_without_a_socket_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> No
         raise AssertionError("a socket was made")
 
     monkeypatch.setattr("socket.socket", no_socket)
-    Notifier({}, never).tell("READY=1")
-    Notifier({"NOTIFY_SOCKET": ""}, never).tell("READY=1")
+    Notifier({}, never).notify("READY=1")
+    Notifier({"NOTIFY_SOCKET": ""}, never).notify("READY=1")
 
 
 def test_a_socket_that_is_gone_is_told_and_ends_nothing(tmp_path: Path) -> None:
     told: list[dict[str, object]] = []
     notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}, lambda **fields: told.append(fields))
-    notifier.tell("READY=1", "STATUS=up")
+    notifier.notify("READY=1", "STATUS=up")
     assert [(fields["message"], type(fields["error"])) for fields in told] == [
         ("READY=1\nSTATUS=up", FileNotFoundError)
     ]

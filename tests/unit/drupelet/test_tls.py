@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from drupelet.installation import LEAST_S, built_s
-from drupelet.kafka.connection_errors import explained
+from drupelet.kafka.connection_errors import explain
 from drupelet.tls.certificates import certificates_in
-from drupelet.tls.contexts import CertificateEndedError, client_context, judge_ends, latest_s, peer_chain
+from drupelet.tls.contexts import CertificateEndedError, check_ends, client_context, latest_s, peer_chain
 from tests.support.certificates import Authority
 
 DAY_S = 86_400
@@ -55,7 +55,7 @@ def test_a_certificate_is_believed_until_its_end_and_no_longer(site: Authority) 
     for now_s in (end_s + 1, YEAR_2060_S):
         with pytest.raises(CertificateEndedError) as caught:
             handshake(client_context(site.certificate, now_s=lambda now_s=now_s: now_s), server_of(*signed))
-    assert explained(caught.value) == (
+    assert explain(caught.value) == (
         f"has a certificate that ended on {time.strftime('%Y-%m-%d', time.gmtime(end_s))}, and by this host's clock"
         " it is 2060-01-01: set the clock if that is wrong, else renew the certificate"
     )
@@ -69,7 +69,7 @@ def test_openssl_itself_does_not_look_at_times(site: Authority) -> None:
 def test_a_ca_that_does_not_say_what_its_key_is_for_is_believed_by_every_python() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT  # what contexts of Python have from 3.13 on
-    judge_ends(context)
+    check_ends(context)
     assert not context.verify_flags & ssl.VerifyFlags.VERIFY_X509_STRICT
 
 
@@ -124,7 +124,7 @@ def test_signature_and_name_are_checked_at_any_time(
     ca = site.certificate if believed == "site" else other.certificate
     with pytest.raises(ssl.SSLCertVerificationError) as caught:
         handshake(client_context(ca, now_s=lambda: 0.0), server_of(*site.sign("server", "DNS:localhost")), name)
-    assert explained(caught.value).startswith(says)
+    assert explain(caught.value).startswith(says)
 
 
 def test_a_servers_context_judges_what_clients_show(site: Authority) -> None:
@@ -132,7 +132,7 @@ def test_a_servers_context_judges_what_clients_show(site: Authority) -> None:
         context = server_of(*site.sign("server", "DNS:localhost"))
         context.load_verify_locations(site.certificate)
         context.verify_mode = mode
-        judge_ends(context, lambda: now_s)
+        check_ends(context, lambda: now_s)
         return context
 
     client = client_context(site.certificate, *site.sign("client", "DNS:client"), now_s=lambda: 0.0)

@@ -46,7 +46,7 @@ class FakeClock:
     def wall_ms(self) -> int:
         return self.now_ms
 
-    def synchronised(self) -> bool | None:
+    def is_synchronised(self) -> bool | None:
         return self.known
 
     def is_kept(self) -> bool | None:
@@ -415,9 +415,9 @@ def test_the_kernel_is_asked_and_a_clock_before_this_version_is_not_set(
     monkeypatch.setattr("drupelet.host.boot_clock.kernel_synchronised", lambda: kernel)
     monkeypatch.setattr("drupelet.host.boot_clock.TIMESYNC_MARK", "/nonexistent")
     clock = KernelBootClock()
-    assert clock.synchronised() is kernel
+    assert clock.is_synchronised() is kernel
     assert clock.boot_id
     monkeypatch.setattr(clock, "wall_ms", lambda: IN_1970)
-    assert clock.synchronised() is False
-    assert KernelBootClock("true").synchronised() is True
-    assert KernelBootClock("false").synchronised() is False
+    assert clock.is_synchronised() is False
+    assert KernelBootClock("true").is_synchronised() is True
+    assert KernelBootClock("false").is_synchronised() is False

@@ -111,10 +111,10 @@ class Board(Site):
 
     def after(self, seconds: float) -> None:
         self.dispatcher.apply()
-        self.settle()
+        self.run_until_idle()
         for _ in range(50):
             self.loop.advance(seconds * 20)
-            self.settle()
+            self.run_until_idle()
 
     def following(self) -> Replica:
         """A follower with two records."""

@@ -21,7 +21,7 @@ FIRST_MS, HOST, OTHER = 100, "10.0.0.9", "10.0.0.10"
 def after(failures: int, *, user: str = "ann", host: str = HOST, now_ms: int = 0) -> FailureDelays:
     delays = FailureDelays(FIRST_MS)
     for _ in range(failures):
-        delays.failed(user, host, now_ms)
+        delays.login_failed(user, host, now_ms)
     return delays
 
 
@@ -48,14 +48,14 @@ def test_a_guesser_with_many_connections_has_a_guess_per_step() -> None:
                 break
             assert wait_ms <= WAIT_MS_MAX
             guesses += 1
-            delays.failed("ann", HOST, now_ms + wait_ms)
+            delays.login_failed("ann", HOST, now_ms + wait_ms)
         now_ms += 1000
     assert guesses <= 3_600_000 / STEP_MS_MAX + 2
 
 
 def test_a_success_ends_the_delays() -> None:
     delays = after(1000)
-    delays.succeeded("ann", HOST)
+    delays.login_succeeded("ann", HOST)
     assert delays.admit("ann", HOST, 0) == 0
     assert len(delays) == 0
 
@@ -69,7 +69,7 @@ def test_failures_are_forgotten_one_by_one() -> None:
 def test_what_is_kept_is_bounded_and_the_oldest_goes_first() -> None:
     delays = after(FREE_FAILURES + 5)
     for number in range(ENTRIES_MAX):
-        delays.failed(f"{number}" * 1000, OTHER, 0)
+        delays.login_failed(f"{number}" * 1000, OTHER, 0)
     assert len(delays) == ENTRIES_MAX
     assert delays.admit("ann", HOST, 0) == 0
 
@@ -79,7 +79,7 @@ def test_few_wait_whatever_the_number_of_users_and_one_whose_turn_is_over_counts
     users = [f"user {number}" for number in range(WAITING_MAX + 1)]
     for user in users:
         for _ in range(FREE_FAILURES + 1):
-            delays.failed(user, HOST, 0)
+            delays.login_failed(user, HOST, 0)
     for user in users[:-1]:
         assert delays.admit(user, HOST, 0) > 0
     with pytest.raises(TooMany):
@@ -91,7 +91,7 @@ def test_few_wait_whatever_the_number_of_users_and_one_whose_turn_is_over_counts
 def test_without_a_first_step_nothing_is_delayed_or_kept() -> None:
     delays = FailureDelays(0)
     for _ in range(1000):
-        delays.failed("ann", HOST, 0)
+        delays.login_failed("ann", HOST, 0)
     assert delays.admit("ann", HOST, 0) == len(delays) == 0
 
 

@@ -198,12 +198,12 @@ def test_a_jump_of_the_wall_clock_rolls_nothing_and_forgets_no_producer(jump: in
 
 def test_the_systems_clocks() -> None:
     clock = SystemClock("true")
-    first, second = clock.look(), clock.reading()
+    first, second = clock.refresh(), clock.reading()
     assert first.trusted
     assert second.trusted
     assert first.boot_id == second.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert 0 < first.boot_ms <= second.boot_ms < first.boot_ms + 60_000
-    assert not SystemClock("false").look().trusted
+    assert not SystemClock("false").refresh().trusted
     assert not SystemClock().reading().trusted
 
 
@@ -212,9 +212,9 @@ def test_a_clock_that_the_configuration_trusts_is_verified_by_a_time_service_alo
     kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge_broker.clock.kernel_clock.is_synchronised", lambda: kept)
-    assert SystemClock("true").look()[-2:] == (True, kept)
-    assert SystemClock("auto").look()[-2:] == (kept, kept)
-    assert SystemClock("false").look()[-2:] == (False, False)
+    assert SystemClock("true").refresh()[-2:] == (True, kept)
+    assert SystemClock("auto").refresh()[-2:] == (kept, kept)
+    assert SystemClock("false").refresh()[-2:] == (False, False)
 
 
 def test_where_the_boot_id_may_not_be_read_each_start_counts_as_a_boot(tmp_path) -> None:
@@ -227,14 +227,14 @@ def test_where_the_boot_id_may_not_be_read_each_start_counts_as_a_boot(tmp_path)
 def test_an_automatic_clock_asks_the_kernel(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SystemClock("auto")
     monkeypatch.setattr("edge_broker.clock.kernel_clock.is_synchronised", lambda: told)
-    assert clock.look().trusted is told
+    assert clock.refresh().trusted is told
     assert clock.reading().trusted is told
 
     def refused() -> bool:
         raise PermissionError
 
     monkeypatch.setattr("edge_broker.clock.kernel_clock.is_synchronised", refused)
-    assert not clock.look().trusted
+    assert not clock.refresh().trusted
 
 
 def test_trust_is_configured_as_text_or_as_a_truth_value() -> None:

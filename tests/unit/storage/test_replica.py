@@ -22,7 +22,7 @@ from edge_broker.testing.checked import findings
 from edge_broker.testing.clock import NOW_MS
 from edge_broker.testing.disk import SimulatedDisk
 from edge_broker.testing.site import make_topic
-from edge_broker.thread_checks import LOOP, within
+from edge_broker.thread_checks import LOOP, running_in
 from tests.support.storage import NOW, READING, batch, failing, read_all
 
 SETTINGS = LogSettings(segment_bytes=4096, index_interval_bytes=128)
@@ -513,7 +513,7 @@ def test_what_a_leader_tells_is_shown_up_to_the_last_end_that_is_known() -> None
     take(replica, of_leader(2, 1, b"c"))
     take(replica, of_leader(3, 1, b"d", b"e"))
     marks = []
-    with within(LOOP):
+    with running_in(LOOP):
         for mark in (0, 1, 2, 3, 4, 5, 3):
             replica.show(mark)
             marks.append(replica.log.high_watermark)
@@ -526,7 +526,7 @@ def test_however_far_replicas_are_behind_what_is_shown_follows() -> None:
     for one in written:
         take(replica, one)
     shown_before = 0
-    with within(LOOP):
+    with running_in(LOOP):
         for mark in range(1, 1001):
             replica.show(mark)
             now = replica.log.high_watermark

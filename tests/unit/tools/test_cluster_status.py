@@ -33,7 +33,7 @@ from edge_broker.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from edge_broker.tools.cluster_status import PartitionStatus, without
+from edge_broker.tools.cluster_status import PartitionStatus, without_broker
 from edge_broker.wire_client.cluster import Partition
 from tests.support.ports import free_port
 from tests.support.scripted_broker import ScriptedBroker
@@ -233,7 +233,7 @@ def test_more_than_all_replicas_need_not_be_in_sync(run) -> None:
 def test_what_stops_if_board_1_goes(in_sync: tuple[int, ...], needed: int, unled: int, refusing: int) -> None:
     leader = in_sync[0]
     standing = PartitionStatus(("t", 0), Partition(0, leader, (1, 2, 3), in_sync, 0), needed, {})
-    assert tuple(map(len, without([standing], 1))) == (unled, refusing)
+    assert tuple(map(len, without_broker([standing], 1))) == (unled, refusing)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -250,8 +250,8 @@ def test_wrong_bytes_anywhere(run, seed: int) -> None:
 
 def test_nothing_is_expected_of_a_board_that_says_nothing() -> None:
     standing = PartitionStatus(("t", 0), Partition(0, 1, (1, 2, 3), (1, 2, 3), 0), 2, {})
-    assert tuple(map(len, without([standing], 1, {2}))) == (0, 1)
-    assert tuple(map(len, without([standing], 1, {2, 3}))) == (1, 0)
+    assert tuple(map(len, without_broker([standing], 1, {2}))) == (0, 1)
+    assert tuple(map(len, without_broker([standing], 1, {2, 3}))) == (1, 0)
 
 
 def test_trouble_is_told_from_a_cluster_that_is_not_well(run) -> None:
