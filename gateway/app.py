@@ -192,7 +192,7 @@ class Gateway:
         for source in self.sources:
             source.stop_reading()
         try:
-            await asyncio.wait_for(self.publisher.drained(), self._config.stop_timeout_ms / 1000)
+            await asyncio.wait_for(self.publisher.wait_drained(), self._config.stop_timeout_ms / 1000)
         except TimeoutError:
             _log.warning("stopped_with_pending", pending_records=self.publisher.pending_records)
         _log.info("stopping")

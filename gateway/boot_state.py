@@ -43,7 +43,7 @@ class Boots:
 
     def __init__(self, present_id: str, saved: dict[str, Any] | None = None) -> None:
         """`saved` is what `content` returned before; raises ValueError for anything else."""
-        found = [] if saved is None else [_boot(fields) for fields in _listed(saved)]
+        found = [] if saved is None else [_boot(fields) for fields in _list_of_boots(saved)]
         self._boots = {boot.boot_id: boot for boot in found}
         self.previous = next((boot for boot in reversed(found) if boot.boot_id != present_id), None)
         self._present_id = present_id
@@ -77,7 +77,7 @@ class Boots:
         return {"boots": [asdict(boot) for boot in self._boots.values()]}
 
 
-def _listed(saved: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_of_boots(saved: dict[str, Any]) -> list[dict[str, Any]]:
     listed = saved.get("boots")
     if not isinstance(listed, list) or not all(isinstance(fields, dict) for fields in listed):
         raise ValueError("no list of boots")

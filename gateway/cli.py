@@ -95,10 +95,10 @@ def _check(options: argparse.Namespace) -> int:
     config.metrics_access.token()
     if config.kafka.security.password is not None:
         config.kafka.security.password.text()
-    for sentence in notices.refused(config):
+    for sentence in notices.unreadable_paths(config):
         raise ConfigurationError(f"{options.config}: {sentence}")
     _warn([*notices.security(config), *notices.mosquitto(config), *notices.missing(config)])
-    _warn([*notices.left_out(config), *notices.unwatched(config), *limit_notices(config.files)])
+    _warn([*notices.left_out(config), *notices.unwatched_losses(config), *limit_notices(config.files)])
     print(f"{options.config}: ok")
     for line in describe(config):
         print(f"  {line}")

@@ -45,7 +45,7 @@ def _missing_journal(config: JournalConfig) -> list[str]:
     return [f"neither {PERSISTENT} nor {VOLATILE} is there: [journal] needs systemd, else follow [[files]]."]
 
 
-def refused(config: GatewayConfig) -> Iterator[str]:
+def unreadable_paths(config: GatewayConfig) -> Iterator[str]:
     """Return for each path of [[files]] that can never be followed the reason, as a sentence."""
     for file in config.files:
         if file.is_pattern and not _is_there(file.path):
@@ -85,7 +85,7 @@ def _kind_of(file: FileConfig) -> str:
         return ""
 
 
-def unwatched(config: GatewayConfig) -> list[str]:
+def unwatched_losses(config: GatewayConfig) -> list[str]:
     """Return the losses that the configuration leaves without a watch."""
     mqtt, found = config.mqtt, []
     if mqtt is not None and not mqtt.watch_drops:

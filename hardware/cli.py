@@ -17,7 +17,7 @@ from hardware import JSON
 from hardware.board import read_board
 from hardware.flash.arguments import add_flash
 from hardware.mock import mock_names, write_mock
-from hardware.problems import FIELDS, Status, check, find_problems, unjudged, unknown_texts
+from hardware.problems import FIELDS, Status, check, find_problems, unknown_fields, unknown_texts
 from hardware.smart import BRIDGE_TYPES
 from hardware.table import write
 
@@ -142,7 +142,7 @@ def show_health(root: Path, parsed: argparse.Namespace) -> int:
         first |= {problem.field: health[problem.field] for problem in found}
         health["smart"] = SMART_UNASKED if health["smart"] is None else health["smart"]
     write({**first, **{name: value for name, value in health.items() if name not in first}}, parsed.json)
-    if not parsed.json and (fields := unjudged(health, parsed.ignore)):
+    if not parsed.json and (fields := unknown_fields(health, parsed.ignore)):
         print(f"not judged, as this machine does not tell: {', '.join(fields)}")
     if not parsed.json:
         for text in unknown_texts(silent, parsed.ignore):

@@ -145,7 +145,7 @@ def find_problems(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> 
     return sorted(wrong, key=lambda problem: -problem.status)
 
 
-def unjudged(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> list[str]:
+def unknown_fields(health: Mapping[str, JSON], ignored: Collection[str] = ()) -> list[str]:
     """Return the unknown fields that have a rule."""
     return [rule.field for rule in RULES if health[rule.field] is None and rule.field not in ignored]
 

@@ -65,11 +65,11 @@ def listing(job: str | None) -> Iterator[str]:
             yield f"\nsettings of {title} (--set KEY=VALUE):"
             for key, meaning in MEANINGS.items():
                 if meaning.jobs == jobs:
-                    yield described(key, meaning)
+                    yield describe_setting(key, meaning)
     yield "\nalso --set spark.…=… (options of Spark) and --set kafka.…=… (of every Kafka client); no secrets"
 
 
-def described(key: str, meaning: Meaning) -> str:
+def describe_setting(key: str, meaning: Meaning) -> str:
     """Describe one setting: key and default, what it is, its unit and bounds."""
     bounds = " to ".join(f"{bound:.10g}" for bound in BOUNDS.get(key, ()))
     range_ = f" ({bounds} {meaning.unit})" if bounds else ""

@@ -137,7 +137,7 @@ def wait_for_clock(
     while waits_for_clock(settings, now_s := clock()):
         shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
         waiting.say(clock=shown)
-        notify.tell(
+        notify.notify(
             f"EXTEND_TIMEOUT_USEC={CLOCK_TIMEOUT_S * 10**6}", f"STATUS=waiting for the clock, which shows {shown}"
         )
         pause(CLOCK_POLL_S)
@@ -189,7 +189,7 @@ def run_opened(name: str, settings: Settings) -> int:
     except (*JVM_GONE, PySparkException) as error:
         log("error", "job_failed", job=name, reason=sentence(error))
         return 1
-    notify.tell("READY=1", "STATUS=started")
+    notify.notify("READY=1", "STATUS=started")
     log("info", "started", job=name, bootstrap=settings.bootstrap, checkpoint=settings.checkpoint)
     try:
         claim_checkpoint(settings, name)
@@ -202,7 +202,7 @@ def run_opened(name: str, settings: Settings) -> int:
             log("error", "job_failed", job=name, reason=sentence(error))
             return 1
     finally:
-        notify.tell("STOPPING=1", "STATUS=stopping")
+        notify.notify("STOPPING=1", "STATUS=stopping")
         stop_session(session)
     log("info", "stopped", job=name)
     return 0
@@ -230,7 +230,7 @@ def print_jars(_: argparse.Namespace) -> int:
 
 def become_master(arguments: argparse.Namespace) -> int:
     """Become Spark's master; does not return."""
-    from spark.jvm.standalone import become  # noqa: PLC0415
+    from spark.jvm.standalone import exec_java  # noqa: PLC0415
     from spark.preflight import check_free, checked_size  # noqa: PLC0415
 
     checked_size("--heap", arguments.heap)
@@ -238,12 +238,12 @@ def become_master(arguments: argparse.Namespace) -> int:
     check_free("--web-port", "127.0.0.1", arguments.web_port)
     url, page = f"spark://{arguments.host}:{arguments.port}", f"http://127.0.0.1:{arguments.web_port}"
     log("info", "master_starting", url=url, web_page=page)
-    become("master", arguments.heap, listening(arguments))
+    exec_java("master", arguments.heap, listening(arguments))
 
 
 def become_worker(arguments: argparse.Namespace) -> int:
     """Become a worker; does not return."""
-    from spark.jvm.standalone import become  # noqa: PLC0415
+    from spark.jvm.standalone import exec_java  # noqa: PLC0415
     from spark.preflight import check_free, checked_size, master_addresses, say_unreachable  # noqa: PLC0415
 
     checked_size("--heap", arguments.heap)
@@ -255,7 +255,7 @@ def become_worker(arguments: argparse.Namespace) -> int:
     log("info", "worker_starting", address=f"{arguments.host}:{arguments.port}", master=arguments.master, web_page=page)
     say_unreachable("master_not_reachable", masters, master=arguments.master)
     sizes = ["--cores", str(arguments.cores), "--memory", arguments.memory, "--work-dir", arguments.work_dir]
-    become("worker", arguments.heap, [*listening(arguments), *sizes, arguments.master])
+    exec_java("worker", arguments.heap, [*listening(arguments), *sizes, arguments.master])
 
 
 def listening(arguments: argparse.Namespace) -> list[str]:

@@ -93,7 +93,7 @@ def with_assignments(settings: Settings, assignments: Iterable[str]) -> Settings
         if not equals:
             raise ConfigurationError(f"--set {assignment}: write it as key=value")
         settings = with_setting(settings, key.strip(), text.strip())
-    return checked(settings)
+    return check_settings(settings)
 
 
 def with_setting(settings: Settings, key: str, text: str) -> Settings:
@@ -105,14 +105,14 @@ def with_setting(settings: Settings, key: str, text: str) -> Settings:
     if key not in SETTABLE:
         near = nearest(key, SETTABLE)
         raise ConfigurationError(f"unknown setting {key!r}: " + (f"did you mean {near!r}?" if near else KNOWN))
-    changes: dict[str, Any] = {key: converted(key, text)}
+    changes: dict[str, Any] = {key: convert(key, text)}
     return replace(settings, **changes)
 
 
 KNOWN = f"the settings are {', '.join(SETTABLE)}, any key of Kafka's clients under kafka., and any name under spark."
 
 
-def converted(key: str, text: str) -> str | int | float:
+def convert(key: str, text: str) -> str | int | float:
     """Turn a setting's text into its type."""
     kind = SETTABLE[key]
     if kind is str:
@@ -123,7 +123,7 @@ def converted(key: str, text: str) -> str | int | float:
         raise ConfigurationError(f"{key}={text}: give a number") from None
 
 
-def checked(settings: Settings) -> Settings:
+def check_settings(settings: Settings) -> Settings:
     """Return the settings if they are within bounds; raises ConfigurationError that names the first that is not."""
     for name, (lowest, highest) in BOUNDS.items():
         value = getattr(settings, name)

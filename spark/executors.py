@@ -24,11 +24,11 @@ class Executors:
         self._none_since_s: float | None = None
         self._wait: Wait | None = None
 
-    def look(self, session: SparkSession) -> None:
+    def check(self, session: SparkSession) -> None:
         """Log a report that is due; call it about once a second. Raises JVM_GONE."""
         if is_local(self._settings.master):
             return
-        count, now_s = registered(session), time.monotonic()
+        count, now_s = registered_executors(session), time.monotonic()
         if count:
             if self._wait is not None:
                 log("info", "executors_registered", executors=count)
@@ -42,7 +42,7 @@ class Executors:
         if self._wait is None:
             self._wait = Wait("no_executor", level="warning", reason=self._reason(session))
         self._wait.say()
-        notify.tell("STATUS=waiting: no executor has registered")
+        notify.notify("STATUS=waiting: no executor has registered")
 
     def _reason(self, session: SparkSession) -> str:
         memory = session.conf.get("spark.executor.memory", OPTIONS["spark.executor.memory"])
@@ -52,7 +52,7 @@ class Executors:
         )
 
 
-def registered(session: SparkSession) -> int:
+def registered_executors(session: SparkSession) -> int:
     """Count the executors without the driver, which Spark lists with them."""
     status = session.sparkContext._jsc.sc().getExecutorMemoryStatus()
     return max(0, int(status.size()) - 1)

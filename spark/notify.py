@@ -7,6 +7,6 @@ from drupelet.host.systemd import Notifier
 from spark.logs import log
 
 
-def tell(*assignments: str) -> None:
+def notify(*assignments: str) -> None:
     """Send `NAME=value` lines to the socket that systemd named in the environment, if there is one."""
     Notifier(os.environ, partial(log, "warning", "notify_failed")).notify(*assignments)

@@ -43,7 +43,7 @@ def master_addresses(url: str) -> list[Address]:
 
 def say_unreachable(event: str, addresses: Sequence[Address], security: Security = PLAINTEXT, **fields: object) -> None:
     """Log at once that no broker, or no master, accepts this job: the job waits for them."""
-    reasons = [refused(*each, security) for each in addresses]
+    reasons = [refusal_reason(*each, security) for each in addresses]
     if reasons and None not in reasons:
         log("warning", event, **fields, reason=reasons[0], then="it is waited for")
 
@@ -59,7 +59,7 @@ def address_in(name: str, text: str) -> Address:
     return host, port
 
 
-def refused(host: str, port: int, security: Security = PLAINTEXT) -> str | None:
+def refusal_reason(host: str, port: int, security: Security = PLAINTEXT) -> str | None:
     """Return why the address accepts no connection within a second for each step, or None."""
     try:
         connect(security, host, port, CONNECT_S).close()

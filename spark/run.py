@@ -63,7 +63,7 @@ def run(session: SparkSession, job: Job, settings: Settings, stop: Event) -> Non
         for query in queries:
             query.start(session, settings)
         announce("edge-spark ready")
-        notify.tell(f"STATUS=starting: the first batches of {len(queries)} queries")
+        notify.notify(f"STATUS=starting: the first batches of {len(queries)} queries")
         watch(session, settings, queries, stop)
     finally:
         quiet(session)
@@ -98,7 +98,7 @@ def prepare_topics(session: SparkSession, job: Job, settings: Settings, stop: Ev
 def wait_for_broker(waiting: Wait, error: topics.BrokerUnavailableError) -> None:
     """Log that the broker does not answer."""
     waiting.say(reason=error)
-    notify.tell("WATCHDOG=1", f"STATUS=waiting for the broker: {error}")
+    notify.notify("WATCHDOG=1", f"STATUS=waiting for the broker: {error}")
 
 
 def wait_for_input(session: SparkSession, settings: Settings, stop: Event) -> bool:
@@ -112,7 +112,7 @@ def wait_for_input(session: SparkSession, settings: Settings, stop: Event) -> bo
                 return True
             near = nearest(settings.topic, names - job_topics(settings))
             topic.say(**({"did_you_mean": near} if near else {}), then="create the topic")
-            notify.tell("WATCHDOG=1", f"STATUS=waiting for topic {settings.topic}")
+            notify.notify("WATCHDOG=1", f"STATUS=waiting for topic {settings.topic}")
         except topics.BrokerUnavailableError as error:
             wait_for_broker(broker, error)
         stop.wait(POLL_S)
@@ -144,7 +144,7 @@ class SupervisedQuery:
         try:
             self.query = self.begin(session, settings, self.told.__setitem__)
         except (Py4JJavaError, PySparkException) as error:
-            self.fail(settings, failures.described(error))
+            self.fail(settings, failures.describe_error(error))
             return
         log("info", "query_started", query=self.name, failures=self.failures)
 
@@ -155,7 +155,7 @@ class SupervisedQuery:
             [json.loads(report.json) for report in self.query.recentProgress], self.told_batch_id
         )
 
-    def tell(self) -> None:
+    def log_progress(self) -> None:
         """Write the progress line, if progress was made; a finished batch resets the count of failures."""
         now_s = time.monotonic()
         reports = self.reports()
@@ -176,7 +176,7 @@ class SupervisedQuery:
     def fail(self, settings: Settings, text: str) -> None:
         """Handle a failure: set a pause, or end the job."""
         if self.query is not None:
-            self.tell()
+            self.log_progress()
         self.query, self.failures = None, self.failures + 1
         pause_s = min(2.0 ** (self.failures - 1), BACKOFF_S_MAX)
         self.retry_at_s = time.monotonic() + pause_s
@@ -201,7 +201,7 @@ class SupervisedQuery:
         if self.failures > RESTARTS_MAX and not any(mark in text for mark in KAFKA_MARKS):
             raise JobError(f"query {self.name} failed {self.failures} times in a row: {failures.with_remedy(text)}")
 
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Return whether it waits for its next trigger, has finished a batch since the last call, or is in a pause."""
         if self.query is None or self.query.status["message"].startswith(IDLE_MARK):
             return True
@@ -209,7 +209,7 @@ class SupervisedQuery:
         before, self.moved_batch_id = self.moved_batch_id, -1 if last is None else last.batchId
         return self.moved_batch_id != before
 
-    def began(self) -> bool:
+    def has_begun(self) -> bool:
         """Return whether it is idle, or has finished a batch."""
         if self.query is None:
             return False
@@ -220,7 +220,7 @@ class SupervisedQuery:
         try:
             if self.query is not None and self.query.isActive:
                 self.query.stop()
-                self.tell()
+                self.log_progress()
         except JVM_GONE as error:  # a signal to the whole group has already ended the JVM
             log("warning", "query_stop_failed", query=self.name, reason=type(error).__name__)
 
@@ -234,24 +234,24 @@ def watch(session: SparkSession, settings: Settings, queries: list[SupervisedQue
     while not stop.wait(POLL_S):
         for query in queries:
             query.check(session, settings)
-        executors.look(session)
+        executors.check(session)
         first = said_first(first, queries)
-        still = [query for query in still if not query.moved()]
+        still = [query for query in still if not query.has_moved()]
         if not still:
-            notify.tell("WATCHDOG=1", f"STATUS={state(queries)}")
+            notify.notify("WATCHDOG=1", f"STATUS={state(queries)}")
             still = queries
         if time.monotonic() >= tell_at_s:
             tell_at_s = time.monotonic() + PROGRESS_S
             for query in queries:
                 if query.query is not None:
-                    query.tell()
+                    query.log_progress()
 
 
 def said_first(first: Wait | None, queries: list[SupervisedQuery]) -> Wait | None:
     """Log the queries that have not finished their first batch; return `first`, None once all have."""
     if first is None:
         return None
-    waiting = [query.name for query in queries if not query.began()]
+    waiting = [query.name for query in queries if not query.has_begun()]
     if waiting:
         first.say(unfinished=", ".join(waiting))
         return first

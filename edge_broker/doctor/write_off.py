@@ -99,8 +99,8 @@ def write_off(
 ) -> int:
     """Write a board off, of all its partitions or of these; DONE, REFUSED: its disk has kept no state.
 
-    `other_disks` describe the boards that go on. StorageFault where a broker runs, ConfigurationError for a partition of
-    which no state is kept.
+    `other_disks` describe the boards that go on. StorageFault where a broker runs, ConfigurationError for a partition
+    of which no state is kept.
     """
     data_dir = data_dir.rstrip("/") or "/"
     plan = _plan(data_dir, partitions, other_disks)

@@ -18,7 +18,7 @@ from drupelet.kafka.connection import TIMEOUT_S, End, NotConnected
 from drupelet.kafka.connection_errors import explain
 from drupelet.observe.watches import Watch, WatchState
 from gateway.config import MqttConfig
-from gateway.sources.mqtt.mqtt import hung_up, read_password, said, tls_context
+from gateway.sources.mqtt.mqtt import explain_reason, hung_up, read_password, tls_context
 from gateway.sources.mqtt.sys_signals import (
     DROPPED_TOPIC,
     FIRST_S,
@@ -67,7 +67,7 @@ def _watches(client: paho.Client, config: MqttConfig) -> list[Watch]:
     began_s = time.monotonic()
     _loop(client, lambda: bool(asked), TIMEOUT_S)
     refused = asked[0][1] if asked else dict.fromkeys(topics, "it ends the connection, or does not answer")
-    signals.subscribed(began_s, refused)
+    signals.suback_received(began_s, refused)
     if config.watch_oversize and not refused:
         signals.expect_notice()
         with suppress(OSError, NotConnected, ConfigurationError):
@@ -82,7 +82,7 @@ def _hear(signals: SysSignals, topic: str) -> None:
     elif topic == UPTIME_TOPIC:
         signals.uptime(0, time.monotonic())
     elif topic == DROPPED_TOPIC:
-        signals.dropped()
+        signals.drops_received()
     else:
         signals.connections(0.0, retained=True)
 
@@ -99,7 +99,7 @@ def _logged_in(config: MqttConfig) -> paho.Client:
     client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5, reconnect_on_failure=False)
     client.connect_timeout = TIMEOUT_S
     client.on_connect = lambda _client, _data, _flags, reason, _properties: answers.append(
-        said(str(reason), config) if reason.is_failure else ""
+        explain_reason(str(reason), config) if reason.is_failure else ""
     )
     if config.username is not None:
         client.username_pw_set(config.username, read_password(config))

@@ -104,12 +104,12 @@ class KafkaProducer:
                 headers=list(record.sent_headers),
             )
         except (kafka_errors.KafkaError, OSError) as error:
-            raise _mapped(error) from error
+            raise _map_error(error) from error
         answer: asyncio.Future[Any] = queued.get_loop().create_future()
         queued.add_done_callback(lambda done: _pass_on(done, answer))
         return answer
 
-    async def lost(self) -> str:
+    async def connection_problem(self) -> str:
         """Return in one line why no broker is connected, if none was at the previous call either; else empty.
 
         Each call without a connection requests one; an idle client alone would do so only after minutes.
@@ -229,12 +229,12 @@ def _pass_on(done: asyncio.Future[Any], answer: asyncio.Future[Any]) -> None:
     if done.cancelled():
         answer.cancel()
     elif (error := done.exception()) is not None:
-        answer.set_exception(_mapped(error))
+        answer.set_exception(_map_error(error))
     else:
         answer.set_result(done.result())
 
 
-def _mapped(error: BaseException) -> Exception:
+def _map_error(error: BaseException) -> Exception:
     text = sentence(error)
     if isinstance(error, _TOO_LARGE):
         return RefusedTooLargeError(text)

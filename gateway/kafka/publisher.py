@@ -58,7 +58,7 @@ class Producer(Protocol):
     async def send(self, record: Record) -> asyncio.Future[Any]:
         """Queue a record and return the future of its acknowledgement; if it raises, nothing is queued."""
 
-    async def lost(self) -> str:
+    async def connection_problem(self) -> str:
         """Return why no broker is connected at two calls in a row, else empty; try to connect."""
 
     def halt(self) -> None:
@@ -112,7 +112,7 @@ class _TopicQueue:
     refused_bytes: int | None = None  # the smallest record that the broker found too large, for REFUSAL_KEPT_S
     refused_s: float = 0.0
 
-    def take_back(self) -> None:
+    def requeue(self) -> None:
         """Move records without an answer back to the front of the queue, in order."""
         self.waiting.extendleft(reversed(self.sent))
         self.sent.clear()
@@ -136,7 +136,7 @@ class Publisher:
         self._node = node
         self._start_producer = start_producer
         self._mark = mark
-        self._lanes: dict[str, _TopicQueue] = {}
+        self._topic_queues: dict[str, _TopicQueue] = {}
         self._producer: Producer | None = None
         self._broken: asyncio.Future[BaseException] | None = None
         self._backoff = Backoff()
@@ -174,7 +174,7 @@ class Publisher:
             self._room.clear()
             await self._room.wait()
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until every record offered so far and since is acknowledged."""
         await self._empty.wait()
 
@@ -197,7 +197,7 @@ class Publisher:
         self._deliver(_Delivery(letter, on_acked, time.monotonic(), reason=reason, loss=loss))
 
     def _note_refused(self, record: Record, reason: str, detail: str) -> None:
-        messages = self.routes.refused(record.route, reason, time.monotonic())
+        messages = self.routes.record_refused(record.route, reason, time.monotonic())
         if messages is not None:  # a device that sends only such messages must not fill the log
             _log.warning("dead_letter", reason=reason, detail=detail, origin=_short(record.origin), messages=messages)
 
@@ -206,10 +206,10 @@ class Publisher:
             self._last_progress_s = time.monotonic()
         record = delivery.record
         self._count(record, +1)
-        lane = self._lanes.get(record.topic)
+        lane = self._topic_queues.get(record.topic)
         if lane is None:
-            lane = self._lanes[record.topic] = _TopicQueue(record.topic)
-            self._start_lane(lane)
+            lane = self._topic_queues[record.topic] = _TopicQueue(record.topic)
+            self._start_queue(lane)
         lane.waiting.append(delivery)
         lane.wake.set()
 
@@ -225,7 +225,7 @@ class Publisher:
     def problem(self) -> str | None:
         """Return in one line why records are not published, or None."""
         waited_s = time.monotonic() - self._last_progress_s
-        waits = [lane for lane in self._lanes.values() if lane.waiting or lane.sent]
+        waits = [lane for lane in self._topic_queues.values() if lane.waiting or lane.sent]
         troubles = (self._trouble, self._lost, *(lane.trouble for lane in waits))
         trouble = next(filter(None, troubles), None)
         if trouble is not None:
@@ -244,7 +244,7 @@ class Publisher:
                 _log.warning("producer_replaced", error=sentence(error), pending_records=self._pending_records)
                 self._metrics.producer_restarts.inc()
             finally:
-                await self._let_go()
+                await self._release()
             await asyncio.sleep(self._backoff.next_s())
 
     async def _connect(self) -> Producer:
@@ -263,21 +263,21 @@ class Publisher:
 
     async def _work(self, producer: Producer) -> BaseException:
         self._broken = asyncio.get_running_loop().create_future()
-        for lane in self._lanes.values():
-            self._start_lane(lane)
+        for lane in self._topic_queues.values():
+            self._start_queue(lane)
         while not self._broken.done():
             await asyncio.wait([self._broken], timeout=min(LOOK_S, self._replace_after_s))
             if self._broken.done():
                 break
-            await self._look(producer)
+            await self._check_connection(producer)
             if self._pending_records and time.monotonic() - self._last_progress_s > self._replace_after_s:
                 # aiokafka never asks the bootstrap servers again: only a new producer finds a broker with a new address
                 self._break(KafkaFailure(f"no acknowledgement for {self._replace_after_s:.0f} s"))
         return self._broken.result()
 
-    async def _look(self, producer: Producer) -> None:
+    async def _check_connection(self, producer: Producer) -> None:
         """Log once that the connection is lost, and once that it is restored."""
-        lost, before = await producer.lost(), self._lost
+        lost, before = await producer.connection_problem(), self._lost
         self._lost = f"the connection to the broker is lost ({lost})" if lost else ""
         if lost and not before:
             _log.warning("broker_lost", error=lost, pending_records=self._pending_records)
@@ -287,25 +287,25 @@ class Publisher:
     def _tell_connected(self) -> None:
         _log.info("broker_connected", bootstrap_servers=",".join(self._config.bootstrap_servers))
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         """Stop the topic queues and the producer; unacknowledged records wait again, in order."""
         producer, self._producer, self._broken = self._producer, None, None
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        tasks = [lane.task for lane in self._topic_queues.values() if lane.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if producer is not None:
             await producer.discard()
-        for lane in self._lanes.values():
+        for lane in self._topic_queues.values():
             lane.task = None
-            lane.take_back()
+            lane.requeue()
 
-    def _start_lane(self, lane: _TopicQueue) -> None:
-        if self._producer is not None and lane.task is None:
-            lane.task = asyncio.get_running_loop().create_task(self._run_lane(lane, self._producer))
-            lane.task.add_done_callback(self._lane_ended)
+    def _start_queue(self, queue: _TopicQueue) -> None:
+        if self._producer is not None and queue.task is None:
+            queue.task = asyncio.get_running_loop().create_task(self._run_queue(queue, self._producer))
+            queue.task.add_done_callback(self._queue_ended)
 
-    def _lane_ended(self, task: asyncio.Task[None]) -> None:
+    def _queue_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._break(error)
 
@@ -315,65 +315,65 @@ class Publisher:
             if self._producer is not None:
                 self._producer.halt()
 
-    async def _run_lane(self, lane: _TopicQueue, producer: Producer) -> None:
+    async def _run_queue(self, queue: _TopicQueue, producer: Producer) -> None:
         while True:
-            while not lane.waiting and not lane.denied:
-                lane.wake.clear()
-                await lane.wake.wait()
-            if lane.denied:
-                await self._pause(lane)
+            while not queue.waiting and not queue.denied:
+                queue.wake.clear()
+                await queue.wake.wait()
+            if queue.denied:
+                await self._pause(queue)
                 continue
-            delivery = lane.waiting[0]
-            if delivery.alone and lane.sent:
-                await asyncio.wait(list(lane.sent.values()))
+            delivery = queue.waiting[0]
+            if delivery.alone and queue.sent:
+                await asyncio.wait(list(queue.sent.values()))
             if self._broken is not None and self._broken.done():
                 return  # the next producer would send again what this one still accepted
             try:
-                if lane.refused_bytes is not None and delivery.record.sent_bytes >= lane.refused_bytes:
+                if queue.refused_bytes is not None and delivery.record.sent_bytes >= queue.refused_bytes:
                     _leave_out_mark(delivery)
-                self._check_size(lane, delivery)
+                self._check_size(queue, delivery)
                 answer = await producer.send(delivery.record)
             except RefusedTooLargeError as error:
-                lane.waiting.popleft()
+                queue.waiting.popleft()
                 self._refuse(delivery, error)
                 continue
             except KafkaFailure as error:  # not queued: the topic is not known yet, or the broker is unreachable
-                lane.trouble = f"topic {lane.topic} takes no records ({sentence(error)})"
-                _log.warning("send_retried", topic=lane.topic, error=sentence(error), waiting=len(lane.waiting))
-                await asyncio.sleep(lane.backoff.next_s())
+                queue.trouble = f"topic {queue.topic} takes no records ({sentence(error)})"
+                _log.warning("send_retried", topic=queue.topic, error=sentence(error), waiting=len(queue.waiting))
+                await asyncio.sleep(queue.backoff.next_s())
                 continue
-            lane.waiting.popleft()
-            lane.sent[delivery] = answer
-            answer.add_done_callback(partial(self._answered, lane, delivery))
+            queue.waiting.popleft()
+            queue.sent[delivery] = answer
+            answer.add_done_callback(partial(self._answer_received, queue, delivery))
             if delivery.alone:
                 await asyncio.wait([answer])
 
-    def _answered(self, lane: _TopicQueue, delivery: _Delivery, answer: asyncio.Future[Any]) -> None:
-        if delivery not in lane.sent:  # a late answer to a discarded producer; the record is sent again
+    def _answer_received(self, queue: _TopicQueue, delivery: _Delivery, answer: asyncio.Future[Any]) -> None:
+        if delivery not in queue.sent:  # a late answer to a discarded producer; the record is sent again
             if not answer.cancelled():
                 answer.exception()
             return
         error = asyncio.CancelledError() if answer.cancelled() else answer.exception()
         if error is None:
-            del lane.sent[delivery]
-            lane.trouble = None
-            lane.backoff.reset()
-            self._safe(delivery)
+            del queue.sent[delivery]
+            queue.trouble = None
+            queue.backoff.reset()
+            self._mark_acked(delivery)
         elif isinstance(error, DeniedTopicError):
-            lane.trouble = f"topic {lane.topic} takes no records ({sentence(error)})"
-            lane.denied = True
-            lane.wake.set()
+            queue.trouble = f"topic {queue.topic} takes no records ({sentence(error)})"
+            queue.denied = True
+            queue.wake.set()
         else:
-            self._note_refusal(lane, delivery, error)
+            self._note_refusal(queue, delivery, error)
             self._break(error)  # the refused batch used sequence numbers: only a new producer can continue
 
-    def _note_refusal(self, lane: _TopicQueue, delivery: _Delivery, error: BaseException) -> None:
+    def _note_refusal(self, queue: _TopicQueue, delivery: _Delivery, error: BaseException) -> None:
         """Decide what follows the error answer to a record: the same record again, or a changed one."""
-        if isinstance(error, RefusedRecordError) and lane.topic != LEDGER_TOPIC:
+        if isinstance(error, RefusedRecordError) and queue.topic != LEDGER_TOPIC:
             if delivery.alone:
-                self._learn_bound(lane, delivery, error)
+                self._learn_bound(queue, delivery, error)
                 if not isinstance(error, RefusedTooLargeError) or not _leave_out_mark(delivery):
-                    del lane.sent[delivery]
+                    del queue.sent[delivery]
                     self._refuse(delivery, error)
             delivery.alone = True
         elif isinstance(error, RefusedTimestampError):
@@ -382,7 +382,7 @@ class Publisher:
                 delivery.restamped = True
             delivery.alone = True
 
-    def _safe(self, delivery: _Delivery) -> None:
+    def _mark_acked(self, delivery: _Delivery) -> None:
         record = delivery.record
         now = time.monotonic()
         self._last_progress_s = now
@@ -394,41 +394,43 @@ class Publisher:
             self._metrics.dead_letters.labels(record.route, delivery.reason).inc()
         elif record.route:
             self._metrics.accepted.labels(record.route, record.time_unit).inc()
-            self.routes.accepted(record.route, now)
+            self.routes.record_accepted(record.route, now)
         if delivery.loss is None:
             delivery.on_acked()
         else:
             self.report(delivery.loss, delivery.on_acked, reason=delivery.reason)
-        self._count(record, -1)  # last: its replacement is pending first, so `drained` waits for that
+        self._count(record, -1)  # last: its replacement is pending first, so `wait_drained` waits for that
 
-    def _check_size(self, lane: _TopicQueue, delivery: _Delivery) -> None:
+    def _check_size(self, queue: _TopicQueue, delivery: _Delivery) -> None:
         """Bound records by `record_bytes_max`; bound dead letters and ledger records by what the broker accepts."""
         size = delivery.record.payload_bytes
-        if size > self._config.record_bytes_max and not delivery.reason and lane.topic != LEDGER_TOPIC:
+        if size > self._config.record_bytes_max and not delivery.reason and queue.topic != LEDGER_TOPIC:
             raise RefusedTooLargeError(f"{size} bytes, above record_bytes_max")
-        if lane.refused_bytes is not None and time.monotonic() - lane.refused_s > REFUSAL_KEPT_S:
-            lane.refused_bytes = None
-        if lane.refused_bytes is not None and size >= lane.refused_bytes:
-            raise RefusedTooLargeError(f"{size} bytes, and the broker has refused {lane.refused_bytes}")
+        if queue.refused_bytes is not None and time.monotonic() - queue.refused_s > REFUSAL_KEPT_S:
+            queue.refused_bytes = None
+        if queue.refused_bytes is not None and size >= queue.refused_bytes:
+            raise RefusedTooLargeError(f"{size} bytes, and the broker has refused {queue.refused_bytes}")
 
-    def _learn_bound(self, lane: _TopicQueue, delivery: _Delivery, error: RefusedRecordError) -> None:
+    def _learn_bound(self, queue: _TopicQueue, delivery: _Delivery, error: RefusedRecordError) -> None:
         """Note what is too large for a topic: each refusal costs a producer, and every topic its records in flight.
 
         Compressed records are not noted: their size at the broker does not predict that of the next one.
         """
         if isinstance(error, RefusedTooLargeError) and self._config.compression_type == "none":
             size = delivery.record.sent_bytes
-            lane.refused_bytes = size if lane.refused_bytes is None else min(size, lane.refused_bytes)
-            lane.refused_s = time.monotonic()
+            queue.refused_bytes = size if queue.refused_bytes is None else min(size, queue.refused_bytes)
+            queue.refused_s = time.monotonic()
 
-    async def _pause(self, lane: _TopicQueue) -> None:
+    async def _pause(self, queue: _TopicQueue) -> None:
         """Put back the records of a denied topic, in order; the other topics continue."""
-        _log.warning("topic_denied", topic=lane.topic, error=lane.trouble, waiting=len(lane.waiting) + len(lane.sent))
-        if lane.sent:
-            await asyncio.wait(list(lane.sent.values()))
-        lane.take_back()
-        await asyncio.sleep(lane.backoff.next_s())
-        lane.denied = False
+        _log.warning(
+            "topic_denied", topic=queue.topic, error=queue.trouble, waiting=len(queue.waiting) + len(queue.sent)
+        )
+        if queue.sent:
+            await asyncio.wait(list(queue.sent.values()))
+        queue.requeue()
+        await asyncio.sleep(queue.backoff.next_s())
+        queue.denied = False
 
     def _refuse(self, delivery: _Delivery, error: RefusedRecordError) -> None:
         """Replace a record by its dead letter, a dead letter by a shorter one or, finally, by its ledger record."""
@@ -443,7 +445,7 @@ class Publisher:
 
     def _shorten(self, delivery: _Delivery, error: RefusedRecordError) -> None:
         record = delivery.record
-        letter = dead_letters.shortened(record) if isinstance(error, RefusedTooLargeError) else None
+        letter = dead_letters.shorten(record) if isinstance(error, RefusedTooLargeError) else None
         lost_bytes = dead_letters.whole_bytes(record) - (0 if letter is None else len(letter.value))
         now_ms = time.time_ns() // 1_000_000
         loss = delivery.loss or Loss(new_loss_id(), CAUSE_TOO_LARGE, record.origin, 1, 0, now_ms)

@@ -73,12 +73,12 @@ class BootTimes:
         previous = self._boots.previous
         if previous is not None and previous.is_unknown:
             _log.warning("boot_time_unknown", boot_id=previous.boot_id, reason="it ended before its clock was set")
-        if self.unsynchronised:
+        if self.is_unsynchronised:
             action = 'start a time service; with a clock chip that is set: clock_trusted = "true"'
             _log.warning("clock_unsynchronised", boot_id=self._clock.boot_id, action=action)
 
     @property
-    def unsynchronised(self) -> bool:
+    def is_unsynchronised(self) -> bool:
         """Whether every record is marked: the clock of this boot was never set, as far as is known."""
         return self._known is False and self._boots.present.epoch_ms is None and bool(self._clock.boot_id)
 
@@ -89,7 +89,7 @@ class BootTimes:
         if self._known and self._boots.present.epoch_ms is None and self._clock.boot_id and epoch_ms >= 0:
             self._keep(self._clock.boot_id, epoch_ms=epoch_ms)
             self._kept_epoch_ms = epoch_ms
-        elif self.unsynchronised:
+        elif self.is_unsynchronised:
             self._keep(self._clock.boot_id, marked=True)
         if is_kept is not False and self._kept_epoch_ms is not None:
             self._kept_epoch_ms = epoch_ms
@@ -127,7 +127,7 @@ class BootTimes:
             return record
         if record.moment is not None:
             return self._mark_by(record, record.moment)
-        if not self.unsynchronised:
+        if not self.is_unsynchronised:
             is_off = self._is_off(self._clock.wall_ms() - self._clock.boot_time_ms())
             if is_off != self._set_by_hand:
                 self.check()  # a time service may have set it: read the kernel's state at once, not within a second
@@ -140,7 +140,7 @@ class BootTimes:
         slept_ms = self._clock.slept_ms()
         if self._known is None and self._boots.present.epoch_ms is None:
             return record
-        if not self.unsynchronised and self._fits(record.timestamp_ms - moment.boot_time_ms, moment, slept_ms):
+        if not self.is_unsynchronised and self._fits(record.timestamp_ms - moment.boot_time_ms, moment, slept_ms):
             return record
         if moment.boot_id == self._clock.boot_id:
             moment = moment._replace(boot_time_ms=moment.boot_time_ms + slept_ms)
@@ -162,7 +162,7 @@ class BootTimes:
         """Return in one line a note for the operator about the clock, or None."""
         if self._save_error:
             return self._save_error
-        if self.unsynchronised:
+        if self.is_unsynchronised:
             return "the clock is not synchronised: records carry boot_id and boot_time_ms until it is"
         if self._set_by_hand:
             return "the clock was set by hand: records carry boot_id and boot_time_ms until it is synchronised"
@@ -175,7 +175,7 @@ class BootTimes:
 
     def watches(self) -> list[Watch]:
         """Return whether the kernel says that the clock is set."""
-        if self.unsynchronised:
+        if self.is_unsynchronised:
             return [Watch(WATCH, WatchState.PROBLEM, "the clock is not synchronised")]
         if self._set_by_hand:
             return [Watch(WATCH, WatchState.PROBLEM, "the clock was set by hand")]
@@ -235,10 +235,10 @@ class BootTimes:
         boot, record = self._boots.due(), self.due()
         if boot is not None and record is not None:
             self._in_flight = True
-            offer(record, partial(self._published, boot))
+            offer(record, partial(self._epoch_published, boot))
         return 0.0
 
-    def _published(self, boot: Boot) -> None:
+    def _epoch_published(self, boot: Boot) -> None:
         """Note that the epoch of a boot is on the broker's disk."""
         self._in_flight = False
         self._keep(boot.boot_id, published=True)

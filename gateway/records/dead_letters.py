@@ -52,11 +52,11 @@ def dead_letter(record: Record, topic: str, reason: str, detail: str) -> Record:
     """Return the dead letter of `record` for `topic`, with the reason."""
     own = [(REASON_HEADER, reason), ("dead_letter.detail", detail)]
     own += [("dead_letter.route", record.route), ("dead_letter.topic", record.topic)]
-    headers = tuple((name, _bounded(text)) for name, text in own if text)
+    headers = tuple((name, _encode_bounded(text)) for name, text in own if text)
     return replace(record, topic=topic, headers=record.headers + headers, timestamp_ms=record.received_ms)
 
 
-def shortened(letter: Record) -> Record | None:
+def shorten(letter: Record) -> Record | None:
     """Return the dead letter with less of its payload, or None if no payload is left."""
     for payload_bytes in PAYLOAD_BYTES_STEPS:
         if payload_bytes < len(letter.value):
@@ -77,5 +77,5 @@ def whole_bytes(letter: Record) -> int:
     return int(dict(letter.headers).get(PAYLOAD_BYTES_HEADER, len(letter.value)))
 
 
-def _bounded(text: str) -> bytes:
+def _encode_bounded(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")[:DETAIL_BYTES_MAX]

@@ -38,13 +38,13 @@ class RouteStatus:
     def __init__(self) -> None:
         self._routes: dict[str, _Status] = {}
 
-    def accepted(self, route: str, now_s: float) -> None:
+    def record_accepted(self, route: str, now_s: float) -> None:
         """Note that a record of the route is on disk in its topic."""
         status = self._routes.setdefault(route, _Status())
         status.refused = 0
         status.accepted_s = now_s
 
-    def refused(self, route: str, reason: str, now_s: float) -> int | None:
+    def record_refused(self, route: str, reason: str, now_s: float) -> int | None:
         """Note a record that cannot be used; return the count for a due log line, or None if none is due."""
         status = self._routes.setdefault(route, _Status())
         status.refused += 1
@@ -78,7 +78,7 @@ class OverlookedTimes:
         self._seen: dict[tuple[str, str], tuple[str, float]] = {}
         self._missing: dict[str, int] = {}  # readings without the field, of routes that never had it
 
-    def seen(self, route: str, timestamp_field: str, name: str, now_s: float) -> str | None:
+    def note_reading(self, route: str, timestamp_field: str, name: str, now_s: float) -> str | None:
         """Note such a reading; return the text of a log line, the first time for each route, else None."""
         said = (
             f"{route}: readings have no {timestamp_field} but {quote(_short(name))}, so the time of receipt counts: "
@@ -87,13 +87,13 @@ class OverlookedTimes:
         return self._note(route, "name", said, now_s)
 
     def unread(self, route: str, timestamp_field: str, why: str, now_s: float) -> str | None:
-        """Note a reading whose field has no time; return as `seen` does."""
+        """Note a reading whose field has no time; return as `note_reading` does."""
         self._missing[route] = FOUND
         said = f"{route}: {timestamp_field} is there, but no time, so the time of receipt counts; it is {why}"
         return self._note(route, "unread", said, now_s)
 
     def missing(self, route: str, timestamp_field: str, now_s: float) -> str | None:
-        """Note a reading without the route's field; return as `seen` does."""
+        """Note a reading without the route's field; return as `note_reading` does."""
         self._missing[route] = self._missing.get(route, 0) + 1
         if self._missing[route] < MISSING_MIN:
             return None

@@ -31,7 +31,7 @@ class _Waiting(Generic[PlaceT]):
 
 
 class SafePlace(Generic[PlaceT]):
-    """The place of one source, and the state file that it is saved in; `kept` saves it."""
+    """The place of one source, and the state file that it is saved in; `keep_saved` saves it."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SafePlace(Generic[PlaceT]):
         self._saving = asyncio.Lock()
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether a position exists."""
         return self._place is not None
 
@@ -86,10 +86,10 @@ class SafePlace(Generic[PlaceT]):
         """Register an event; return its callback for the acknowledgement. The position moves to `after` in order."""
         waiting = _Waiting(after)
         self._waiting.append(waiting)
-        return partial(self._acked, waiting)
+        return partial(self._record_acked, waiting)
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
+    async def keep_saved(self) -> AsyncIterator[None]:
         """Save the position every `save_interval_ms` if it has moved, and at the end."""
         saver = asyncio.ensure_future(self._save_regularly())
         try:
@@ -99,7 +99,7 @@ class SafePlace(Generic[PlaceT]):
             await asyncio.gather(saver, return_exceptions=True)
             await self._save()
 
-    def _acked(self, waiting: _Waiting[PlaceT]) -> None:
+    def _record_acked(self, waiting: _Waiting[PlaceT]) -> None:
         waiting.acked = True
         while self._waiting and self._waiting[0].acked:
             after = self._waiting.popleft().after

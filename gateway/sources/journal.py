@@ -124,7 +124,7 @@ class JournalSource:
         positions = self._saved if isinstance(self._saved, dict) else None
         name = "the position in the journal"
         self._safe: SafePlace[Positions] = SafePlace(
-            path, name, to_json, config.save_interval_ms, positions, merge=_merged
+            path, name, to_json, config.save_interval_ms, positions, merge=_merge
         )
         priority_max = None if config.priority == "debug" else PRIORITIES.index(config.priority)
         self._selection = Selection(config.units, priority_max)
@@ -148,7 +148,7 @@ class JournalSource:
 
     async def run(self) -> None:
         """Publish entries until cancelled; then save the acknowledged positions."""
-        async with self._safe.kept():
+        async with self._safe.keep_saved():
             try:
                 await self._read()
             finally:
@@ -168,7 +168,7 @@ class JournalSource:
                 continue
             if self._stopping or time.monotonic() - moved_s >= MOVED_SAVE_S:
                 moved_s = time.monotonic()
-                for moved in self._reader.moved():
+                for moved in self._reader.moved_positions():
                     self._safe.handed_over({moved.chain: moved.position})()
             await asyncio.sleep(POLL_S)
 
@@ -263,7 +263,7 @@ async def _in_thread(work: Callable[[], ResultT]) -> ResultT:
         raise
 
 
-def _merged(before: Positions, moved: Positions) -> Positions:
+def _merge(before: Positions, moved: Positions) -> Positions:
     return {chain: position for chain, position in {**before, **moved}.items() if position is not None}
 
 

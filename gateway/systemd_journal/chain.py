@@ -48,7 +48,7 @@ class Chain:
             self.file.close()
             self.file = None
 
-    def confirmed(self, suspected: object, now_s: float, after_s: float) -> bool:
+    def is_confirmed(self, suspected: object, now_s: float, after_s: float) -> bool:
         """Return whether the same suspicion has lasted for `after_s`."""
         if self.suspicion is None or self.suspicion[0] != suspected:
             self.suspicion = (suspected, now_s)

@@ -47,7 +47,7 @@ Value = bytes | LongValue
 
 def beginning(codec: int, read: ReadPayload, count: int) -> bytes:
     """Return the first `count` bytes of the unpacked payload, fewer where it is shorter; raises CorruptionError."""
-    return read(count) if codec == 0 else _unpacked(codec, read, count)
+    return read(count) if codec == 0 else _unpack(codec, read, count)
 
 
 def field_value(codec: int, read: ReadPayload, stored_bytes: int, name_bytes: int) -> Value:
@@ -56,7 +56,7 @@ def field_value(codec: int, read: ReadPayload, stored_bytes: int, name_bytes: in
         if stored_bytes - name_bytes <= VALUE_BYTES_MAX:
             return read(stored_bytes)[name_bytes:]
         return LongValue(read(name_bytes + KEPT_BYTES_MAX)[name_bytes:], stored_bytes - name_bytes)
-    whole = _unpacked(codec, read, name_bytes + VALUE_BYTES_MAX + 1)
+    whole = _unpack(codec, read, name_bytes + VALUE_BYTES_MAX + 1)
     if len(whole) <= name_bytes + VALUE_BYTES_MAX:
         return whole[name_bytes:]
     size = _declared_bytes(codec, read)
@@ -75,7 +75,7 @@ def _declared_bytes(codec: int, read: ReadPayload) -> int | None:
     return None
 
 
-def _unpacked(codec: int, read: ReadPayload, count: int) -> bytes:
+def _unpack(codec: int, read: ReadPayload, count: int) -> bytes:
     unpack = {XZ: _unpacked_xz, LZ4: _unpacked_lz4, ZSTD: _unpacked_zstd}.get(codec)
     if unpack is None:
         raise CorruptionError("a data object names several compressions")

@@ -111,7 +111,7 @@ class Directories:
         scan, archived = Scan(), {}
         for root in self._roots:
             for directory, label in self._directories(root, scan):
-                paths = _listed(directory, scan)
+                paths = _list_files(directory, scan)
                 if paths is None:
                     continue
                 for path in paths:
@@ -164,7 +164,7 @@ class Directories:
 _REMEDY = "add the gateway's user to the group systemd-journal, and start the gateway again"
 
 
-def _listed(directory: Path, scan: Scan) -> list[Path] | None:
+def _list_files(directory: Path, scan: Scan) -> list[Path] | None:
     """Return the files in a directory, None where it cannot be listed: its files may still exist."""
     try:
         return sorted(Path(entry) for entry in os.scandir(directory) if ".journal" in entry.name)

@@ -81,7 +81,7 @@ class MissingEntries:
             and not self._any_denied(chain)
             and (is_one_boot or not self._has_volatile)  # before a flush journald counts the entries in /run, too
         )
-        return self.lost(
+        return self.loss_of(
             chain, before, ("gap", chain.name, first, head - 1), first, head - 1, count if is_known else None
         )
 
@@ -99,9 +99,9 @@ class MissingEntries:
             if is_reported or self._are_all_used(siblings, min(first, head), info):
                 return None
         if first is None or first >= head:
-            return self.lost(chain, before, ("unseen", chain.name, head), None, head - 1, None)
+            return self.loss_of(chain, before, ("unseen", chain.name, head), None, head - 1, None)
         # a file may have counted on from one with another id that is forgotten, so how many are missing is unknown
-        return self.lost(chain, before, ("unseen", chain.name, first, head - 1), first, head - 1, None)
+        return self.loss_of(chain, before, ("unseen", chain.name, first, head - 1), first, head - 1, None)
 
     def _are_all_used(self, siblings: list[Chain], first: int, info: JournalFileInfo) -> bool:
         """Return whether the numbers before a chain's first file are all in files of other chains, and none twice.
@@ -276,7 +276,7 @@ class MissingEntries:
     def _any_denied(self, chain: Chain) -> bool:
         return any(file.is_denied and file.label == chain.label for file in self.scan.unreadable)
 
-    def lost(
+    def loss_of(
         self,
         chain: Chain,
         after: Position | None,

@@ -113,7 +113,7 @@ class JournalReader:
             with OpenedFile(info) as file:
                 if file is not None:
                     self._place(name, files, info, file, file.count if at_end else 0)
-        return self._placed()
+        return self._chain_positions()
 
     def take_over(self, cursor: Cursor) -> TakenOver:
         """Put every chain where a reader of the merged order was."""
@@ -123,7 +123,7 @@ class JournalReader:
             found = self._after_cursor(cursor, name, files)
             is_found = is_found or found
         is_certain = not any(self._may_be_passed_over(cursor, chain) for chain in self._chains.values())
-        return TakenOver(self._placed(), is_found, is_certain)
+        return TakenOver(self._chain_positions(), is_found, is_certain)
 
     def _may_be_passed_over(self, cursor: Cursor, chain: Chain) -> bool:
         """Return whether another machine wrote the entries that the cursor is after: its clock alone ordered them."""
@@ -175,7 +175,7 @@ class JournalReader:
             position = replace(position.with_entry(entry, info.header.machine_id), count=count)
         chain.position = position
 
-    def _placed(self) -> dict[str, Position]:
+    def _chain_positions(self) -> dict[str, Position]:
         return {name: chain.position for name, chain in self._chains.items() if chain.position is not None}
 
     # --- reading on
@@ -185,7 +185,7 @@ class JournalReader:
         now_s = self._clock()
         is_fresh = self._scanned_s is None or not 0 <= now_s - self._scanned_s < SCAN_S
         if is_fresh:
-            self._look()
+            self._scan_directories()
         before = [chain.position for chain in self._chains.values()]
         self._unreadable.clear()
         events: list[Event] = []
@@ -207,14 +207,14 @@ class JournalReader:
             events += self._found_at_rest(now_s, may_raise_tails=is_fresh and is_unmoved)
         return events
 
-    def _look(self) -> None:
+    def _scan_directories(self) -> None:
         self._scan = self._missing.scan = self._directories.scan()
         self._scanned_s = self._clock()
         for name, files in self._scan.chains.items():
             self._chain(name, files[0].is_volatile).seen = files[-1]
 
     def _look_first(self) -> None:
-        self._look()
+        self._scan_directories()
         self._missing.is_first_start = False
         self._ended_before = frozenset(
             chain.name for chain in self._chains.values() if self._missing.is_superseded(chain)
@@ -250,7 +250,7 @@ class JournalReader:
     def _read_file(self, chain: Chain, file: JournalFile, now_s: float) -> Iterator[Event]:
         file.refresh()
         if not chain.name.endswith(f"|{file.header.seqnum_id}"):
-            yield self._renumbered(chain)
+            yield self._end_renumbered(chain)
             return
         for _ in range(CHAIN_ENTRIES_MAX):
             position = chain.position
@@ -261,7 +261,7 @@ class JournalReader:
                 entry = file.entry(position.count)
                 fields = file.fields(entry, self._wanted)
             except CorruptionError as error:
-                if not self._is_complete(chain, file) and not chain.confirmed(position.count, now_s, SETTLE_S):
+                if not self._is_complete(chain, file) and not chain.is_confirmed(position.count, now_s, SETTLE_S):
                     return
                 yield self._corrupt(chain, file, position, error)
                 continue
@@ -283,7 +283,7 @@ class JournalReader:
             return
         yield from self._end_file(chain, file)
 
-    def _renumbered(self, chain: Chain) -> Event:
+    def _end_renumbered(self, chain: Chain) -> Event:
         """End a chain whose last file journald gave another sequence number id, as it may before the first entry."""
         assert chain.position is not None
         chain.close()
@@ -363,7 +363,7 @@ class JournalReader:
         info = later[0]
         before = self._before(chain, info, info if position is None else None)
         lost = self._missing.lost_before(chain, info, before)
-        if lost is not None and not chain.confirmed(lost.id_parts, now_s, CONFIRM_S):
+        if lost is not None and not chain.is_confirmed(lost.id_parts, now_s, CONFIRM_S):
             self._scanned_s = None
             return
         file = JournalFile(info.path)
@@ -488,7 +488,7 @@ class JournalReader:
         for chain in list(self._chains.values()):
             if chain.file is not None or self._has_unreadable(chain):
                 continue
-            find = self._superseded if self._scan.chains.get(chain.name) else self._vanished
+            find = self._end_superseded if self._scan.chains.get(chain.name) else self._check_vanished
             event = find(chain, chain.position, now_s)
             if event is not None:
                 events.append(event)
@@ -500,7 +500,7 @@ class JournalReader:
                 events.append(PositionMoved(chain.name, chain.position))
         return events
 
-    def moved(self) -> list[PositionMoved]:
+    def moved_positions(self) -> list[PositionMoved]:
         """Return the positions that have moved since the last event of their chain."""
         found = [PositionMoved(chain.name, chain.position) for chain in self._chains.values() if chain.is_dirty]
         for chain in self._chains.values():
@@ -510,17 +510,17 @@ class JournalReader:
     def _has_unreadable(self, chain: Chain) -> bool:
         return any(file.label == chain.label and file.kind == chain.kind for file in self._scan.unreadable)
 
-    def _vanished(self, chain: Chain, position: Position | None, now_s: float) -> Event | None:
+    def _check_vanished(self, chain: Chain, position: Position | None, now_s: float) -> Event | None:
         """Return the event for a chain without files."""
         if position is None:
             return self._vanished_unread(chain, now_s)
         if position.is_ended or position.is_flushed:
             return None if self._is_needed(chain, position) else self._forget(chain)
         if self._has_another_id(position):
-            return self._renumbered(chain)
+            return self._end_renumbered(chain)
         if chain.label not in self._scan.labels and not chain.is_volatile:
             return None  # not mounted, perhaps
-        if not chain.confirmed(("vanished", position.count), now_s, CONFIRM_S):
+        if not chain.is_confirmed(("vanished", position.count), now_s, CONFIRM_S):
             return None
         if chain.is_volatile:  # kept for the copies in /var that may still come
             after = chain.position = replace(position, is_final=True, is_ended=True)
@@ -536,7 +536,7 @@ class JournalReader:
         infos = (info for files in self._scan.chains.values() for info in files)
         return position.count == 0 and any(info.header.file_id == position.file_id for info in infos)
 
-    def _superseded(self, chain: Chain, position: Position | None, now_s: float) -> Event | None:
+    def _end_superseded(self, chain: Chain, position: Position | None, now_s: float) -> Event | None:
         """End a chain that is read whole once journald writes another one of its kind.
 
         journald made a file after an archived one. Where no chain goes on from its number, that file may be lost.
@@ -545,7 +545,7 @@ class JournalReader:
             return None
         if not position.is_final and (self._info_of(chain, position) or self._has_another_id(position)):
             return None
-        if not chain.confirmed(("superseded", position.seqnum), now_s, CONFIRM_S):
+        if not chain.is_confirmed(("superseded", position.seqnum), now_s, CONFIRM_S):
             return None
         ended = chain.position = replace(position, is_ended=True)
         if self._missing.is_continued(chain):
@@ -555,7 +555,7 @@ class JournalReader:
     def _lost_after(self, chain: Chain, position: Position, after: Position | None) -> EntriesLost:
         """Return the loss of what the chain may have had after the entry that was read last."""
         parts = ("vanished", chain.name, position.seqnum)
-        return self._missing.lost(chain, after, parts, position.seqnum + 1, None, None)
+        return self._missing.loss_of(chain, after, parts, position.seqnum + 1, None, None)
 
     def _vanished_unread(self, chain: Chain, now_s: float) -> Event | None:
         """Return the event for a chain whose files were seen but never opened."""
@@ -565,16 +565,16 @@ class JournalReader:
             lost = self._missing.lost_before(chain, seen, None)
             if lost is None:
                 return self._forget(chain)
-            if not chain.confirmed(lost.id_parts, now_s, CONFIRM_S):
+            if not chain.is_confirmed(lost.id_parts, now_s, CONFIRM_S):
                 return None
             self._forget(chain)
             return lost
         if chain.label not in self._scan.labels and not chain.is_volatile:
             return None
-        if not chain.confirmed("vanished unread", now_s, CONFIRM_S):
+        if not chain.is_confirmed("vanished unread", now_s, CONFIRM_S):
             return None
         self._forget(chain)
-        return self._missing.lost(chain, None, ("vanished", chain.name), None, None, None)
+        return self._missing.loss_of(chain, None, ("vanished", chain.name), None, None, None)
 
     def _is_needed(self, chain: Chain, position: Position) -> bool:
         """Return whether a chain in /run still tells copies in /var apart."""

@@ -52,7 +52,7 @@ class FormatError(ValueError):
 def of_iso(text: str, zone: tzinfo, received_ms: int) -> datetime | None:
     """Return the moment of an ISO 8601 text with date and time, or None; raises ValueError and OverflowError too."""
     text = text.upper()
-    return placed(datetime.fromisoformat(text), zone, received_ms) if _ISO.fullmatch(text) else None
+    return with_zone(datetime.fromisoformat(text), zone, received_ms) if _ISO.fullmatch(text) else None
 
 
 def of_common_form(text: str, zone: tzinfo, received_ms: int) -> datetime | None:
@@ -68,13 +68,13 @@ def of_format(text: str, formats: tuple[str, ...], zone: tzinfo, received_ms: in
     """Return the moment of a text in the first of the formats that fits, or None; raises OverflowError."""
     for time_format in formats:
         try:
-            return placed(datetime.strptime(text, time_format), zone, received_ms)
+            return with_zone(datetime.strptime(text, time_format), zone, received_ms)
         except ValueError:
             continue
     return None
 
 
-def placed(moment: datetime, zone: tzinfo, received_ms: int) -> datetime:
+def with_zone(moment: datetime, zone: tzinfo, received_ms: int) -> datetime:
     """Return a moment with its zone; a local time that `zone` has twice or never is resolved.
 
     | local time | is |
@@ -121,7 +121,7 @@ def _of_form(parts: dict[str, str | None], zone: tzinfo, received_ms: int) -> da
     )
     name = parts["zone"]
     if name is None:
-        return placed(naive, zone, received_ms)
+        return with_zone(naive, zone, received_ms)
     offset = _offset(name)
     return naive.replace(tzinfo=offset) if offset is not None else _by_name(naive, name, zone)
 

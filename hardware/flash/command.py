@@ -30,7 +30,7 @@ from hardware.flash.first_boot.first_boot import HOST_KEY, HOST_KEY_CONFIG, Firs
 from hardware.flash.first_boot.host_key import make_host_key, own_host_key
 from hardware.flash.first_boot.known_hosts import check_names, check_writable, replace_line
 from hardware.flash.first_boot.settings import HostKey, Settings, Static, Wifi, read_keys
-from hardware.flash.image.ext import ExtPartition, checked
+from hardware.flash.image.ext import ExtPartition, check_name
 from hardware.flash.image.images import Disk, Image, identify
 from hardware.flash.image.sources import (
     ImageSource,
@@ -45,8 +45,8 @@ from hardware.flash.recognition import (
     check_length,
     chosen_kind,
     files_present,
-    judged,
     left_out_words,
+    recognize,
     remedy_of,
     words_of,
 )
@@ -104,16 +104,16 @@ def run(parsed: argparse.Namespace) -> int:
     say_name_servers(settings)
     if settings:
         settings = with_host_key(parsed, settings)
-    with untouched():
+    with refuse_before_write():
         source = ImageSource(parsed.image)
     with source:
         image_bytes = max(source.unpacked_bytes_min, expected.unpacked_bytes or 0)
-        with untouched():
+        with refuse_before_write():
             path, device = target_of(parsed, image_bytes)
-            layout, words = judged(source, expected, parsed.treat_as, settings)
+            layout, words = recognize(source, expected, parsed.treat_as, settings)
         sys.stdout.write(f"{words}\n")
         sys.stdout.flush()  # a closed stdout ends the command here; no more output until the card is whole
-        with Target(path, create=device is None) as target, unfinished(path):
+        with Target(path, create=device is None) as target, report_unfinished(path):
             sys.stderr.write(f"writing over {device.words}\n" if device else "")
             written, sha256 = copy(source, target, expected, parsed.quiet)
             check_length(source, layout, written.size, expected)
@@ -128,7 +128,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 @contextmanager
-def unfinished(path: Path) -> Iterator[None]:
+def report_unfinished(path: Path) -> Iterator[None]:
     """Add the consequence for the card to any error that ends a write early."""
     state = f"{path} does not boot as it is now: flash it again."
     try:
@@ -140,7 +140,7 @@ def unfinished(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def untouched() -> Iterator[None]:
+def refuse_before_write() -> Iterator[None]:
     """Turn any problem of an image before the write into a refusal."""
     try:
         yield
@@ -163,7 +163,7 @@ def copy(source: ImageSource, target: Target, expected: PublishedImage, quiet: b
     writing = Progress("writing", quiet=quiet)
     with ThreadPoolExecutor(1) as pool:
         packed: Future[str] | None = None
-        if expected.known and source.packing != "raw":
+        if expected.is_known and source.packing != "raw":
             packed = pool.submit(file_sha256, source.path)
         written = target.copy(source.fill, lambda done: writing.at(done, source.done_fraction()))
     writing.done(written.size)
@@ -209,7 +209,7 @@ def with_host_key(parsed: argparse.Namespace, settings: Settings) -> Settings:
         check_writable(parsed.known_hosts)
     elif parsed.known_as:
         raise ConfigurationError("--known-as belongs to --known-hosts: give the file too.")
-    with untouched():
+    with refuse_before_write():
         own = own_host_key(parsed.host_key) if parsed.host_key else None
         return replace(settings, host_key=own or make_host_key())
 
@@ -245,7 +245,7 @@ def write_files(target: Target, image: Image, made: FirstBoot, own_files: list[O
         image.boot.write(name, content)
     for name, file in root_files.items():
         root_of(image, name).write(name, *file)
-    target.settle()
+    target.sync_and_drop()
     for name, content in boot_files.items():
         if image.boot.read(name) != content:
             raise FlashError(f"{name} reads back differently: use another card.")
@@ -364,25 +364,25 @@ def own_file(text: str) -> OwnFile:
     if relative in {HOST_KEY, f"{HOST_KEY}.pub", HOST_KEY_CONFIG}:
         raise ConfigurationError(f"{place} is the place of the host key that is made for the card: give another DST.")
     if relative.startswith("/"):
-        checked(relative)
+        check_name(relative)
     elif FAT_FORBIDDEN.search(relative) or {"..", ".", ""} & set(relative.split("/")):
         raise ConfigurationError(f"{place!r} cannot be a file's name on a FAT partition: give another DST.")
     try:
         mode = Path(source).stat().st_mode & 0o777
     except OSError as error:
         raise ConfigurationError(f"{source} cannot be read: {reason(error)}.") from error
-    return OwnFile(str(PurePosixPath(relative)), bounded(Path(source), OWN_FILE_BYTES_MAX), mode)
+    return OwnFile(str(PurePosixPath(relative)), read_bounded(Path(source), OWN_FILE_BYTES_MAX), mode)
 
 
 def small_text(path: Path) -> str:
     """Read a key or password file."""
     try:
-        return bounded(path, SMALL_FILE_BYTES_MAX).decode()
+        return read_bounded(path, SMALL_FILE_BYTES_MAX).decode()
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not text.") from error
 
 
-def bounded(path: Path, bytes_max: int) -> bytes:
+def read_bounded(path: Path, bytes_max: int) -> bytes:
     """Read a file; raises ConfigurationError if it cannot be read or is larger than the bound."""
     try:
         with path.open("rb") as file:

@@ -15,7 +15,7 @@ from hardware.flash.image.images import NO_BOOT, Disk, Image, identify
 from hardware.flash.image.sources import ImageSource, PublishedImage
 
 
-def judged(
+def recognize(
     source: ImageSource, expected: PublishedImage, treat_as: str | None, settings: Settings | None
 ) -> tuple[Layout, str]:
     """Return the image's layout, and the planned treatment in words.
@@ -74,7 +74,7 @@ def left_out_words(made: FirstBoot) -> str:
 
 def check_length(source: ImageSource, layout: Layout, size: int, expected: PublishedImage) -> None:
     """Raise FlashError for an image that ends before its partitions, unless its SHA-256 proves it whole."""
-    if size < layout.end and not expected.known:
+    if size < layout.end and not expected.is_known:
         raise FlashError(
             f"{source.path} is cut short: it has {size} bytes, its partitions end at {layout.end}. Download it again, "
             "or give --sha256 if it was published so."

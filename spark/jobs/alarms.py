@@ -23,18 +23,20 @@ BATCHES_TO_FORGET = 100  # interval of the search for silent devices
 
 def start(session: SparkSession, settings: Settings, _: Tell) -> StreamingQuery:
     """Start to compare readings."""
-    parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
+    parsed = transforms.parse(sources.kafka_records(session, settings), settings.ahead_max_ms)
     writer = (
-        transforms.readings(parsed).writeStream.queryName("alarms").foreachBatch(short_errors(partial(judge, settings)))
+        transforms.readings(parsed)
+        .writeStream.queryName("alarms")
+        .foreachBatch(short_errors(partial(write_alarms, settings)))
     )
     writer = writer.option("checkpointLocation", settings.place("alarms"))
     return writer.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
 
 
-def judge(settings: Settings, readings: DataFrame, batch_id: int) -> None:
+def write_alarms(settings: Settings, readings: DataFrame, batch_id: int) -> None:
     """Write one batch's alarms, then the recent readings for the next one."""
     recent = sources.kept_rows(readings, settings.place("alarms_recent"), batch_id, schemas.RECENT)
-    judged = transforms.judged(recent, readings, settings.recent_readings).persist()
+    judged = transforms.add_recent_stats(recent, readings, settings.recent_readings).persist()
     found = transforms.alarms(
         judged,
         recent_readings_min=settings.recent_readings_min,

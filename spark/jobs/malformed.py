@@ -14,9 +14,9 @@ from spark.streams.progress import Tell
 
 def start(session: SparkSession, settings: Settings, _: Tell) -> StreamingQuery:
     """Start to write the malformed records."""
-    parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
+    parsed = transforms.parse(sources.kafka_records(session, settings), settings.ahead_max_ms)
     writer = (
-        transforms.malformed(parsed)
+        transforms.select_malformed(parsed)
         .writeStream.queryName("malformed")
         .foreachBatch(short_errors(partial(keep, settings)))
     )

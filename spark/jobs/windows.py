@@ -17,7 +17,7 @@ from spark.config import Settings
 from spark.jvm.failures import short_errors
 from spark.logs import log
 from spark.streams import schemas, sinks, sources, transforms
-from spark.streams.progress import Tell, listed, place_ranges, utc
+from spark.streams.progress import Tell, list_words, place_ranges, utc
 
 OPEN, DEVICES, FINISHED = "windows_open", "windows_devices", "finished_windows"
 FORGOTTEN_AFTER_MS = 86_400_000  # a device silent this long loses its own row
@@ -33,22 +33,22 @@ class Counts(NamedTuple):
     late: int
 
 
-def start(session: SparkSession, settings: Settings, tell: Tell) -> StreamingQuery:
+def start(session: SparkSession, settings: Settings, report: Tell) -> StreamingQuery:
     """Start to add readings to windows."""
-    parsed = transforms.parsed(sources.kafka_records(session, settings), settings.ahead_max_ms)
+    parsed = transforms.parse(sources.kafka_records(session, settings), settings.ahead_max_ms)
     readings = transforms.readings(parsed)
-    writer = readings.writeStream.queryName("windows").foreachBatch(short_errors(partial(advance, settings, tell)))
+    writer = readings.writeStream.queryName("windows").foreachBatch(short_errors(partial(advance, settings, report)))
     writer = writer.option("checkpointLocation", settings.place("windows_progress"))
     return writer.trigger(processingTime=f"{settings.trigger_ms} milliseconds").start()
 
 
-def advance(settings: Settings, tell: Tell, readings: DataFrame, batch_id: int) -> None:
+def advance(settings: Settings, report: Tell, readings: DataFrame, batch_id: int) -> None:
     """Write a batch's changed windows, its late readings, its ended windows, and its open windows."""
     open_windows = sources.kept_rows(readings, settings.place(OPEN), batch_id, schemas.OPEN)
     devices = sources.kept_rows(readings, settings.place(DEVICES), batch_id, schemas.DEVICES)
     before = counts_of(devices.agg(F.max("watermark_ms"), F.sum("late")))
     watermark_ms = before.time_ms
-    arrivals = transforms.arrived(readings, settings.window_ms).persist()
+    arrivals = transforms.add_windows(readings, settings.window_ms).persist()
     new = counts_of(arrivals.agg(F.max("time_ms"), F.count_if(transforms.is_late(watermark_ms))))
     next_watermark_ms = max(watermark_ms, new.time_ms - settings.lateness_max_ms)  # it never decreases
     windows = transforms.windows_after(open_windows, arrivals, watermark_ms).persist()
@@ -64,7 +64,7 @@ def advance(settings: Settings, tell: Tell, readings: DataFrame, batch_id: int) 
         for each in (arrivals, windows, devices):
             each.unpersist()
     ever = before.late + new.late
-    tell(batch_id, {"watermark": utc(next_watermark_ms), "late_records": new.late, "late_records_ever": ever})
+    report(batch_id, {"watermark": utc(next_watermark_ms), "late_records": new.late, "late_records_ever": ever})
 
 
 def counts_of(figures: DataFrame) -> Counts:
@@ -87,7 +87,7 @@ def tell_late(settings: Settings, arrivals: DataFrame, watermark_ms: int, count:
         topic=settings.topic,
         records=count,
         watermark=utc(watermark_ms),
-        devices=listed(named, len(most) > LISTED_DEVICES_MAX),
+        devices=list_words(named, len(most) > LISTED_DEVICES_MAX),
         offsets=place_ranges([(row["partition"], row["offset"]) for row in places], LISTED_OFFSETS_MAX),
         written_to=settings.late_topic,
     )

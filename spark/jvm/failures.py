@@ -64,7 +64,7 @@ REMEDIES = (
 
 def sentence(error: Exception) -> str:
     """Return in one sentence the error of a PySpark call, with the remedy if it is known."""
-    return with_remedy(described(error))
+    return with_remedy(describe_error(error))
 
 
 def with_remedy(text: str) -> str:
@@ -74,7 +74,7 @@ def with_remedy(text: str) -> str:
     return root(text) if remedy is None else f"{remedy} ({root(text)})"
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Describe the error of a PySpark call; only by its name if the JVM has ended."""
     java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     try:
@@ -94,6 +94,6 @@ def short_errors(each_batch: Callable[[DataFrame, int], None]) -> Callable[[Data
         try:
             each_batch(batch, batch_id)
         except (Py4JJavaError, PySparkException) as error:
-            raise BatchError(root(described(error))) from None
+            raise BatchError(root(describe_error(error))) from None
 
     return run

@@ -24,7 +24,7 @@ JVM_OPTIONS = (
 LOG_SETTINGS = Path(__file__).parent.with_name("log4j2.properties")
 
 
-def become(role: str, heap: str, arguments: Sequence[str]) -> NoReturn:
+def exec_java(role: str, heap: str, arguments: Sequence[str]) -> NoReturn:
     """Replace this process by Spark's master or worker; its web page is on the loopback address only."""
     java = str(java_home() / "bin/java")
     os.execve(java, command(java, role, heap, arguments), {**os.environ, **environment()})  # noqa: S606

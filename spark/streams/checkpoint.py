@@ -29,7 +29,7 @@ def opened_checkpoint(settings: Settings, job: str) -> Iterator[None]:
     if place is None:
         yield
         return
-    descriptor = locked(place)
+    descriptor = lock_checkpoint(place)
     try:
         if (place / OLD_LAYOUT).exists():
             raise ConfigurationError(f"{place} is a checkpoint of an older edge-spark: {NEW_ONE}")
@@ -59,7 +59,7 @@ def local_path(checkpoint: str) -> Path | None:
     return Path(parts.path if parts.scheme else checkpoint)
 
 
-def locked(place: Path) -> int:
+def lock_checkpoint(place: Path) -> int:
     """Make the directory and lock it for this process; return the lock's descriptor."""
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ def behind_records(report: Report) -> int:
     return sum(int(each.get("maxOffsetsBehindLatest", 0)) for each in metrics)
 
 
-def listed(words: Sequence[str], more: bool) -> str:
+def list_words(words: Sequence[str], more: bool) -> str:
     """List words; mark a list that omits some."""
     return ", ".join([*words, "…"] if more else words)
 
@@ -49,7 +49,7 @@ def place_ranges(places: Sequence[tuple[int, int]], most: int) -> str:
     for (partition, _), run in groupby(enumerate(places[:most]), key=lambda each: (each[1][0], each[1][1] - each[0])):
         offsets = [offset for _, (_, offset) in run]
         ranges.append(f"{partition}:{offsets[0]}" + (f"-{offsets[-1]}" if len(offsets) > 1 else ""))
-    return listed(ranges, len(places) > most)
+    return list_words(ranges, len(places) > most)
 
 
 def utc(time_ms: int) -> str:

@@ -49,17 +49,17 @@ def delete_batch(rows: DataFrame, path: str, batch_id: int) -> None:
 
 def exists(rows: DataFrame, path: str) -> bool:
     """Return whether a path exists, on the file system that it names."""
-    place, system = opened(rows, path)
+    place, system = open_path(rows, path)
     return bool(system.exists(place))
 
 
 def delete(rows: DataFrame, path: str) -> None:
     """Delete a path and all below it."""
-    place, system = opened(rows, path)
+    place, system = open_path(rows, path)
     system.delete(place, True)
 
 
-def opened(rows: DataFrame, path: str) -> tuple[Any, Any]:
+def open_path(rows: DataFrame, path: str) -> tuple[Any, Any]:
     """Open a path: Hadoop's Path and the file system that it is on."""
     session = rows.sparkSession
     jvm: Any = session._jvm

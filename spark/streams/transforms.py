@@ -22,7 +22,7 @@ TEXT_CHARACTERS_MAX = 1_000
 JSON_NUMBER = r"^\s*-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?\s*$"
 
 
-def parsed(records: DataFrame, ahead_max_ms: int) -> DataFrame:
+def parse(records: DataFrame, ahead_max_ms: int) -> DataFrame:
     """Read the records' JSON; `problem` is null for a valid reading, else the reason.
 
     The key replaces a missing `device`; a bare number is a `value`. If the gateway read the device's time (it set the
@@ -83,7 +83,7 @@ def readings(parsed_records: DataFrame) -> DataFrame:
     return parsed_records.where(F.col("problem").isNull()).select(*schemas.READING_COLUMNS)
 
 
-def malformed(parsed_records: DataFrame) -> DataFrame:
+def select_malformed(parsed_records: DataFrame) -> DataFrame:
     """Return the other records, each with its offset, its problem, and up to 1,000 characters of its text."""
     short = F.substring("text", 1, TEXT_CHARACTERS_MAX)
     return (
@@ -91,7 +91,7 @@ def malformed(parsed_records: DataFrame) -> DataFrame:
     )
 
 
-def arrived(sound_readings: DataFrame, window_ms: int) -> DataFrame:
+def add_windows(sound_readings: DataFrame, window_ms: int) -> DataFrame:
     """Add to each reading its window of event time, which begins at a multiple of `window_ms`."""
     start = F.col("time_ms") - F.pmod("time_ms", F.lit(window_ms))
     windows = sound_readings.withColumn("window_start_ms", start)
@@ -161,7 +161,7 @@ def window_files(windows: DataFrame) -> DataFrame:
     return windows.select(*schemas.WINDOW_COLUMNS, date.alias("date"))
 
 
-def judged(recent: DataFrame, sound_readings: DataFrame, recent_readings: int) -> DataFrame:
+def add_recent_stats(recent: DataFrame, sound_readings: DataFrame, recent_readings: int) -> DataFrame:
     """Add to each reading the `recent_readings` readings of its device that precede it in event time.
 
     `recent` are readings of earlier batches: history, never judged again (`new` is false). The reading itself is left
@@ -183,7 +183,7 @@ def judged(recent: DataFrame, sound_readings: DataFrame, recent_readings: int) -
 
 
 def alarms(
-    judged_readings: DataFrame, *, recent_readings_min: int, score_min: float, deviation_min: float
+    compared_readings: DataFrame, *, recent_readings_min: int, score_min: float, deviation_min: float
 ) -> DataFrame:
     """Return the new readings that are far from their device's recent mean.
 
@@ -191,7 +191,7 @@ def alarms(
     reading is not judged.
     """
     score = F.abs(F.col("value") - F.col("mean")) / F.greatest("stddev", F.lit(deviation_min))
-    known = judged_readings.where(F.col("new") & (F.col("known") >= recent_readings_min)).withColumn("score", score)
+    known = compared_readings.where(F.col("new") & (F.col("known") >= recent_readings_min)).withColumn("score", score)
     return known.where(F.col("score") >= score_min).select(*schemas.ALARM_COLUMNS)
 
 
@@ -200,6 +200,6 @@ def alarm_records(found: DataFrame) -> DataFrame:
     return found.select(F.col("device").alias("key"), F.to_json(F.struct(*schemas.ALARM_COLUMNS)).alias("value"))
 
 
-def most_recent(judged_readings: DataFrame, recent_readings: int) -> DataFrame:
+def most_recent(compared_readings: DataFrame, recent_readings: int) -> DataFrame:
     """Return each device's last readings by event time: the state for the next batch."""
-    return judged_readings.where(F.col("age") <= recent_readings).select(*schemas.RECENT_COLUMNS)
+    return compared_readings.where(F.col("age") <= recent_readings).select(*schemas.RECENT_COLUMNS)

@@ -96,8 +96,8 @@ def assert_sound_for_spark(message) -> None:
         )
         columns = RECORDS.replace("timestamp TIMESTAMP, ", "")
         records = session.createDataFrame([row], columns).selectExpr("*", f"timestamp_millis({timestamp_ms}) timestamp")
-        parsed = transforms.parsed(records, Settings().ahead_max_ms)
-        assert transforms.malformed(parsed).collect() == []
+        parsed = transforms.parse(records, Settings().ahead_max_ms)
+        assert transforms.select_malformed(parsed).collect() == []
         (reading,) = transforms.readings(parsed).collect()
     finally:
         stop_session(session)

@@ -53,9 +53,9 @@ def then_config(tmp_path: Path) -> Path:
 async def test_the_session_in_mosquitto_stays_the_gateways(state_dir: Path) -> None:
     session = MqttSession(state_dir, None)
     assert (session.client_id, session.changes, session.left_behind) == ("drupelet-golden", 0, None)
-    assert session.outdated([]) == SUBSCRIPTIONS
+    assert session.outdated_filters([]) == SUBSCRIPTIONS
     assert MqttSession(state_dir, "another").left_behind == "drupelet-golden"
-    await session.subscribed(SUBSCRIPTIONS[:-1])
+    await session.save_subscriptions(SUBSCRIPTIONS[:-1])
     now = json.loads((state_dir / "mqtt-session.json").read_text())
     assert now == {**THEN["states"]["mqtt-session.json"], "subscriptions": SUBSCRIPTIONS[:-1]}
 
@@ -73,8 +73,8 @@ async def watched(state_dir: Path, dropped: int, *, session: bool) -> list[Loss]
     )
     async with running_task(watch.run()):
         watch.session_started(session)
-        watch.received("$SYS/broker/publish/messages/dropped", b"%d" % dropped)
-        watch.received("$SYS/broker/uptime", b"%d seconds" % uptime_s)
+        watch.message_received("$SYS/broker/publish/messages/dropped", b"%d" % dropped)
+        watch.message_received("$SYS/broker/uptime", b"%d seconds" % uptime_s)
         await until(lambda: _saved(state_dir)["dropped"] == dropped and watch.noted.is_set())
     return [loss for loss, _ in publisher.losses]
 

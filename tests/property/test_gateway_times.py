@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.records.dead_letters import dead_letter, shortened, whole_bytes
+from gateway.records.dead_letters import dead_letter, shorten, whole_bytes
 from gateway.records.records import Record
 from gateway.routing.routes import Message, parse_route, route_message
 from gateway.times.timestamps import ABSENT, TIME_UNITS, TimeRule, device_time, why_no_time
@@ -204,6 +204,6 @@ def test_cutting_a_dead_letter_ends_and_keeps_count(beginning: bytes, more: int,
     while letter is not None:
         assert payload.startswith(letter.value)
         assert whole_bytes(letter) == len(payload)
-        shorter = shortened(letter)
+        shorter = shorten(letter)
         assert shorter is None or len(shorter.value) < len(letter.value)
         letter = shorter

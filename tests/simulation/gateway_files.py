@@ -203,7 +203,7 @@ class Schedule:
         return sum(self.reader.step() for _ in range(self._chance.randint(1, 6)))
 
     def _look(self) -> None:
-        self.reader.tail.look()
+        self.reader.tail.find_files()
 
     def _acknowledge(self) -> int:
         count = self._chance.randint(0, self.reader.waiting)

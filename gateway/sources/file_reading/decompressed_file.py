@@ -217,13 +217,13 @@ class StreamFile(DecompressedFile):
             data, self._input = self._read_input(INPUT_BYTES), b""
             if not data:
                 raise EOFError("the file ends within a stream")
-        self._ready = self._decompressed(self._decoder, data)
+        self._ready = self._decompress(self._decoder, data)
         if self._decoder.eof:
             self._input = self._decoder.unused_data
             self._end_stream()
         return True
 
-    def _decompressed(self, decoder: Decoder, data: bytes) -> bytes:
+    def _decompress(self, decoder: Decoder, data: bytes) -> bytes:
         try:
             return decoder.decompress(data, OUTPUT_BYTES)
         except lzma.LZMAError as error:

@@ -73,7 +73,7 @@ def to_json(state: FamilyState) -> dict[str, Any]:
 def from_json(content: Mapping[str, Any]) -> FamilyState:
     """Return a saved state; raises KeyError, TypeError or ValueError for anything else."""
     is_whole = "newer" in content
-    older, newer = (tuple(_seen(one) for one in content.get(name, [])) for name in ("older", "newer"))
+    older, newer = (tuple(_seen_file(one) for one in content.get(name, [])) for name in ("older", "newer"))
     place = _place(content["place"], content)
     return FamilyState(place, older, newer, _number(content.get("size", 0)), is_whole)
 
@@ -82,7 +82,7 @@ def _fields(place: Place, names: tuple[str, ...]) -> dict[str, int]:
     return {name: getattr(place, name) for name in names}
 
 
-def _seen(content: Mapping[str, Any]) -> FileState:
+def _seen_file(content: Mapping[str, Any]) -> FileState:
     return FileState(_place(content, content), _number(content["size"]))
 
 

@@ -53,7 +53,7 @@ def is_compressed(name: str) -> bool:
     return name.endswith(COMPRESSED)
 
 
-def uncompressed(name: str) -> str:
+def uncompressed_name(name: str) -> str:
     """Return the name that a compressed file had before; any other name as it is."""
     return next((name.removesuffix(ending) for ending in COMPRESSED if name.endswith(ending)), name)
 
@@ -78,7 +78,7 @@ def _sources(name: str) -> tuple[str, ...]:
 
 
 def _one_step(name: str) -> Iterable[str]:
-    for plain in (uncompressed(name), _SCRATCH.sub("", name)):
+    for plain in (uncompressed_name(name), _SCRATCH.sub("", name)):
         if plain != name:
             yield plain
     extension = match.group() if (match := _EXTENSION.search(name)) else ""
@@ -97,7 +97,7 @@ def in_order(entries: Iterable[Entry], path: str, *, counts_upwards: bool | None
     """
     live = [entry for entry in entries if entry.path == path]
     rotated = [entry for entry in entries if entry.path != path]
-    counts = {entry: _counted(entry.path, path) for entry in rotated}
+    counts = {entry: _rotation_numbers(entry.path, path) for entry in rotated}
     if rotated and all(len(count) == 1 and count[0] <= NUMBER_MAX for count in counts.values()):
         ordered = sorted(rotated, key=lambda entry: counts[entry], reverse=True)
         upwards = ordered[::-1]
@@ -114,11 +114,11 @@ def in_order(entries: Iterable[Entry], path: str, *, counts_upwards: bool | None
 
 def number_of(path: str, base: str) -> int | None:
     """Return the number of a rotated file whose name counts files, not time."""
-    counted = _counted(path, base)
+    counted = _rotation_numbers(path, base)
     return counted[0] if len(counted) == 1 and counted[0] <= NUMBER_MAX else None
 
 
-def _counted(path: str, base: str) -> tuple[int, ...]:
+def _rotation_numbers(path: str, base: str) -> tuple[int, ...]:
     """Return the numbers in the part of a rotated name that the file's own name lacks."""
     name, own = PurePath(path).name, PurePath(base).name
     common = next((at for at, (one, two) in enumerate(zip(name, own, strict=False)) if one != two), len(own))

@@ -14,13 +14,13 @@ from gateway.sources.file_reading.decompressed_file import CHECKING
 from gateway.sources.file_reading.links import NotRegularError
 from gateway.sources.file_reading.open_file import OpenFile, UnreadableError
 from gateway.sources.file_reading.places import HEAD_BYTES_MAX, Place
-from gateway.sources.file_reading.rotation import Entry, is_compressed, uncompressed
+from gateway.sources.file_reading.rotation import Entry, is_compressed, uncompressed_name
 
 SAMPLE_BYTES = 256
 
 
 @contextmanager
-def opened(entry: Entry) -> Iterator[OpenFile | None]:
+def open_entry(entry: Entry) -> Iterator[OpenFile | None]:
     """Open the file of the entry; None if it no longer exists.
 
     Raises OSError for any other error, such as EACCES or EMFILE: the file may exist.
@@ -38,7 +38,7 @@ def opened(entry: Entry) -> Iterator[OpenFile | None]:
 
 def holds_place(entry: Entry, place: Place) -> bool:
     """Return whether the file begins as that of `place`, with all bytes that were read; False if it is gone."""
-    with opened(entry) as file:
+    with open_entry(entry) as file:
         if file is None:
             return False
         try:
@@ -53,7 +53,7 @@ def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
         return True
     if is_compressed(copy.path):
         return False
-    with opened(copy) as other:
+    with open_entry(copy) as other:
         if other is None:
             return False
         size = min(copy.size, file.status().st_size)
@@ -69,17 +69,17 @@ def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
 
 def has_size(entry: Entry, size: int) -> bool:
     """Return whether the file's content has at least `size` bytes."""
-    with opened(entry) as file:
+    with open_entry(entry) as file:
         try:
             return file is not None and file.holds(size)
         except UnreadableError:
             return False
 
 
-def is_being_compressed(entry: Entry, others: Collection[Entry]) -> bool:
+def is_being_compressed(entry: Entry, other_entries: Collection[Entry]) -> bool:
     """Return whether the original of this compressed copy still exists: then the original is read, not the copy."""
-    plain = uncompressed(entry.path)
-    return is_compressed(entry.path) and any(other.path == plain for other in others)
+    plain = uncompressed_name(entry.path)
+    return is_compressed(entry.path) and any(other.path == plain for other in other_entries)
 
 
 def last_line_start(file: OpenFile, look_back_bytes: int = 65_536) -> int:

@@ -33,7 +33,14 @@ from gateway.sources.file_reading.links import LINK, LinkRule, irregular_kind, m
 from gateway.sources.file_reading.open_file import NO_LINKS, OpenFile, can_read
 from gateway.sources.file_reading.places import GONE, HEAD_BYTES_MAX, OLDER_MAX, UNSEEN, FamilyState, FileState, Place
 from gateway.sources.file_reading.rotation import Entry, in_order, is_compressed, number_of, source_of
-from gateway.sources.files.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start, opened
+from gateway.sources.files.copies import (
+    has_size,
+    holds_place,
+    is_being_compressed,
+    is_copy,
+    last_line_start,
+    open_entry,
+)
 from gateway.sources.files.denied_files import MISSED_LOOKS_MIN, DeniedFiles
 from gateway.sources.files.directory import directory_time, entry_of, refuse_irregular
 from gateway.sources.files.family_file import (
@@ -68,7 +75,7 @@ class LostFile:
 
 
 class Family:
-    """The files of `path`; `look` updates them."""
+    """The files of `path`; `update` updates them."""
 
     def __init__(
         self,
@@ -176,7 +183,7 @@ class Family:
 
     # Looking
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update sizes, and all else if the directory has changed. Raises OSError."""
         now_s = time.monotonic()
         signature = self._present_signature()
@@ -258,7 +265,7 @@ class Family:
                 file.path = None
             else:
                 del strangers[entry.id]
-                self._found(file, entry)
+                self._file_found(file, entry)
         strangers = {key: entry for key, entry in strangers.items() if entry.path not in self._by_inode_alone}
         self._put_path_last()
         ordered = in_order(
@@ -360,7 +367,7 @@ class Family:
             found = [entry for entry in found if entry.path != str(self.path)]
         return next((entry for entry in found if may_be_at(entry, file)), None)
 
-    def _found(self, file: FamilyFile, entry: Entry) -> None:
+    def _file_found(self, file: FamilyFile, entry: Entry) -> None:
         path = Path(entry.path)
         self.changes += file.path != path
         file.device, file.path, file.missed_looks = entry.device, path, 0
@@ -484,7 +491,7 @@ class Family:
         place = file.place
         for entry in reversed(in_order(list(self._entries()), str(self.path))):
             if entry.id in self._copies and place.head_bytes and not is_compressed(entry.path):
-                with opened(entry) as found:
+                with open_entry(entry) as found:
                     if found is not None and found.begins_with(place.head_bytes, place.head_crc32):
                         return entry
         return None

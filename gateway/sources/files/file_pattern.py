@@ -89,7 +89,7 @@ class PatternSource:
     def problem(self) -> str | None:
         """Return in one line the problem of the pattern, or of a file that matches it, or None."""
         problems = (followed.source.problem() for followed in self._followed.values())
-        return self._trouble or self._bounded() or next((found for found in problems if found is not None), None)
+        return self._trouble or self._bound_note() or next((found for found in problems if found is not None), None)
 
     def note(self) -> str | None:
         """Return that no file matches, or which matches are links or irregular files, or None."""
@@ -98,7 +98,7 @@ class PatternSource:
             return told
         return told or f"no file matches {self._config.path}, rotated ones aside"
 
-    def _bounded(self) -> str | None:
+    def _bound_note(self) -> str | None:
         """Return that some files are not read, or None."""
         if self._beyond_bound:
             return f"{self._config.path} matches more than {CANDIDATES_MAX} files: the rest is not read; narrow it"
@@ -119,7 +119,7 @@ class PatternSource:
             self._idle = await asyncio.to_thread(self._known_before)
             while True:
                 try:
-                    found = await asyncio.to_thread(self._look)
+                    found = await asyncio.to_thread(self._find_paths)
                 except OSError as error:
                     found, self._trouble = {}, f"{self._config.path} cannot be looked for ({error.strerror})"
                 else:
@@ -127,11 +127,11 @@ class PatternSource:
                 if not self._stopping:
                     await self._follow(found, group)
                     await self._forget_gone(set(found))
-                self._tell()
+                self._log_problem()
                 self.ready.set()
                 await asyncio.sleep(min(SCAN_S, WAITING_SCAN_S) if self._waiting else SCAN_S)
 
-    def _look(self) -> dict[Path, float]:
+    def _find_paths(self) -> dict[Path, float]:
         """Return the paths to follow, each with its modification time."""
         known = {*self._followed, *self._idle}
         matches = find_matches(self._config.path, known, follow_links=self._config.follow_links)
@@ -225,7 +225,7 @@ class PatternSource:
             if signature is None or not source.has_read(signature.inode, signature.size):
                 continue
             await self._end(path)
-            self._idle[path] = _idle(source.saved, signature if source.is_saved else None)
+            self._idle[path] = _idle(source.saved_state, signature if source.is_saved else None)
             closed += 1
         return closed
 
@@ -255,13 +255,13 @@ class PatternSource:
                 followed.gone_s = None
             elif followed.gone_s is None:
                 followed.gone_s = now_s
-            elif now_s - followed.gone_s >= GONE_S and await followed.source.finished():
+            elif now_s - followed.gone_s >= GONE_S and await followed.source.is_finished():
                 await self._end(path, forget=True)
                 _log.info("file_forgotten", path=path)
 
-    def _tell(self) -> None:
+    def _log_problem(self) -> None:
         """Log the present text of /health once."""
-        told = self._trouble or self._bounded() or self.note() or ""
+        told = self._trouble or self._bound_note() or self.note() or ""
         if told and told != self._told:
             _log.warning("files_missing", pattern=self._config.path, reason=told)
         self._told = told

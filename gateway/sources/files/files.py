@@ -162,7 +162,7 @@ class FileSource:
         """Follow the file and save its position until cancelled; at the end save the acknowledged position."""
         interrupt_by(self._interruption)
         try:
-            async with self._safe.kept():
+            async with self._safe.keep_saved():
                 await self._follow()
         finally:
             self._tail.close()
@@ -185,7 +185,7 @@ class FileSource:
         return is_done and self._tail.state is not None and time.monotonic() - self._quiet_since_s >= QUIET_S
 
     @property
-    def saved(self) -> FamilyState:
+    def saved_state(self) -> FamilyState:
         """The saved positions of all files, once the source has ended; only for a source that has found its file."""
         assert self._safe.place is not None
         return self._safe.place
@@ -193,7 +193,7 @@ class FileSource:
     @property
     def is_saved(self) -> bool:
         """Whether the positions of all lines read are saved, once the source has ended."""
-        return self._safe.is_saved and self._tail.state is not None and self._tail.state.place == self.saved.place
+        return self._safe.is_saved and self._tail.state is not None and self._tail.state.place == self.saved_state.place
 
     @property
     def newest_path(self) -> Path | None:
@@ -226,7 +226,7 @@ class FileSource:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.poll_interval_ms / 1000):
                     await self._publisher.room()
-            await self._in_thread(self._look)
+            await self._in_thread(self._find_files)
 
     async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
         """Run blocking work to its end, also when cancelled: the caller closes its files afterwards."""
@@ -238,15 +238,15 @@ class FileSource:
             await asyncio.gather(task, return_exceptions=True)
             raise
 
-    def _look(self) -> None:
+    def _find_files(self) -> None:
         try:
-            self._tail.look()
+            self._tail.find_files()
         except (InterruptedRead, DecodersBusyError):
             return
         except OSError as error:
             self._tell_unreadable(error)
 
-    async def finished(self) -> bool:
+    async def is_finished(self) -> bool:
         """Return whether the file is complete; a file that was not found again is first reported as lost."""
         if not self._safe.all_acked or self._joiner.holds or self._tail.unread_open_bytes():
             return False
@@ -273,7 +273,7 @@ class FileSource:
         if self._tail.trouble is not None:
             self._tell_unreadable(self._tail.trouble)
         else:
-            self._tell(None if seen else self._missing_directory())
+            self._log_problem(None if seen else self._missing_directory())
         self._note_absent(not seen and self._trouble is None)
         if self._is_alone:
             self._told_left_out = log_left_out(self.left_out, self._told_left_out)
@@ -285,14 +285,14 @@ class FileSource:
 
     def _tell_unreadable(self, error: OSError) -> None:
         if isinstance(error, NotRegularError):
-            self._tell(str(error))
+            self._log_problem(str(error))
             return
         if error.errno in (errno.EMFILE, errno.ENFILE):
             name = name_text(self._config.path)
-            self._tell(f"{name} cannot be read ({error.strerror}): raise LimitNOFILE, or lower files_max")
+            self._log_problem(f"{name} cannot be read ({error.strerror}): raise LimitNOFILE, or lower files_max")
             return
         name = name_text(error.filename or self._config.path)
-        self._tell(f"{name} cannot be read ({error.strerror or error}): let the gateway's user read it")
+        self._log_problem(f"{name} cannot be read ({error.strerror or error}): let the gateway's user read it")
 
     def _note_nuls(self) -> None:
         nul_bytes, self._tail.nul_bytes = self._tail.nul_bytes, 0
@@ -315,7 +315,7 @@ class FileSource:
         elif not absent:
             self._absent = None
 
-    def _tell(self, trouble: str | None) -> None:
+    def _log_problem(self, trouble: str | None) -> None:
         if trouble is not None and trouble != self._trouble:
             _log.warning("file_unreadable", path=self._config.path, reason=trouble)
         self._trouble = trouble

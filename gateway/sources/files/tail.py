@@ -93,9 +93,9 @@ class Tail:
         """Close the files; returned states stay valid."""
         self._family.close()
 
-    def look(self) -> None:
+    def find_files(self) -> None:
         """Find and open new files, so that they outlive their names. Raises as `read` does."""
-        self._family.look()
+        self._family.update()
 
     def read(self) -> list[Item]:
         """Return new lines and losses, of about CHUNK_BYTES at most; empty if there are none.
@@ -106,7 +106,7 @@ class Tail:
         before = 0
         is_new = self._state is None
         try:
-            self._family.look()
+            self._family.update()
             before = len(self._family.lost)
             self._read_next(items, is_new=is_new)
         except (OSError, InterruptedRead, DecodersBusyError):

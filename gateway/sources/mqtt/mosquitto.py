@@ -79,7 +79,7 @@ def _read_saved(path: Path, saved: dict[str, Any]) -> tuple[bool, int | None, in
     )
 
 
-def _heard(saved: dict[str, Any]) -> int | None:
+def _heard_ms(saved: dict[str, Any]) -> int | None:
     heard_ms = saved.get("heard_ms")
     return heard_ms if _is_count(heard_ms) else None
 
@@ -139,7 +139,7 @@ class MosquittoWatch:
         self._saved = state.load(state_path) or {}
         saved = _read_saved(state_path, self._saved)
         self._had_session, self._started_ms, self._reported, self._pending = saved
-        self._heard_ms = _heard(self._saved)
+        self._heard_ms = _heard_ms(self._saved)
         self._missed = ""
         self._missed_s = 0.0
         self._oversize = metrics.mqtt_oversize
@@ -155,7 +155,7 @@ class MosquittoWatch:
         if self._uptime_s is not None:
             self._heard_ms = self._now_ms()
         self._uptime_s = self._dropped = None
-        self.signals.disconnected()
+        self.signals.connection_ended()
 
     def session_started(self, session_present: bool) -> None:
         """Note a new connection; a missing session is a loss of unknown size."""
@@ -165,11 +165,11 @@ class MosquittoWatch:
         self._had_session = True
         self._changed.set()
 
-    def received(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
+    def message_received(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
         """Note a `$SYS` message; log and ignore one that is no number from 0 on."""
         if topic == LOG_TOPIC:
             self.signals.notice()
-            self._logged(payload)
+            self._log_line_received(payload)
             return
         number = _count_of(payload) if topic != CONNECTIONS_TOPIC else _rate_of(payload)
         if number is None:
@@ -177,14 +177,14 @@ class MosquittoWatch:
         elif topic == CONNECTIONS_TOPIC:
             self.signals.connections(number, retained=retained)
         else:
-            self._counted(topic, int(number))
+            self._count_received(topic, int(number))
 
-    def _counted(self, topic: str, number: int) -> None:
+    def _count_received(self, topic: str, number: int) -> None:
         if topic == UPTIME_TOPIC:
             self.signals.uptime(number, time.monotonic())
             self._uptime(number)
         else:
-            self.signals.dropped()
+            self.signals.drops_received()
             self._dropped = number
         if self._uptime_s is not None and self._dropped is not None:
             self._compare(self._dropped)
@@ -195,12 +195,12 @@ class MosquittoWatch:
             return self._missed
         return self._oversize_clients.note(time.monotonic())
 
-    def _logged(self, line: bytes) -> None:
+    def _log_line_received(self, line: bytes) -> None:
         found = oversize_packet(line)
         if found is None:
             return
         self._oversize.inc()
-        if not self._oversize_clients.seen(found.client_id, time.monotonic()):
+        if not self._oversize_clients.note_packet(found.client_id, time.monotonic()):
             self._sum_later()
             return
         remedy = "send less at once, or raise mosquitto.packet_bytes_max and write mosquitto.conf again"

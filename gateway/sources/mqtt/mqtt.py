@@ -120,7 +120,7 @@ class MqttSource:
             self._subscribed_s = None
             try:
                 reason = await self._run_connection()
-                self._trouble = said(reason, self._config)
+                self._trouble = explain_reason(reason, self._config)
                 if self._subscribed_s is None:
                     self._trouble = f"it {hung_up(self._config)}"
                 else:
@@ -128,7 +128,7 @@ class MqttSource:
             except ConfigurationError as error:
                 self._trouble = sentence(error)
             except MqttFailure as error:
-                self._trouble = said(str(error), self._config)
+                self._trouble = explain_reason(str(error), self._config)
             except OSError as error:
                 self._trouble = f"it {explain(error)}"
             fight = self._ends.problem(time.monotonic())
@@ -139,7 +139,7 @@ class MqttSource:
     def _note_end(self, reason: str, lasted_s: float, backoff: Backoff) -> None:
         """Wait longer each time if two clients compete for the session: a takeover loses both their work in flight."""
         now_s = time.monotonic()
-        self._ends.ended(reason, lasted_s, now_s)
+        self._ends.connection_ended(reason, lasted_s, now_s)
         if self._ends.problem(now_s) is None:
             backoff.reset()
 
@@ -161,7 +161,9 @@ class MqttSource:
     async def _run_connection(self) -> str:
         refused_s = self._sys_refused_s
         hangs_up = refused_s is not None and time.monotonic() - refused_s < SYS_RETRY_S
-        connection = _Connection(self._config, self._session, self._subscribed, self._received, sys_topics=not hangs_up)
+        connection = _Connection(
+            self._config, self._session, self._session_subscribed, self._message_received, sys_topics=not hangs_up
+        )
         try:
             await connection.open()
             self._connection = connection
@@ -169,7 +171,7 @@ class MqttSource:
             keeper = asyncio.ensure_future(self._resume_with_room(connection))
             watching = asyncio.ensure_future(self._watch_sys(connection, hangs_up=hangs_up))
             try:
-                return await connection.ended()
+                return await connection.wait_ended()
             finally:
                 if connection.sys_asked.is_set() and not connection.sys_answered.done():
                     self._sys_refused_s = time.monotonic()
@@ -194,17 +196,17 @@ class MqttSource:
                     refused = await asyncio.shield(connection.sys_answered)
             except TimeoutError:
                 refused = dict.fromkeys(connection.watched, "it does not answer that")
-        self._watch.signals.subscribed(time.monotonic(), refused)
+        self._watch.signals.suback_received(time.monotonic(), refused)
 
     async def _resume_with_room(self, connection: _Connection) -> None:
         while not self._stopping:
             await connection.paused.wait()
             await self._publisher.room()
             if not self._stopping:
-                self._watch.signals.resumed(time.monotonic())
+                self._watch.signals.reading_resumed(time.monotonic())
                 connection.resume()
 
-    def _subscribed(self, session_present: bool) -> None:
+    def _session_subscribed(self, session_present: bool) -> None:
         self._subscribed_s = time.monotonic()
         if not session_present:
             self._unacked.clear()  # packet ids restart: pending messages get no PUBACK by their old ids
@@ -215,10 +217,10 @@ class MqttSource:
         _log.info("subscribed", host=host, port=port, client_id=client_id, session_present=session_present)
         self.ready.set()
 
-    def _received(self, connection: _Connection, message: paho.MQTTMessage) -> None:
+    def _message_received(self, connection: _Connection, message: paho.MQTTMessage) -> None:
         topic, payload = topic_of(message), bytes(message.payload)
         if topic in SYS_TOPICS:
-            self._watch.received(topic, payload, retained=message.retain)
+            self._watch.message_received(topic, payload, retained=message.retain)
             return
         on_acked: Callable[[], None] = _nothing
         if message.qos > 0:
@@ -265,7 +267,7 @@ class MqttSource:
             return
         now_s = time.monotonic()
         if record.overlooked:
-            said = self._overlooked.seen(record.route, field, record.overlooked, now_s)
+            said = self._overlooked.note_reading(record.route, field, record.overlooked, now_s)
         elif record.unread == NO_TIME:
             said = self._overlooked.missing(record.route, field, now_s)
         elif record.unread:
@@ -306,7 +308,7 @@ _REASONS = {
 _REFUSED_USER = ("Not authorized", "Bad user name or password")
 
 
-def said(reason: str, config: MqttConfig) -> str:
+def explain_reason(reason: str, config: MqttConfig) -> str:
     """Return the meaning of a reason code with its remedy."""
     if reason in _REFUSED_USER and config.username is None:
         return "it refuses clients without a password: set mqtt.username and mqtt.password_file"
@@ -377,11 +379,11 @@ class _Connection:
             reconnect_on_failure=False,
         )
         self.client.connect_timeout = CONNECT_TIMEOUT_S
-        self.client.on_connect = self._connected
-        self.client.on_subscribe = self._answered
-        self.client.on_unsubscribe = self._answered
+        self.client.on_connect = self._connection_accepted
+        self.client.on_subscribe = self._answer_received
+        self.client.on_unsubscribe = self._answer_received
         self.client.on_message = self._message
-        self.client.on_disconnect = self._disconnected
+        self.client.on_disconnect = self._connection_ended
 
     async def open(self) -> None:
         """Connect; raises OSError. CONNACK and SUBACK follow on the loop."""
@@ -414,7 +416,7 @@ class _Connection:
         self._loop.add_reader(sock, self._readable)
         self._misc = asyncio.ensure_future(self._run_misc())
 
-    async def ended(self) -> str:
+    async def wait_ended(self) -> str:
         """Wait for the end of the connection and return its reason; raise MqttFailure if it was refused."""
         return await self._end
 
@@ -485,21 +487,21 @@ class _Connection:
         if not self._end.done():
             self._end.set_exception(MqttFailure(sentence))
 
-    def _connected(
+    def _connection_accepted(
         self, client: paho.Client, _data: Any, flags: paho.ConnectFlags, reason: ReasonCode, _properties: Any
     ) -> None:
         if reason.is_failure:
             self._refuse(str(reason))
             return
-        self._settling = asyncio.ensure_future(self._settle(flags.session_present))
-        self._settling.add_done_callback(self._settled)
+        self._settling = asyncio.ensure_future(self._align_subscriptions(flags.session_present))
+        self._settling.add_done_callback(self._subscriptions_aligned)
 
-    async def _settle(self, session_present: bool) -> None:
+    async def _align_subscriptions(self, session_present: bool) -> None:
         """Make the session's subscriptions those of the configuration."""
         wanted = subscriptions(self._config.routes)
         watched = self.watched
         await self._session.about_to_subscribe([*wanted, *watched])
-        outdated = self._session.outdated([*wanted, *watched])
+        outdated = self._session.outdated_filters([*wanted, *watched])
         if outdated and session_present:
             refused = _refusals(await self._ask(lambda: self.client.unsubscribe(outdated)))
             if refused:
@@ -514,7 +516,7 @@ class _Connection:
             raise MqttFailure(f"it refuses a subscription ({refused[0]}): does its acl_file let this user read it?")
         self._on_subscribed(session_present)
         self.sys_answered.set_result(await self._subscribe_sys(watched))
-        await self._session.subscribed([*wanted, *watched])
+        await self._session.save_subscriptions([*wanted, *watched])
 
     async def _subscribe_sys(self, watched: list[str]) -> dict[str, str]:
         """Subscribe to `$SYS` and return the refusals; separately, as a refusal must not stop readings."""
@@ -534,7 +536,7 @@ class _Connection:
         reasons: list[ReasonCode] = await answer
         return reasons
 
-    def _settled(self, task: asyncio.Task[None]) -> None:
+    def _subscriptions_aligned(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, OSError):
@@ -544,7 +546,7 @@ class _Connection:
         elif not self._end.done():
             self._end.set_exception(error)
 
-    def _answered(
+    def _answer_received(
         self, _client: paho.Client, _data: Any, mid: int, reasons: list[ReasonCode], _properties: Any
     ) -> None:
         answer = self._answers.pop(mid, None)
@@ -554,7 +556,7 @@ class _Connection:
     def _message(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
         self._on_message(self, message)
 
-    def _disconnected(
+    def _connection_ended(
         self, _client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
         self._finish(str(reason))

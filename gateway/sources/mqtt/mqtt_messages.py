@@ -48,13 +48,13 @@ def headers_of(message: paho.MQTTMessage) -> tuple[tuple[str, bytes], ...]:
     for name, header in _PROPERTY_HEADERS:
         value = getattr(properties, name, None)
         if value is not None:
-            found.append((header, value if isinstance(value, bytes) else _encoded(str(value))))
+            found.append((header, value if isinstance(value, bytes) else _encode(str(value))))
     for name, value in getattr(properties, "UserProperty", ()):
-        found.append((f"mqtt.user.{name}", _encoded(value)))
+        found.append((f"mqtt.user.{name}", _encode(value)))
     return tuple(found)
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 

@@ -41,7 +41,7 @@ class MqttSession:
         self._path = state_dir / "mqtt-session.json"
         saved = state.load(self._path)
         if saved:
-            remembered: str | None = _remembered(saved, self._path)
+            remembered: str | None = _saved_client_id(saved, self._path)
         else:  # an older version saved no id: a configured one was in use
             remembered = configured_id or _of_older_version(state_dir)
         self.client_id: str = configured_id or remembered or default_client_id()
@@ -51,7 +51,7 @@ class MqttSession:
         self._subscribed: frozenset[str] = frozenset(saved["subscriptions"] if saved and known else ())
         self._saved: dict[str, Any] | None = saved
 
-    def outdated(self, wanted: Collection[str]) -> list[str]:
+    def outdated_filters(self, wanted: Collection[str]) -> list[str]:
         """Return the filters that the session has and the configuration no longer names."""
         return sorted(self._subscribed.difference(wanted))
 
@@ -59,7 +59,7 @@ class MqttSession:
         """Save the new subscriptions in addition to the former ones, before SUBSCRIBE; raises OSError."""
         await self._save(self._subscribed.union(wanted))
 
-    async def subscribed(self, wanted: Collection[str]) -> None:
+    async def save_subscriptions(self, wanted: Collection[str]) -> None:
         """Save that the session has exactly the subscriptions `wanted`; raises OSError."""
         await self._save(frozenset(wanted))
 
@@ -74,10 +74,10 @@ def forgotten_session(state_dir: Path) -> str | None:
     """Return the client id of a former session, for a configuration without MQTT; raises StateError."""
     path = state_dir / "mqtt-session.json"
     saved = state.load(path)
-    return _remembered(saved, path) if saved else _of_older_version(state_dir)
+    return _saved_client_id(saved, path) if saved else _of_older_version(state_dir)
 
 
-def _remembered(saved: dict[str, Any], path: Path) -> str:
+def _saved_client_id(saved: dict[str, Any], path: Path) -> str:
     client_id, filters = saved.get("client_id"), saved.get("subscriptions")
     sound = isinstance(filters, list) and all(isinstance(text, str) for text in filters)
     if not isinstance(client_id, str) or not client_id or not sound or type(saved.get("changes")) is not int:
@@ -99,7 +99,7 @@ class ConnectionEnds:
     taken_over_s: list[float] = field(default_factory=list)
     quick_s: list[float] = field(default_factory=list)
 
-    def ended(self, reason: str, lasted_s: float, now_s: float) -> None:
+    def connection_ended(self, reason: str, lasted_s: float, now_s: float) -> None:
         """Note the end of a connection that was subscribed for `lasted_s`."""
         if reason == TAKEN_OVER:
             self.taken_over_s = [*self.taken_over_s, now_s][-ENDS_KEPT:]

@@ -73,7 +73,7 @@ class OversizeClients:
         self._logged: set[str | None] = set()
         self._logged_since_s = -math.inf
 
-    def seen(self, client_id: str | None, now_s: float) -> bool:
+    def note_packet(self, client_id: str | None, now_s: float) -> bool:
         """Note such a packet; return whether to log it: at most CLIENTS_MAX lines in LOGGED_EVERY_S."""
         self._seen_s.pop(client_id, None)
         self._seen_s[client_id] = now_s

@@ -70,17 +70,17 @@ class SysSignals:
         """Whether the configuration enables the watch of drops."""
         return DROPS in self._wanted
 
-    def disconnected(self) -> None:
+    def connection_ended(self) -> None:
         """Discard the messages of the ended connection."""
         self._subscribed_s, self._refused, self._heard = None, {}, set()
         self._uptime_s, self._load, self._notices, self._is_deaf = None, None, 0, False
 
-    def subscribed(self, now_s: float, refused: Mapping[str, str]) -> None:
+    def suback_received(self, now_s: float, refused: Mapping[str, str]) -> None:
         """Note the SUBACK; `refused` has the reason for each topic that mosquitto refuses."""
         self._subscribed_s, self._refused = now_s, refused
         self._last_s = max(self._last_s, now_s)
 
-    def resumed(self, now_s: float) -> None:
+    def reading_resumed(self, now_s: float) -> None:
         """Note that the gateway reads the socket again: it caused the silence until now."""
         self._last_s = max(self._last_s, now_s)
 
@@ -100,7 +100,7 @@ class SysSignals:
         self._uptime_s, self._last_s = uptime_s, now_s
         self._heard.add(UPTIME_TOPIC)
 
-    def dropped(self) -> None:
+    def drops_received(self) -> None:
         """Note that the count of drops has arrived."""
         self._heard.add(DROPPED_TOPIC)
 

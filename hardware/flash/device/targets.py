@@ -104,17 +104,17 @@ def refuse_used(device: Device, files: SystemFiles) -> None:
     used = in_use(files)
     if device.name in used.system:
         raise ConfigurationError(
-            f"/dev/{device.name} holds {listed(used.system[device.name])} of this machine: "
+            f"/dev/{device.name} holds {join_words(used.system[device.name])} of this machine: "
             "it is never written, give another device."
         )
     if device.name in used.mounted:
         places = used.mounted[device.name]
         remedy = f"`sudo umount {' '.join(map(shell_word, places))}`"
-        raise ConfigurationError(f"/dev/{device.name} is mounted at {listed(places)}: {remedy} first.")
+        raise ConfigurationError(f"/dev/{device.name} is mounted at {join_words(places)}: {remedy} first.")
     holders = [holder for part in parts(device.name, files) for holder in children(f"{BLOCK}/{part}/holders", files)]
     if holders:
         raise ConfigurationError(
-            f"/dev/{device.name} is part of {listed(holders)}: "
+            f"/dev/{device.name} is part of {join_words(holders)}: "
             "stop that first (vgchange -an, mdadm --stop, cryptsetup close)."
         )
 
@@ -190,11 +190,11 @@ def mounts(files: SystemFiles) -> list[Mount]:
         fields, _, rest = line.partition(" - ")
         words, tail = fields.split(" "), rest.split(" ")
         if len(words) > 4 and len(tail) > 1:
-            found.append(Mount(words[2], unescaped(words[4]), tail[0], unescaped(tail[1])))
+            found.append(Mount(words[2], unescape(words[4]), tail[0], unescape(tail[1])))
     return found
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Undo the kernel's octal escapes of blanks and backslashes."""
     return ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
 
@@ -202,7 +202,7 @@ def unescaped(text: str) -> str:
 def swap_areas(files: SystemFiles) -> list[str]:
     """List the paths of swap partitions and swap files."""
     lines = (files.text("/proc/swaps") or "").splitlines()[1:]
-    return [unescaped(line.split()[0]) for line in lines if line.split()]
+    return [unescape(line.split()[0]) for line in lines if line.split()]
 
 
 def disks_of_mount(mount: Mount, all_mounts: list[Mount], files: SystemFiles, depth: int = 0) -> set[str]:
@@ -266,6 +266,6 @@ def children(folder: str, files: SystemFiles) -> list[str]:
     return [path.rsplit("/", 1)[1] for path in files.match(f"{folder}/*")]
 
 
-def listed(words: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """Join words for a sentence, each once."""
     return ", ".join(dict.fromkeys(words))

@@ -128,7 +128,7 @@ class Target:
         if block[: len(head)] != head:
             raise FlashError(f"block 0 of {self.path} reads back differently: use another card.")
 
-    def settle(self) -> None:
+    def sync_and_drop(self) -> None:
         """Sync other writers' data, and drop it from the page cache so that the next read comes from the device."""
         self._sync()
         self._drop_cache()

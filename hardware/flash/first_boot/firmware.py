@@ -48,11 +48,11 @@ def command_line(settings: Settings, text: str, *, seeded: bool) -> str:
         options["cfg80211.ieee80211_regdom"] = settings.country
     if seeded or "ds=nocloud;i=" in text:
         options["ds"] = f"nocloud;i={settings.instance_id}"
-    kept = [word for word in text.split() if word.partition("=")[0] not in options and not dropped(settings, word)]
+    kept = [word for word in text.split() if word.partition("=")[0] not in options and not is_dropped(settings, word)]
     return " ".join(kept + [f"{name}={value}" for name, value in options.items()]) + "\n"
 
 
-def dropped(settings: Settings, word: str) -> bool:
+def is_dropped(settings: Settings, word: str) -> bool:
     """Return whether an option of the image conflicts with the settings."""
     console = "serial" in settings.interfaces and SERIAL_CONSOLE.fullmatch(word)
     return bool(console) or (settings.cgroup_memory and word == "cgroup_disable=memory")

@@ -52,7 +52,7 @@ def replace_line(path: Path, names: Sequence[str], key: HostKey) -> None:
     if not place.parent.exists():
         place.parent.mkdir(mode=0o700)
         own_as(place.parent, place.parent.parent)
-    with locked(place.parent):
+    with lock_folder(place.parent):
         old = place.read_bytes() if place.exists() else b""
         new = with_line(old.decode("utf-8", "surrogateescape"), names, key).encode("utf-8", "surrogateescape")
         file, name = tempfile.mkstemp(prefix=".known_hosts-", dir=place.parent)  # 0600
@@ -78,7 +78,7 @@ def own_as(path: Path, other: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Let one writer of this kind at a time into a folder."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -91,11 +91,11 @@ def locked(folder: Path) -> Iterator[None]:
 def with_line(text: str, names: Sequence[str], key: HostKey) -> str:
     """PURE: return the file's text with the key for all of these names, instead of their former keys."""
     lines = text.removesuffix("\n").split("\n") if text else []
-    kept = [left for line in lines if (left := without(line, names)) is not None]
+    kept = [left for line in lines if (left := without_names(line, names)) is not None]
     return "\n".join([*kept, f"{','.join(names)} {key.public}", ""])
 
 
-def without(line: str, names: Sequence[str]) -> str | None:
+def without_names(line: str, names: Sequence[str]) -> str | None:
     """Take the names out of a line; None if no other name is left in it."""
     hosts, _, rest = line.strip().partition(" ")
     if not hosts or not rest or hosts[0] in "#@":

@@ -25,7 +25,7 @@ def connections(settings: Settings) -> dict[str, str]:
     """
     found, static = {}, settings.static
     if static and not static.wireless:
-        found[STATIC_CONNECTION] = wired(static)
+        found[STATIC_CONNECTION] = wired_keyfile(static)
     if settings.wifi:
         found[WIFI_CONNECTION] = wireless(settings.wifi, static if static and static.wireless else None)
     if settings.country:
@@ -33,7 +33,7 @@ def connections(settings: Settings) -> dict[str, str]:
     return found
 
 
-def wired(static: Static) -> str:
+def wired_keyfile(static: Static) -> str:
     """Write the keyfile of a wired interface with a fixed address; it is preferred to what the image has."""
     head = ["[connection]", "id=edge-static", "type=ethernet", f"interface-name={static.interface}"]
     return text([*head, "autoconnect-priority=100", "", *families(static)])

@@ -92,7 +92,10 @@ def check_address(interface: Interface) -> None:
     address, network = interface.ip, interface.network
     require(network.num_addresses > 1, f"{interface} has no network: give the prefix of its net too, as 192.0.2.10/24")
     require(not unusable(address), f"{address} cannot be a board's own address: give one of its network's")
-    require(not reserved(address, network), f"{address} is the {reserved(address, network)} of {network}: give another")
+    require(
+        not reserved_meaning(address, network),
+        f"{address} is the {reserved_meaning(address, network)} of {network}: give another",
+    )
 
 
 def check_gateway(gateway: Address, interface: Interface) -> None:
@@ -104,7 +107,10 @@ def check_gateway(gateway: Address, interface: Interface) -> None:
         gateway in network or link_local,
         f"the gateway {gateway} is not in the network {network} of the static address: check both, and the prefix",
     )
-    require(not reserved(gateway, network), f"the gateway {gateway} is the {reserved(gateway, network)} of {network}")
+    require(
+        not reserved_meaning(gateway, network),
+        f"the gateway {gateway} is the {reserved_meaning(gateway, network)} of {network}",
+    )
 
 
 def unusable(address: Address) -> bool:
@@ -113,7 +119,7 @@ def unusable(address: Address) -> bool:
     return odd or (address.version == 4 and address.is_reserved)
 
 
-def reserved(address: Address, network: Network) -> str | None:
+def reserved_meaning(address: Address, network: Network) -> str | None:
     """Return the reserved meaning of an address of the network; None if a board may have it."""
     if network.num_addresses <= 2 or address not in network:
         return None

@@ -98,10 +98,10 @@ def what_else(head: bytes) -> str:
     if is_cd(head):
         return "the image of a CD (ISO 9660), from which no Pi starts"
     named = (words for (at, mark), words in MARKS.items() if head[at : at + len(mark)] == mark)
-    return next(named, None) or unnamed(head)
+    return next(named, None) or describe_unnamed(head)
 
 
-def unnamed(head: bytes) -> str:
+def describe_unnamed(head: bytes) -> str:
     """Return a description of content without a known signature."""
     if not any(head):
         return "nothing but zeros at its beginning"

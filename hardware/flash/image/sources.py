@@ -66,21 +66,21 @@ class ImageSource:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._filled_bytes = 0
-        self._ahead = b""
+        self._peeked = b""
         self._open = ExitStack()
-        self._file = self._open.enter_context(opened(path))
+        self._file = self._open.enter_context(open_image(path))
         head = self._file.read(6)
         self.packing = next((name for magic, name in MAGIC.items() if head.startswith(magic)), "raw")
         self.size = self._file.seek(0, io.SEEK_END)
         try:
             if self.packing != "raw" and self.size < PACKED_BYTES_MIN:
-                raise damaged(path, "it is cut short")
+                raise damage_error(path, "it is cut short")
             self.unpacked_bytes_min = self._least_length()
             self._file.seek(0)
             self._stream = self._unpacking()
         except UNPACKING_ERRORS as error:
             self._open.close()
-            raise damaged(path, error) from error
+            raise damage_error(path, error) from error
         except BaseException:
             self._open.close()
             raise
@@ -98,13 +98,13 @@ class ImageSource:
 
     def peek(self, size: int) -> bytes:
         """Return the first bytes, at most `size`, before anything is filled; `fill` gives them again."""
-        buffer = memoryview(bytearray(size - len(self._ahead)))
-        self._ahead += bytes(buffer[: self._unpack(buffer)])
-        return self._ahead
+        buffer = memoryview(bytearray(size - len(self._peeked)))
+        self._peeked += bytes(buffer[: self._unpack(buffer)])
+        return self._peeked
 
     def fill(self, buffer: memoryview) -> int:
         """Fill the buffer, but for the end, and return how much; raises FlashError for a damaged file."""
-        known, self._ahead = self._ahead[: len(buffer)], self._ahead[len(buffer) :]
+        known, self._peeked = self._peeked[: len(buffer)], self._peeked[len(buffer) :]
         buffer[: len(known)] = known
         return len(known) + self._unpack(buffer[len(known) :])
 
@@ -117,10 +117,10 @@ class ImageSource:
                     break
                 count += more
         except UNPACKING_ERRORS as error:
-            raise damaged(self.path, error) from error
+            raise damage_error(self.path, error) from error
         self._filled_bytes += count
         if count < len(buffer) and self._filled_bytes < self.unpacked_bytes_min:
-            raise damaged(self.path, f"it ends after {self._filled_bytes} of {self.unpacked_bytes_min} bytes")
+            raise damage_error(self.path, f"it ends after {self._filled_bytes} of {self.unpacked_bytes_min} bytes")
         return count
 
     def done_fraction(self) -> float:
@@ -164,7 +164,7 @@ class ImageSource:
         return (images or members)[0]
 
 
-def opened(path: Path) -> io.FileIO:
+def open_image(path: Path) -> io.FileIO:
     """Open a file or a device; raises ConfigurationError for all else, such as a pipe, which cannot be read twice."""
     try:
         mode = path.stat().st_mode
@@ -214,7 +214,7 @@ class XzStream:
         return rest
 
 
-def damaged(path: Path, reason: object) -> FlashError:
+def damage_error(path: Path, reason: object) -> FlashError:
     """Return the error for an image file that changed."""
     return FlashError(f"{path} is damaged: {reason}. Download it again.")
 
@@ -298,7 +298,7 @@ class PublishedImage:
     unpacked_bytes: int | None = None
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether there is anything to compare with."""
         return bool(self.packed or self.unpacked or self.either)
 

@@ -307,7 +307,7 @@ async def test_a_path_with_a_copy_that_waits_is_not_finished(tmp_path: Path) -> 
         await until(lambda: source._tail._current is not None and source._tail.missing is None)
         for _, acked in publisher.records:
             acked()
-        assert not await source.finished()
+        assert not await source.is_finished()
         other.close()
         await until(lambda: len(publisher.records) == len(CONTENT.splitlines()))
 

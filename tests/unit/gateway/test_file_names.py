@@ -134,8 +134,8 @@ async def test_what_is_left_out_is_in_the_log_once(tmp_path: Path, caplog: pytes
     publisher = FakePublisher()
     looks: list[int] = []
     source = pattern_source(tmp_path, publisher)
-    look = source._look
-    source._look = lambda: looks.append(1) or look()  # type: ignore[method-assign]
+    look = source._find_paths
+    source._find_paths = lambda: looks.append(1) or look()  # type: ignore[method-assign]
     async with running_task(source.run()):
         await until(lambda: len(looks) > 3)
     said = [vars(record)["drupelet_fields"] for record in caplog.records if record.message == "file_left_out"]

@@ -98,7 +98,7 @@ def test_a_loss_of_such_a_file_has_an_id_and_a_ledger_record() -> None:
 
 def test_the_name_of_a_reading_s_field_ends_no_sentence() -> None:
     times = OverlookedTimes()
-    said = times.seen("r", "t", 'ts" \x1b; ok; "', 0.0)
+    said = times.note_reading("r", "t", 'ts" \x1b; ok; "', 0.0)
     assert said is not None
     assert said.isprintable()
     assert 'but "ts\\" \\u001b; ok; \\"", so' in said

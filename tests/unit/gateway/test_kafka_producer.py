@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiokafka.errors import for_code
 
-from gateway.kafka.producer import _mapped
+from gateway.kafka.producer import _map_error
 from gateway.kafka.publisher import (
     DeniedTopicError,
     KafkaFailure,
@@ -28,7 +28,7 @@ from gateway.kafka.publisher import (
     ],
 )
 def test_error_codes(code: int, kind: type[Exception]) -> None:
-    mapped = _mapped(for_code(code)())
+    mapped = _map_error(for_code(code)())
     assert type(mapped) is kind
     assert str(mapped)
 

@@ -53,7 +53,7 @@ def test_a_line_written_late_to_a_file_that_has_no_name_any_more_is_read(log: Pa
     tail, finished = with_finished_file(log)
     with finished.open("ab") as late:
         finished.unlink()
-        tail.look()
+        tail.find_files()
         late.write(b"late\n")
         late.flush()
         assert texts(read_all(tail)) == [b"late"]
@@ -97,5 +97,5 @@ def test_few_files_that_are_read_stay_open_and_deleted_ones_give_their_space_bac
         log.with_name(f"app.log.{number}").unlink()
     for _ in range(family.MISSED_LOOKS_MIN + 1):
         tail._family._signature = None
-        tail.look()
+        tail.find_files()
     assert [name for name in open_names() if name.startswith(str(log))] == [str(log)]

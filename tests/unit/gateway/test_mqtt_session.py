@@ -45,20 +45,20 @@ async def test_the_id_stays_when_the_host_is_renamed(tmp_path: Path, monkeypatch
 async def test_what_went_out_of_the_file_is_outdated_until_it_is_unsubscribed(tmp_path: Path) -> None:
     await MqttSession(tmp_path, "me").about_to_subscribe(["a", "b"])  # killed before it subscribed
     session = MqttSession(tmp_path, "me")
-    assert session.outdated(["b", "c"]) == ["a"]
+    assert session.outdated_filters(["b", "c"]) == ["a"]
     await session.about_to_subscribe(["b", "c"])  # killed before it unsubscribed
-    assert MqttSession(tmp_path, "me").outdated(["b", "c"]) == ["a"]
-    await session.subscribed(["b", "c"])
-    assert MqttSession(tmp_path, "me").outdated(["b", "c"]) == []
-    assert MqttSession(tmp_path, "me").outdated([]) == ["b", "c"]
+    assert MqttSession(tmp_path, "me").outdated_filters(["b", "c"]) == ["a"]
+    await session.save_subscriptions(["b", "c"])
+    assert MqttSession(tmp_path, "me").outdated_filters(["b", "c"]) == []
+    assert MqttSession(tmp_path, "me").outdated_filters([]) == ["b", "c"]
 
 
 async def test_another_id_leaves_the_old_session_behind_until_it_is_noted(tmp_path: Path) -> None:
-    await MqttSession(tmp_path, "old").subscribed(["a"])
+    await MqttSession(tmp_path, "old").save_subscriptions(["a"])
     for _ in range(2):  # a start that was killed finds the same
         session = MqttSession(tmp_path, "new")
         assert (session.left_behind, session.changes) == ("old", 1)
-    assert session.outdated(["b"]) == []  # the new session has nothing yet
+    assert session.outdated_filters(["b"]) == []  # the new session has nothing yet
     await session.about_to_subscribe(["b"])
     assert MqttSession(tmp_path, "new").left_behind is None
     back = MqttSession(tmp_path, "old")
@@ -87,9 +87,9 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: dict[str, object]) -> 
 def test_a_session_that_is_taken_over_is_told_for_a_while() -> None:
     ends = ConnectionEnds("me")
     assert ends.problem(0) is None
-    ends.ended(TAKEN_OVER, 100, now_s=0)
+    ends.connection_ended(TAKEN_OVER, 100, now_s=0)
     assert 'another client uses the client_id "me" and took the session over once' in str(ends.problem(1))
-    ends.ended(TAKEN_OVER, 100, now_s=2)
+    ends.connection_ended(TAKEN_OVER, 100, now_s=2)
     assert "2 times: give each gateway its own mqtt.client_id" in str(ends.problem(3))
     assert ends.problem(93) is None
 
@@ -97,8 +97,8 @@ def test_a_session_that_is_taken_over_is_told_for_a_while() -> None:
 def test_a_bad_network_is_no_fight_but_quick_ends_are_told() -> None:
     ends = ConnectionEnds("me")
     for _ in range(QUICK_ENDS_MIN):
-        ends.ended("Unspecified error", 30, now_s=1)
+        ends.connection_ended("Unspecified error", 30, now_s=1)
     assert ends.problem(2) is None
     for _ in range(QUICK_ENDS_MIN):
-        ends.ended("Unspecified error", 0.1, now_s=1)
+        ends.connection_ended("Unspecified error", 0.1, now_s=1)
     assert 'another client uses the client_id "me", or the network is bad' in str(ends.problem(2))

@@ -115,20 +115,20 @@ def test_an_id_that_is_no_text_is_ambiguous_and_one_that_was_not_sent_is_unnamed
 
 def test_made_up_ids_fill_neither_the_log_nor_the_note() -> None:
     clients = OversizeClients()
-    logged = [clients.seen(f"d{number}", 0.1 * number) for number in range(50)]
+    logged = [clients.note_packet(f"d{number}", 0.1 * number) for number in range(50)]
     assert sum(logged) == CLIENTS_MAX
     note = str(clients.note(5.0))
     assert note.count("device ") == CLIENTS_MAX
     assert note.endswith(f'device "d49", others send {LARGE}')
-    assert not clients.seen("d0", LOGGED_EVERY_S - 0.1)
-    assert clients.seen("d0", LOGGED_EVERY_S)
+    assert not clients.note_packet("d0", LOGGED_EVERY_S - 0.1)
+    assert clients.note_packet("d0", LOGGED_EVERY_S)
 
 
 def test_a_note_ends_with_its_time() -> None:
     clients = OversizeClients()
     assert clients.note(0.0) is None
-    clients.seen("a", 0.0)
-    clients.seen(None, 1.0)
+    clients.note_packet("a", 0.0)
+    clients.note_packet(None, 1.0)
     assert clients.note(1.0) == f'device "a", a device that mosquitto\'s log does not name for sure send {LARGE}'
     assert clients.note(SHOWN_S + 0.5) == f"a device that mosquitto's log does not name for sure sends {LARGE}"
     assert clients.note(SHOWN_S + 1.5) is None
@@ -143,7 +143,7 @@ def test_a_forged_line_is_counted_once_and_names_nobody(tmp_path: Path, caplog: 
         f"1: Client {forger}{END}",
         f"1: Client {forger} disconnected.",
     ):
-        watch.received(LOG_TOPIC, line.encode())
+        watch.message_received(LOG_TOPIC, line.encode())
     assert watch.note() == f"a device that mosquitto's log does not name for sure sends {LARGE}"
     (record,) = [record for record in caplog.records if record.message == "packet_too_large"]
     fields = vars(record)["drupelet_fields"]
@@ -188,7 +188,7 @@ def test_packets_without_a_line_are_summed_though_no_other_comes(
     timers = PlayedTimers()
     watch = MosquittoWatch(FakePublisher().as_publisher(), tmp_path / "m.json", "me", Metrics(), timers=lambda: timers)
     for _ in range(30):
-        watch.received(LOG_TOPIC, f"1: Client pump-7{END}".encode())
+        watch.message_received(LOG_TOPIC, f"1: Client pump-7{END}".encode())
     assert [record.message for record in caplog.records] == ["packet_too_large"]
     timers.advance(LENGTH_S - 0.1)
     assert not sums(caplog)
@@ -205,11 +205,11 @@ async def test_a_stop_writes_the_sum_of_packets_without_a_line(
     async with running_task(watch.run()):
         await watch.noted.wait()
         for number in range(CLIENTS_MAX + 3):
-            watch.received(LOG_TOPIC, f"1: Client pump-{number}{END}".encode())
+            watch.message_received(LOG_TOPIC, f"1: Client pump-{number}{END}".encode())
     assert [left_out for left_out, _ in sums(caplog)] == [3]
 
 
 def test_a_quote_in_an_id_ends_no_name(tmp_path: Path) -> None:
     watch = MosquittoWatch(FakePublisher().as_publisher(), tmp_path / "m.json", "me", Metrics())
-    watch.received(LOG_TOPIC, f'1: Client a",device"pump-7{END}'.encode())
+    watch.message_received(LOG_TOPIC, f'1: Client a",device"pump-7{END}'.encode())
     assert watch.note() == f'device "a\\",device\\"pump-7" sends {LARGE}'

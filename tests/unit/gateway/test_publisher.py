@@ -115,7 +115,7 @@ class FakeProducer:
                 self.failed = True
                 answer.set_exception(error)
 
-    async def lost(self) -> str:
+    async def connection_problem(self) -> str:
         await asyncio.sleep(self.broker.lost_after_s)
         return self.broker.lost
 
@@ -153,7 +153,7 @@ async def test_records_are_acknowledged_once_and_in_order() -> None:
         for number in range(500):
             publisher.offer(record(b"%d" % number), lambda number=number: acked.append(number))
         assert acked == []
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert acked == list(range(500))
     assert values(broker) == [b"%d" % number for number in range(500)]
     assert len(broker.producers) == 1
@@ -169,7 +169,7 @@ async def test_a_producer_that_failed_is_given_nothing_more() -> None:
         for _ in range(3):
             publisher.offer(record(b"L" * 200_000), lambda: None)
             publisher.offer(record(b"s"), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert broker.late == []
 
 
@@ -184,7 +184,7 @@ async def test_while_the_broker_is_away_nothing_is_acknowledged_and_nothing_drop
         assert "cannot be reached (away); 50 records wait" in str(publisher.problem())
         assert acked == []
         broker.away = False
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
         assert publisher.problem() is None
     assert acked == list(range(50))
 
@@ -198,7 +198,7 @@ async def test_a_topic_for_which_nothing_waits_any_more_is_no_problem() -> None:
         await until(lambda: publisher.problem() is not None)
         assert "topic t takes no records" in str(publisher.problem())
         broker.unknown_topics = set()
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
         assert publisher.problem() is None
 
 
@@ -228,7 +228,7 @@ async def test_a_failed_batch_is_sent_again_before_what_came_later() -> None:
             publisher.offer(record(b"%d" % number, "ab"[number % 2]), lambda number=number: acked.append(number))
             if number % 20 == 0:
                 await asyncio.sleep(0.003)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert sorted(acked) == list(range(300))
     assert first_occurrences(values(broker, "a")) == [b"%d" % number for number in range(0, 300, 2)]
     assert first_occurrences(values(broker, "b")) == [b"%d" % number for number in range(1, 300, 2)]
@@ -244,7 +244,7 @@ async def test_a_producer_that_failed_delivers_nothing_more(failed_batch: int) -
     async with running(broker) as publisher:
         for number in range(2_000):
             publisher.offer(record(b"%d" % number), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert first_occurrences(values(broker)) == [b"%d" % number for number in range(2_000)]
     assert len(broker.producers) == 2
 
@@ -258,7 +258,7 @@ async def test_a_producer_without_answers_is_replaced() -> None:
         publisher.offer(record(b"1"), lambda: None)
         await until(lambda: broker.producers[0].discarded)
         broker.away = False
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert values(broker) == [b"1"]
 
 
@@ -275,7 +275,7 @@ async def test_a_record_refused_for_good_is_a_dead_letter_and_its_neighbours_pas
     async with running(broker, config(record_bytes_max=1_024)) as publisher:
         for value in (b"1", b"2", poison, b"3", b"4"):
             publisher.offer(record(value), lambda value=value: acked.append(value))
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert first_occurrences(values(broker)) == [b"1", b"2", b"3", b"4"]
     assert sorted(acked) == sorted([b"1", b"2", b"3", b"4", poison])
     (letter,) = [given for given in broker.log if given.topic == DEAD_LETTERS]
@@ -303,7 +303,7 @@ async def test_a_dead_letter_too_large_is_cut_marked_and_ledgered(who: str, kept
     acked: list[list[str]] = []
     async with running(broker) as publisher:
         publisher.dead_letter(rejected(payload), "not_json", "x", lambda: acked.append([r.topic for r in broker.log]))
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     (letter,) = lettered(broker.log)
     assert letter.value == payload[:kept]
     assert dict(letter.headers)["dead_letter.payload_bytes"] == str(len(payload)).encode()
@@ -326,7 +326,7 @@ async def test_where_no_dead_letter_can_be_written_the_ledger_says_so(error: Ref
     async with running(broker) as publisher:
         publisher.dead_letter(rejected(b"x" * 2_000), "not_json", "x", lambda: acked.append("x"))
         publisher.offer(record(b"1"), lambda: acked.append("1"))
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert sorted(acked) == ["1", "x"]
     (written,) = [given for given in broker.log if given.topic == LEDGER_TOPIC]
     ledgered = json.loads(written.value)
@@ -346,7 +346,7 @@ async def test_a_rejected_message_is_acknowledged_only_when_its_dead_letter_is()
         assert acked == [b"1"]
         assert f"topic {DEAD_LETTERS} takes no records" in str(publisher.problem())
         broker.unknown_topics = set()
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert acked == [b"1", b"bad", b"large"]
 
 
@@ -360,7 +360,7 @@ async def test_what_is_cut_is_acknowledged_only_when_the_ledger_says_so() -> Non
         await until(lambda: bool(lettered(broker.log)) and publisher.problem() is not None)
         assert acked == []
         broker.unknown_topics = set()
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert acked == [b""]
     assert dict(lettered(broker.log)[0].headers)["dead_letter.payload_bytes"] == b"509"
     assert json.loads(broker.log[-1].value)["id"] == "id"
@@ -373,10 +373,10 @@ async def test_routes_count_what_they_take_and_refuse() -> None:
     async with running_task(publisher.run()):
         for number in range(5):
             publisher.dead_letter(rejected(b"%d" % number), "not_json", "x", lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
         assert publisher.routes.problem(time.monotonic()) == ("a/#: none of the last 5 messages can be used (not_json)")
         publisher.offer(rejected(b"good"), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
         assert publisher.routes.problem(time.monotonic()) is None
     sample = metrics.registry.get_sample_value
     assert sample("edge_gateway_dead_letters_total", {"route": "a/#", "reason": "not_json"}) == 5
@@ -389,7 +389,7 @@ async def test_a_timestamp_the_broker_refuses_becomes_the_time_of_receipt() -> N
     async with running(broker) as publisher:
         for number, timestamp_ms in enumerate((1_000, 9_000, 1_000)):
             publisher.offer(record(b"%d" % number, timestamp_ms=timestamp_ms), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert first_occurrences(values(broker)) == [b"0", b"1", b"2"]
     assert {given.timestamp_ms for given in broker.log} == {RECEIVED_MS}
     assert [dict(given.headers)["time_unit"] for given in broker.log if given.value == b"1"][-1] == b"received"
@@ -423,7 +423,7 @@ async def test_a_denied_topic_waits_alone_and_costs_no_producer() -> None:
         assert f"topic {LEDGER_TOPIC} takes no records (denied)" in str(publisher.problem())
         assert len(broker.producers) == 1
         broker.verdict = lambda _batch: None
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
         assert publisher.problem() is None
     assert acked[100:] == [0, -1, -2]
     assert values(broker) == [b"%d" % number for number in range(100)]
@@ -438,14 +438,14 @@ async def test_a_flood_of_records_too_large_costs_two_producers_not_two_each() -
         for number in range(30):
             publisher.offer(record(b"x" * 100), lambda: None)
             publisher.offer(record(b"%d" % number), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
         assert len(broker.producers) <= 4
-        bound = publisher._lanes["t"].refused_bytes
+        bound = publisher._topic_queues["t"].refused_bytes
         assert bound is not None
-        publisher._lanes["t"].refused_s -= REFUSAL_KEPT_S + 1  # the bound is tried again
+        publisher._topic_queues["t"].refused_s -= REFUSAL_KEPT_S + 1  # the bound is tried again
         broker.verdict = lambda _batch: None
         publisher.offer(record(b"y" * 100), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert values(broker)[-1] == b"y" * 100
     assert len(lettered(broker.log)) == 30
 
@@ -465,7 +465,7 @@ async def test_the_mark_of_an_unset_clock_makes_no_dead_letter_of_a_record_withi
     async with running(broker, config(record_bytes_max=size)) as publisher:
         publisher.offer(marked(b"x" * 1_100), lambda: None)
         publisher.offer(marked(b"x" * 1_101), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     (kept,), (letter,) = [one for one in broker.log if one.topic == "t"], lettered(broker.log)
     assert (kept.value, kept.boot) == (b"x" * 1_100, BootMoment("boot-a", 7))
     assert letter.boot == BootMoment("boot-a", 7)
@@ -482,7 +482,7 @@ async def test_a_broker_without_room_for_the_mark_takes_the_record_without_it(
         for number in range(20):
             publisher.offer(marked(b"x" * 100), lambda number=number: acked.append(number))
             publisher.offer(marked(b"y"), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     assert acked == list(range(20))
     assert lettered(broker.log) == []
     assert {(one.value[:1], one.boot is None) for one in broker.log} == {(b"x", True), (b"y", False)}
@@ -495,7 +495,7 @@ async def test_a_record_too_large_without_its_mark_too_is_a_dead_letter_with_it(
     broker.verdict = partial(broker_bound, 99)
     async with running(broker) as publisher:
         publisher.offer(marked(b"x" * 100), lambda: None)
-        await asyncio.wait_for(publisher.drained(), 30)
+        await asyncio.wait_for(publisher.wait_drained(), 30)
     (letter,) = lettered(broker.log)
     assert letter.boot == BootMoment("boot-a", 7) or letter.moment == BootMoment("boot-a", 7)
 

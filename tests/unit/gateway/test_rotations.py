@@ -36,7 +36,7 @@ def test_files_that_are_deleted_unread_were_opened_in_time(log: Path) -> None:
     tail.read()
     written = [b"0"]
     for number in range(1, 11):
-        tail.look()
+        tail.find_files()
         rotate(log, 3)
         append(log, b"%d\n" % number)
         written.append(b"%d" % number)
@@ -64,7 +64,7 @@ def test_what_cannot_be_held_and_is_deleted_is_reported_with_its_bytes(
     for number in range(1, 6):
         rotate(log, 2)
         append(log, b"%d\n" % number * 10)
-        tail.look()
+        tail.find_files()
     items = read_all(tail)
     lost = lost_bytes(items)
     assert None not in lost
@@ -89,7 +89,7 @@ def test_a_file_seen_and_deleted_while_stopped_is_reported_with_its_bytes(log: P
     tail.read()
     rotate(log, 9)
     append(log, b"22\n")
-    tail.look()
+    tail.find_files()
     rotate(log, 9)
     append(log, b"333\n")
     (first, *_) = tail.read()
@@ -266,7 +266,7 @@ def test_truncations_while_an_older_file_is_read_come_in_the_order_of_writing(lo
     assert texts(tail.read())[-1] == b"0"
     rotate(log, 9)
     append(log, b"1\n")
-    tail.look()
+    tail.find_files()
     for number in (2, 3, 4):
         copy_and_truncate(log)
         append(log, b"%d\n" % number)
@@ -307,7 +307,7 @@ def test_a_file_that_was_rotated_and_compressed_before_it_could_be_opened_is_no_
     with pytest.MonkeyPatch.context() as patch:  # the file is renamed between the scan and the opening
         patch.setattr(family, "note_head_of", lambda _file: None)
         patch.setattr(family.Family, "_open", lambda _family, _file: None)
-        tail.look()
+        tail.find_files()
     if grew:
         append(log, b"3\n")
     rotate(log, 9)
@@ -344,7 +344,7 @@ def test_a_file_that_is_gone_and_files_that_came_after_it_are_two_losses(log: Pa
     tail = follow(log)
     state = saved(read_all(tail))
     append(log, b"2\n")
-    tail.look()
+    tail.find_files()
     for text in (b"3\n", b"4\n", b"5\n"):
         rotate(log, 2)
         log.write_bytes(text)

@@ -36,7 +36,7 @@ async def kept(place: SafePlace[int]) -> AsyncIterator[None]:
     started = asyncio.Event()
 
     async def run() -> None:
-        async with place.kept():
+        async with place.keep_saved():
             started.set()
             await asyncio.Event().wait()
 

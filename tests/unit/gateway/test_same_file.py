@@ -152,13 +152,13 @@ def test_a_file_that_takes_over_the_inode_of_one_that_was_never_opened_is_the_ne
     with pytest.MonkeyPatch.context() as patch:  # the file is renamed between the scan and the opening
         patch.setattr(family, "note_head_of", lambda _file: None)
         patch.setattr(family.Family, "_open", lambda _family, _file: None)
-        tail.look()
+        tail.find_files()
         log.rename(log.with_name("kept"))  # for its inode
         for content in (b"3\n", b"4\n"):
             log.with_name("app.log.1").unlink()
             log.write_bytes(content)
             rotate(log, 1)
-            tail.look()
+            tail.find_files()
     log.unlink()
     log.with_name("kept").rename(log)
     log.write_bytes(b"5\nbegun")

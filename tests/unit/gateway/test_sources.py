@@ -153,11 +153,11 @@ class Mosquitto:
     def connect(self, dropped: int, *, session: bool = True) -> None:
         self.watch.session_started(session)
         self.drop(dropped)
-        self.watch.received(UPTIME_TOPIC, b"%d seconds" % ((self.now_ms - self.started_ms) // 1000))
+        self.watch.message_received(UPTIME_TOPIC, b"%d seconds" % ((self.now_ms - self.started_ms) // 1000))
 
     def drop(self, dropped: int) -> None:
         self.dropped = dropped
-        self.watch.received(DROPPED_TOPIC, b"%d" % dropped)
+        self.watch.message_received(DROPPED_TOPIC, b"%d" % dropped)
 
     async def settle(self) -> None:
         """Let the watch report and save until all is reported and saved; then it is as if killed."""
@@ -239,7 +239,7 @@ async def test_a_mosquitto_that_starts_again_under_a_gateway_that_hears_it_is_no
     mosquitto = Mosquitto(tmp_path)
     mosquitto.connect(0, session=False)
     mosquitto.now_ms += 3_600_000
-    mosquitto.watch.received(UPTIME_TOPIC, b"3600 seconds")
+    mosquitto.watch.message_received(UPTIME_TOPIC, b"3600 seconds")
     mosquitto.watch.connection_lost()
     mosquitto.now_ms += 40_000
     mosquitto.started_ms = mosquitto.now_ms
@@ -307,7 +307,7 @@ async def test_a_value_that_is_no_number_is_left(tmp_path: Path) -> None:
     mosquitto = Mosquitto(tmp_path)
     mosquitto.connect(0, session=False)
     for payload in (b"", b"many", b"\xff"):
-        mosquitto.watch.received(DROPPED_TOPIC, payload)
+        mosquitto.watch.message_received(DROPPED_TOPIC, payload)
     await mosquitto.settle()
     assert mosquitto.reported == []
 

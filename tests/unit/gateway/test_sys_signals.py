@@ -38,12 +38,12 @@ class Mosquitto:
         self.connected = 0
 
     def subscribe(self, refused: dict[str, str] | None = None) -> None:
-        self.signals.subscribed(self.now_s, refused or {})
+        self.signals.suback_received(self.now_s, refused or {})
         self.connected += 1
 
     def send_retained(self) -> None:
         self.signals.uptime(self.uptime_s, self.now_s)
-        self.signals.dropped()
+        self.signals.drops_received()
         self.signals.connections(self.shown, retained=True)
 
     def connect(self, clients: int = 1) -> None:
@@ -85,14 +85,14 @@ def test_unknown_until_it_is_heard_and_named_after_a_while() -> None:
     )
     mosquitto.send_retained()
     assert mosquitto.states() == ["ok", "ok"]
-    mosquitto.signals.disconnected()
+    mosquitto.signals.connection_ended()
     assert mosquitto.states() == ["unknown", "unknown"]
 
 
 def test_the_count_without_the_uptime_is_not_enough() -> None:
     mosquitto = Mosquitto()
     mosquitto.subscribe()
-    mosquitto.signals.dropped()
+    mosquitto.signals.drops_received()
     mosquitto.now_s += FIRST_S
     assert UPTIME_TOPIC in mosquitto.watch(DROPS).reason
     mosquitto.signals.uptime(1, mosquitto.now_s)
@@ -118,7 +118,7 @@ def test_silence_is_told_from_well_by_mosquitto_s_own_interval() -> None:
     mosquitto.now_s += FIRST_S + 1
     assert "has sent no $SYS/broker/uptime for 186 s" in mosquitto.watch(DROPS).reason
     assert mosquitto.states() == ["unknown", "unknown"]
-    mosquitto.signals.resumed(mosquitto.now_s)  # it was the gateway that did not read
+    mosquitto.signals.reading_resumed(mosquitto.now_s)  # it was the gateway that did not read
     assert mosquitto.states() == ["ok", "ok"]
 
 
@@ -143,7 +143,7 @@ def test_clients_that_connect_evenly_are_noticed_too() -> None:
     for _ in range(100):  # the figure stands still
         mosquitto.connect(10)
         mosquitto.tick()
-    mosquitto.signals.disconnected()
+    mosquitto.signals.connection_ended()
     mosquitto.subscribe()
     mosquitto.send_retained()
     for _ in range(12):

@@ -151,7 +151,7 @@ def test_each_kind_is_said_once_for_each_route_and_noted_while_it_goes_on() -> N
         "a: t is there, but no time, so the time of receipt counts; it is a text in no known form: set time_format"
     )
     assert times.unread("a", "t", "an empty text", 1.0) is None
-    assert times.seen("a", "t", "ts", 1.0) is not None
+    assert times.note_reading("a", "t", "ts", 1.0) is not None
     assert str(times.note(1.0)).count("a: ") == 2
 
 

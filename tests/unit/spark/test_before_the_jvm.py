@@ -87,7 +87,7 @@ def test_the_master_says_where_it_is(capsys: pytest.CaptureFixture[str], monkeyp
     def become(*_: Any) -> None:
         raise SystemExit
 
-    monkeypatch.setattr("spark.jvm.standalone.become", become)
+    monkeypatch.setattr("spark.jvm.standalone.exec_java", become)
     port, web = free_port(), free_port()
     with pytest.raises(SystemExit):
         main(["master", "--port", str(port), "--web-port", str(web)])

@@ -426,16 +426,16 @@ def supervised(live: LiveQuery) -> run.SupervisedQuery:
 def test_a_query_moves_when_it_is_idle_or_has_finished_a_batch() -> None:
     live = LiveQuery("Initializing sources")
     query = supervised(live)
-    assert not query.moved()
+    assert not query.has_moved()
     live.batch_id = 0
-    assert query.moved()
-    assert not query.moved()
+    assert query.has_moved()
+    assert not query.has_moved()
     live.batch_id = 1
-    assert query.moved()
+    assert query.has_moved()
     live.message = "Waiting for next trigger"
-    assert query.moved()
+    assert query.has_moved()
     query.query = None
-    assert query.moved()
+    assert query.has_moved()
 
 
 def test_the_watchdog_hears_nothing_while_one_query_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def test_a_job_with_tls_waits_for_a_clock_that_was_set(
     assert not waits_for_clock(Settings(), 0.0)
     told: list[tuple[str, ...]] = []
     times = iter([0.0, 0.0, float(built_s())])
-    monkeypatch.setattr(notify, "tell", lambda *lines: told.append(lines))
+    monkeypatch.setattr(notify, "notify", lambda *lines: told.append(lines))
     wait_for_clock(settings(files), clock=lambda: next(times), pause=lambda _: None)
     assert "waiting_for_clock" in capsys.readouterr().err
     assert [line[1] for line in told] == ["STATUS=waiting for the clock, which shows 1970-01-01T00:00:00Z"] * 2

@@ -90,8 +90,8 @@ BAD = {
 def test_every_record_is_a_reading_or_malformed_with_its_reason(session: SparkSession) -> None:
     records = [record(offset, value) for offset, value in enumerate(BAD)]
     good = [record(100, body()), record(101, body(time_ms=START_MS + 60_000)), record(102, None)]
-    parsed = transforms.parsed(session.createDataFrame(records + good, RECORDS), ahead_max_ms=60_000)
-    malformed = {row.offset: row.problem for row in transforms.malformed(parsed).collect()}
+    parsed = transforms.parse(session.createDataFrame(records + good, RECORDS), ahead_max_ms=60_000)
+    malformed = {row.offset: row.problem for row in transforms.select_malformed(parsed).collect()}
     assert malformed == {**dict(enumerate(BAD.values())), 102: "no `device`, as JSON or as key"}
     readings = transforms.readings(parsed)
     assert rows(readings.select("offset", "device", "value")) == [(100, "d1", 1.5), (101, "d1", 1.5)]
@@ -106,7 +106,7 @@ def test_key_and_received_header_fill_in(session: SparkSession) -> None:
         record(1, nameless, key=b"d7"),
         ("readings", 0, 2, at(START_MS), b"d7", body(), [("received_ms", b"not a number")]),
     ]
-    parsed = transforms.parsed(session.createDataFrame(records, RECORDS), ahead_max_ms=60_000)
+    parsed = transforms.parse(session.createDataFrame(records, RECORDS), ahead_max_ms=60_000)
     assert rows(transforms.readings(parsed).select("offset", "device")) == [(0, "d7"), (2, "d1")]
 
 
@@ -122,7 +122,7 @@ def test_where_the_gateway_looked_for_the_time_its_timestamp_counts(session: Spa
         ("readings", 0, 6, at(START_MS), b"d7", b"0x1p3", at_receipt),
         ("readings", 0, 7, at(START_MS), b"d7", b"1e999", at_receipt),
     ]
-    parsed = transforms.parsed(session.createDataFrame(records, RECORDS), ahead_max_ms=60_000)
+    parsed = transforms.parse(session.createDataFrame(records, RECORDS), ahead_max_ms=60_000)
     assert rows(transforms.readings(parsed).select("offset", "device", "time_ms", "value")) == [
         (0, "d7", START_MS, 1.0),
         (1, "d7", START_MS, -20.1),
@@ -130,7 +130,7 @@ def test_where_the_gateway_looked_for_the_time_its_timestamp_counts(session: Spa
         (3, "d7", START_MS, 1.0),
         (4, "d1", START_MS + 7, 1.5),
     ]
-    assert rows(transforms.malformed(parsed).select("offset", "problem")) == [
+    assert rows(transforms.select_malformed(parsed).select("offset", "problem")) == [
         (5, "no JSON integer `time_ms`"),
         (6, "no JSON number `value`"),
         (7, "`value` is not finite"),
@@ -142,7 +142,7 @@ def test_every_example_of_the_declaration_is_a_reading(session: SparkSession) ->
     by_gateway = [("time_unit", b"ms")]
     given = [json.dumps(example).encode() for example in reading_declaration.schema()["examples"]]
     records = [("readings", 0, number, at(START_MS), b"d7", value, by_gateway) for number, value in enumerate(given)]
-    found = transforms.readings(transforms.parsed(session.createDataFrame(records, RECORDS), 60_000)).collect()
+    found = transforms.readings(transforms.parse(session.createDataFrame(records, RECORDS), 60_000)).collect()
     assert [row.value for row in found] == [21.5] * len(given)
     assert {row.seq for row in found} == {None, 4711}
     assert {row.device for row in found} == {"thermometer-1", "d7"}
@@ -151,7 +151,7 @@ def test_every_example_of_the_declaration_is_a_reading(session: SparkSession) ->
 def test_windows_hold_their_span_in_any_order(session: SparkSession) -> None:
     given = [reading(4, "a", 9.999, 4.0), reading(0, "a", 0, 1.0), reading(3, "b", 3, 7.0), reading(2, "a", 10, 100.0)]
     readings = session.createDataFrame(given, READINGS)
-    found = transforms.window_statistics(after(session, [], transforms.arrived(readings, WINDOW_MS)))
+    found = transforms.window_statistics(after(session, [], transforms.add_windows(readings, WINDOW_MS)))
     assert tuple(found.columns) == schemas.WINDOW_COLUMNS
     assert rows(found) == [
         ("a", START_MS, START_MS + WINDOW_MS, 1.0, 2.5, 4.0, 2),
@@ -176,7 +176,7 @@ def test_a_window_that_has_ended_takes_nothing_and_each_late_reading_is_a_row(se
     before = [("a", START_MS + WINDOW_MS, START_MS + 2 * WINDOW_MS, 1.0, 4.0, 3.0, 2)]
     late = [reading(offset, device, 4, 99.0) for offset, device in enumerate(["a", "a", "b", "a"])]
     open_still = [reading(10, "a", 12, 9.0), reading(11, "b", 25, 5.0)]
-    arrivals = transforms.arrived(session.createDataFrame(late + open_still, READINGS), WINDOW_MS)
+    arrivals = transforms.add_windows(session.createDataFrame(late + open_still, READINGS), WINDOW_MS)
     watermark_ms = START_MS + WINDOW_MS
     found = after(session, before, arrivals, watermark_ms)
     assert rows(found.select("device", "window_start_ms", "min", "total", "max", "count", "new")) == [
@@ -270,7 +270,7 @@ SPIKE = reading(20, "a", 20, 60.0)
 
 def judged(session: SparkSession, recent: list[tuple[Any, ...]], new: list[tuple[Any, ...]]) -> DataFrame:
     old = session.createDataFrame(recent, READINGS).select(*schemas.RECENT_COLUMNS)
-    return transforms.judged(old, session.createDataFrame(new, READINGS), 10)
+    return transforms.add_recent_stats(old, session.createDataFrame(new, READINGS), 10)
 
 
 def alarms(found: DataFrame) -> DataFrame:
@@ -290,7 +290,7 @@ def test_where_the_batches_are_cut_changes_no_alarm(session: SparkSession) -> No
         first = judged(session, [], everything[:cut])
         recent = [tuple(row) for row in transforms.most_recent(first, 10).collect()]
         old = session.createDataFrame(recent, schemas.RECENT)
-        second = transforms.judged(old, session.createDataFrame(everything[cut:], READINGS), 10)
+        second = transforms.add_recent_stats(old, session.createDataFrame(everything[cut:], READINGS), 10)
         assert sorted(rows(alarms(first)) + rows(alarms(second))) == whole
     assert len(whole) == 1
 
