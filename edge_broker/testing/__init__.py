@@ -16,7 +16,7 @@ Nothing runs by itself: no thread, no socket, no time that passes. So every inte
 |---|---|
 | ask and let everything work that can without time passing | `client.ask(key, request)` |
 | send, without anybody working on it | `client.send(key, request)`, later `client.answers()` |
-| a callback of the loop, a worker's job, its report | `site.loop.step()`, `site.workers["disk"].work()`, `.report_done()` |
+| the loop's callback, a worker's job, a report | `site.loop.step()`, `site.workers["disk"].work()`, `.report_done()` |
 | let time pass | `site.loop.advance(ms)` |
 | a disk that fails, is cold, is full, loses power at a step | `site.disk.fault`, `.cold`, `.fill()`, `.crash_at` |
 | look at the data directory as `edge-broker log check` does | `edge_broker.testing.checked.findings(site.disk)` |

@@ -28,6 +28,6 @@ DESCRIBE_LOG_DIRS = requested_api(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest,
 LIST_GROUPS = requested_api(api.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, 0, 5)
 DESCRIBE_GROUPS = requested_api(api.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse, 0, 5)
 OFFSET_FETCH = requested_api(api.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse, 8, 9)
-FETCH = asked(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids instead of names
+FETCH = requested_api(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids instead of names
 
 ALL = (METADATA, LIST_OFFSETS, FETCH, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, LIST_GROUPS, DESCRIBE_GROUPS, OFFSET_FETCH)

@@ -394,7 +394,7 @@ def test_the_playbooks_check_gets_in_by_the_boards_own_files(kafka, ours, tmp_pa
     async def opened():
         tail = verify.Tail(verify.Cluster.of(server, "central", mirror, "target_"), "readings")
         try:
-            return await verify.timed("central", tail.open(30))
+            return await verify.run_step("central", tail.open(30))
         finally:
             await tail.close()
 

@@ -39,7 +39,7 @@ def records(topic: str) -> list[tuple[str, dict[str, Any]]]:
     return [(key, json.loads(value)) for key, value in pairs]
 
 
-def expected() -> tuple[dict[str, Any], set[Any]]:
+def compute_expected() -> tuple[dict[str, Any], set[Any]]:
     """Compute windows and alarms from the readings."""
     values: dict[str, list[float]] = {}
     far = set()
@@ -51,7 +51,7 @@ def expected() -> tuple[dict[str, Any], set[Any]]:
     return {key: figures(min(all_), sum(all_) / len(all_), max(all_), len(all_)) for key, all_ in values.items()}, far
 
 
-def found() -> tuple[dict[str, Any], set[Any]]:
+def read_results() -> tuple[dict[str, Any], set[Any]]:
     """Read Spark's results: the newest window per key, each alarm once."""
     windows = {
         key: figures(each["min"], each["mean"], each["max"], each["count"]) for key, each in records("readings_windows")
@@ -68,7 +68,7 @@ def wait(seconds: float) -> int:
     """Wait until what was found is what was expected."""
     deadline = time.monotonic() + seconds
     while True:
-        right, seen = expected(), found()
+        right, seen = compute_expected(), read_results()
         if right == seen:
             print(f"{len(right[0])} windows and {len(right[1])} alarms are right")
             return 0

@@ -49,7 +49,7 @@ metrics, strangers, strangers_as_before = (
     access_checks.strangers,
     access_checks.strangers_as_before,
 )
-crowded, ports, system, room = host_checks.crowded, host_checks.ports, host_checks.system, host_checks.room
+crowded, ports, system, room = host_checks.crowded_hosts, host_checks.ports, host_checks.system, host_checks.room
 HOST_CHECKS = (system, room, ports, access_checks.network, metrics, strangers)
 REMEDIES = {  # by ssh's own words
     "REMOTE HOST IDENTIFICATION HAS CHANGED": "If it was set up anew: `ssh-keygen -R` with its address.",
@@ -80,29 +80,29 @@ def findings(
         notes += [*secret_checks.weak_as_before(hosts), *bundle_checks.unsigned_as_before(hosts)]
     found += [*refused, *log_in_checks.broker_users(hosts), *log_in_checks.mqtt_users(hosts)]
     found += [*rights_checks.too_wide(hosts, members), *secret_checks.weak_and_new(hosts)]
-    found += [*derivation_checks.changed(hosts), *bundle_checks.refused(hosts)]
+    found += [*derivation_checks.changed(hosts), *bundle_checks.refused_bundles(hosts)]
     return list(dict.fromkeys([*found, *inventory_checks.sites(hosts), *host_checks.services(hosts)]))
 
 
-def told(found: Sequence[Finding], *, keys: bool = True) -> list[str]:
+def as_lines(found: Sequence[Finding], *, keys: bool = True) -> list[str]:
     """Put findings into lines, one for each thing, which name all hosts that it is true of, with `keys` at the end."""
     of: dict[tuple[str, str], list[str]] = {}
     for finding in found:
         of.setdefault((finding.key, finding.text), []).append(finding.host)
     return [
-        f"{model.listed([host for host in hosts if host]) or 'inventory'}: {text}{f' [{key}]' if keys else ''}"
+        f"{model.name_hosts([host for host in hosts if host]) or 'inventory'}: {text}{f' [{key}]' if keys else ''}"
         for (key, text), hosts in of.items()
     ]
 
 
-def accepted(found: Iterable[Finding], hosts: Sequence[Host]) -> list[Finding]:
+def without_accepted(found: Iterable[Finding], hosts: Sequence[Host]) -> list[Finding]:
     """Leave out what the host of a finding has in `preflight_accept`; for the inventory any host speaks."""
     words = {host.name: set(inventory_checks.accepted_words(host)) for host in hosts}
     words[""] = set().union(*words.values())
     return [finding for finding in found if finding.key not in words[finding.host]]
 
 
-def answered(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
+def check_answer(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
     """A host that was reached and gave no answer; one that is not reached is left out, as Ansible does."""
     if not host.answer and not result.get("skipped") and not result.get("unreachable"):
         said = result.get("stderr") or result.get("msg") or result.get("stdout") or "no reason was given"
@@ -110,7 +110,7 @@ def answered(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
         yield host.finds("answer", f"no answer as root: {' '.join(str(said).split())}.{remedy}")
 
 
-def unreached(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
+def check_reached(host: Host, result: Mapping[str, Any]) -> Iterator[Finding]:
     """A host that this run does without, as Ansible does, and what to do about it."""
     if result.get("unreachable"):
         said = PREFIXES.sub("", str(result.get("msg") or "no reason was given"))
@@ -134,15 +134,15 @@ class ActionModule(ActionBase):
             of_host = Variables(variables["hostvars"], name, self._loader)
             answer = of_host.get(self._task.args["answers"], {"skipped": True})
             hosts.append(Host(known, name, of_host["group_names"], of_host, answer.get("stdout")))
-            found += answered(hosts[-1], answer)
-            notes += [*unreached(hosts[-1], answer), *crowded(hosts[-1]), *strangers_as_before(hosts[-1])]
+            found += check_answer(hosts[-1], answer)
+            notes += [*check_reached(hosts[-1], answer), *crowded(hosts[-1]), *strangers_as_before(hosts[-1])]
         if self._task.args.get("names_alone"):
             found += inventory_checks.misspelt(variables["groups"], hosts)
         else:
             found += findings(variables["groups"], hosts, notes)
-        found = accepted(found, hosts)
+        found = without_accepted(found, hosts)
         result.update(changed=False)
-        lines, noted = told(found), told(accepted(notes, hosts), keys=False)
+        lines, noted = as_lines(found), as_lines(without_accepted(notes, hosts), keys=False)
         if found:
             accept = f"What is right all the same goes by its word in brackets: -e preflight_accept={found[0].key}"
             self._display.display("\n".join(["", *lines, accept]))

@@ -35,7 +35,7 @@ def _site_access() -> Any:
 site_access = _site_access()
 
 
-def ended(notes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def ended_log_ins(notes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield where log-ins have ended; `notes` has the facts of each host."""
     for host, place, users in _places(notes):
         if place in notes[host].get("remove_ended", ()) and users:
@@ -73,7 +73,7 @@ def clients(site: Any, lost: str) -> Iterator[str]:
             yield f"gateway_mqtt_host of {host} is {address}, which is {lost}: name another board."
 
 
-def left(site: Any, lost: str) -> Iterator[str]:
+def remaining_steps(site: Any, lost: str) -> Iterator[str]:
     """Yield what nobody but the operator can do."""
     groups = {group for group, hosts in site.groups.items() if lost in hosts}
     user, target = site.text(lost, "mirror_target_username"), site.text(lost, "mirror_target")
@@ -98,7 +98,7 @@ def left(site: Any, lost: str) -> Iterator[str]:
         yield f"The file of {DIGEST} is on the card: give the cluster's znodes another user."
     if groups & set(SPARK):
         yield "spark_secret is on the card: every board of that cluster needs a new one."
-        yield from shared(site, lost)
+        yield from shared_log_ins(site, lost)
     mqtt_user = site.text(lost, "gateway_mqtt_username")
     if "gateway" in groups and mqtt_user:
         yield (
@@ -121,7 +121,7 @@ def left(site: Any, lost: str) -> Iterator[str]:
     )
 
 
-def shared(site: Any, lost: str) -> Iterator[str]:
+def shared_log_ins(site: Any, lost: str) -> Iterator[str]:
     """Yield the log-in of Spark that stays, as other boards have it too, and whose password is on the card."""
     server = site.server(lost, site.text(lost, "spark_bootstrap"))
     others = {host for group in SPARK for host in site.groups.get(group, ()) if host != lost}
@@ -151,5 +151,9 @@ class ActionModule(ActionBase):
         site = site_access.Site(hosts, groups, "")
         notes = {name: hostvars.raw_get(name) for name in groups["all"]}
         stays = list(staying(notes))
-        result.update(said=[*stays, *ended(notes), *clients(site, lost), *left(site, lost)], stays=stays, changed=False)
+        result.update(
+            said=[*stays, *ended_log_ins(notes), *clients(site, lost), *remaining_steps(site, lost)],
+            stays=stays,
+            changed=False,
+        )
         return result

@@ -123,15 +123,15 @@ PATTERNS = (PEM, SET_CREDENTIAL, ASSIGNED, BLANK, OPTION, IN_URL, BEARER, HASHED
 # --- secrets ---------------------------------------------------------------------------------------------------------
 
 
-def values_in(text: str, *, within: bool = True) -> Iterator[str]:
+def values_in(text: str, *, nested: bool = True) -> Iterator[str]:
     """The secrets that a text names by a key, or by their form, and those within them, as of a log-in."""
     for pattern in PATTERNS:
         for found in pattern.finditer(text):
             value = found["value"].strip().strip("\"',;")
             yield value
             yield from value.split(maxsplit=1)[:1]  # what comes after it may be a comment
-            if within:
-                yield from values_in(value, within=False)
+            if nested:
+                yield from values_in(value, nested=False)
 
 
 def forms(secret: str) -> set[str]:
@@ -438,7 +438,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "pack":
         try:
             encoded, variables = sys.stdin.read().splitlines()
-            report = json.loads(unpacked(base64.b64decode(encoded, validate=True)))
+            report = json.loads(unpack(base64.b64decode(encoded, validate=True)))
             pack(
                 Path(arguments[1]),
                 arguments[2],
@@ -453,7 +453,7 @@ def main(arguments: Sequence[str]) -> int:
     return 2
 
 
-def unpacked(packed: bytes) -> bytes:
+def unpack(packed: bytes) -> bytes:
     """What a board compressed; ValueError when that is more than a report may be."""
     with gzip.open(io.BytesIO(packed)) as file:
         content = file.read(8 * REPORT_MAX + 1)

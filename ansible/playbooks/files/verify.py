@@ -83,7 +83,7 @@ class Step:
     detail: str
 
 
-async def timed(name: str, work: Awaitable[str]) -> Step:
+async def run_step(name: str, work: Awaitable[str]) -> Step:
     """Run one step; whatever stands in its way becomes its detail."""
     started = time.monotonic()
     result = "ok"
@@ -98,7 +98,7 @@ async def timed(name: str, work: Awaitable[str]) -> Step:
     return Step(name, result, round(time.monotonic() - started, 1), detail)
 
 
-def passed(steps: list[Step]) -> bool:
+def have_passed(steps: list[Step]) -> bool:
     """Tell whether every step did."""
     return all(step.result in PASSED for step in steps)
 
@@ -367,13 +367,13 @@ class Road:
         """Publish a reading and wait for it everywhere; what comes after a failure is not tried."""
         try:
             limit_s = self._order.timeout_s
-            opened = await asyncio.gather(*(timed(name, tail.open(limit_s)) for name, tail in self._watched.items()))
-            if not passed(opened):
-                return [step if step.result == "failed" else untried(step.step) for step in opened]
+            opened = await asyncio.gather(*(run_step(name, tail.open(limit_s)) for name, tail in self._watched.items()))
+            if not have_passed(opened):
+                return [step if step.result == "failed" else untried_step(step.step) for step in opened]
             reading = Reading.now(self._order.device)
-            published = await timed("MQTT", asyncio.to_thread(publish, self._mqtt, self._order, reading.payload))
-            if not passed([published]):
-                return [published, *map(untried, self._watched)]
+            published = await run_step("MQTT", asyncio.to_thread(publish, self._mqtt, self._order, reading.payload))
+            if not have_passed([published]):
+                return [published, *map(untried_step, self._watched)]
             return [published, *await asyncio.gather(*(self._arrival(name, reading) for name in self._watched))]
         finally:
             await asyncio.gather(*(tail.close() for tail in self._watched.values()))
@@ -386,7 +386,7 @@ class Road:
             window_ms = (self._order.results or {})["window_ms"]
             wanted = partial(reading.is_in_window, window_ms=window_ms)
         why = self._lag if name.endswith("in central") else str
-        return timed(name, arrival(self._watched[name], wanted, self._order, why))
+        return run_step(name, arrival(self._watched[name], wanted, self._order, why))
 
     def _lag(self) -> str:
         status, text = get(f"http://{(self._mirror or {}).get('metrics')}/metrics", "mirror")
@@ -405,7 +405,7 @@ def central_name(mirror: Mapping[str, Any], topic: str) -> str:
     return f"{mirror['site']}.{topic}" if prefixed else topic
 
 
-def untried(name: str) -> Step:
+def untried_step(name: str) -> Step:
     """Return the line of a step that an earlier failure left no sense in."""
     return Step(name, "not tried", 0.0, "")
 
@@ -461,14 +461,14 @@ def configuration(name: str) -> Any:
 async def verify(order: Order) -> list[Step]:
     """Verify the services, then the road, then the ledger."""
     health = [
-        timed(f"{name} health", healthy(name, address, order.timeout_s)) for name, address in order.health.items()
+        run_step(f"{name} health", healthy(name, address, order.timeout_s)) for name, address in order.health.items()
     ]
     steps = list(await asyncio.gather(*health))
-    if not passed(steps) or not order.mqtt_topic:
+    if not have_passed(steps) or not order.mqtt_topic:
         return steps
     gateway = configuration("gateway.toml")
     steps += await Road(order, gateway, configuration("mirror.toml")).steps()
-    steps.append(await timed("ledger", ledger(board_cluster(gateway), order.timeout_s)))
+    steps.append(await run_step("ledger", ledger(board_cluster(gateway), order.timeout_s)))
     return steps
 
 
@@ -476,7 +476,7 @@ def main() -> int:
     """Read the order, verify, print the steps."""
     steps = asyncio.run(verify(Order(**json.load(sys.stdin))))
     print(json.dumps([asdict(step) for step in steps]))
-    return 0 if passed(steps) else 1
+    return 0 if have_passed(steps) else 1
 
 
 if __name__ == "__main__":

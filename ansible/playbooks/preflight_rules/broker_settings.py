@@ -47,7 +47,7 @@ def broker_settings(hosts: Sequence[Host]) -> tuple[list[Finding], list[Finding]
 def intend(host: Host, settings: Mapping[str, Any]) -> tuple[broker_check.IntendedBroker | None, list[Finding]]:
     """Return the broker that a host is to get, `None` where other checks refuse its addresses or mode."""
     addresses = {name: str(host.value(f"broker_{name}") or "") for name in BROKER_ADDRESSES}
-    if found := list(site_checks.advertised(host, "broker")):
+    if found := list(site_checks.check_advertised(host, "broker")):
         addresses["advertise"] = f"{host.name}:{endpoint(addresses['listen'])[1]}"
     of_host = mode(host, "broker")
     wanted = ["listen", *(["secured_listen"] if of_host == "migrate" else [])]

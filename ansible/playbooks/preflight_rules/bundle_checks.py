@@ -19,7 +19,7 @@ def keys(host: Host) -> tuple[str, ...]:
 
 
 @cache
-def verified(folder: str, signers: tuple[str, ...]) -> tuple[int, str]:
+def verify_bundle(folder: str, signers: tuple[str, ...]) -> tuple[int, str]:
     """Return the serial of a bundle whose signature and bytes are right, else what is wrong; once for all hosts."""
     verifier = script("roles/drupelet/files/bundle.py")
     try:
@@ -28,19 +28,21 @@ def verified(folder: str, signers: tuple[str, ...]) -> tuple[int, str]:
         return 0, f"{trouble}."
 
 
-def refused(hosts: Sequence[Host]) -> Iterator[Finding]:
+def refused_bundles(hosts: Sequence[Host]) -> Iterator[Finding]:
     """Yield hosts whose bundle is not the signed one, or is older than one that a board of the inventory has had."""
-    newest = max(hosts, key=lambda host: host.told("bundle", 0), default=None)
+    newest = max(hosts, key=lambda host: host.answer_number("bundle", 0), default=None)
     for host in hosts:
         folder = host.value("drupelet_bundle")
         if not folder or not keys(host):
             continue
-        serial, wrong = verified(str(folder), keys(host))
+        serial, wrong = verify_bundle(str(folder), keys(host))
         if wrong:
             yield host.finds("drupelet_bundle", wrong)
-        elif newest and serial < newest.told("bundle", 0) and not _is_true(host.value("drupelet_bundle_older")):
+        elif (
+            newest and serial < newest.answer_number("bundle", 0) and not _is_true(host.value("drupelet_bundle_older"))
+        ):
             when = script("roles/drupelet/files/bundle.py").when
-            had = when(newest.told("bundle", 0))
+            had = when(newest.answer_number("bundle", 0))
             yield host.finds(
                 "drupelet_bundle",
                 f"{folder} of {when(serial)} is older than the bundle of {had} that {newest.name} has had: run "

@@ -49,10 +49,10 @@ def system(host: Host) -> Iterator[Finding]:
             "its programs are 32-bit, which are too small for Spark and Apache Kafka: flash a 64-bit system.",
         )
     else:
-        yield from bundled(host, codename, machine)
+        yield from check_bundle(host, codename, machine)
 
 
-def bundled(host: Host, codename: str, machine: str) -> Iterator[Finding]:
+def check_bundle(host: Host, codename: str, machine: str) -> Iterator[Finding]:
     """A bundle that has nothing for this host."""
     bundle = host.value("drupelet_bundle")
     if not bundle:
@@ -76,15 +76,15 @@ def bundled(host: Host, codename: str, machine: str) -> Iterator[Finding]:
 
 
 def room(host: Host) -> Iterator[Finding]:
-    """Space for a first installation (of a later one `crowded` tells), and memory."""
+    """Space for a first installation (of a later one `crowded_hosts` tells), and memory."""
     java = JAVA_MB if host.is_kafka or host.has_spark else 0
     need = _release_mb(host) + java
-    free = host.told("free_mb", need)
+    free = host.answer_number("free_mb", need)
     if free < need and not host.answer.get("release") and set(host.roles) - {"base"}:
         yield host.finds(
             "space", f"{free} MB are free for {host.value('drupelet_root')}, and what comes there needs {need}."
         )
-    memory = host.told("memory_mb", 1 << 30)
+    memory = host.answer_number("memory_mb", 1 << 30)
     for is_there, what, name in (
         (host.is_kafka, "Apache Kafka", "kafka_memory_mb_min"),
         (host.has_spark, "Spark", "spark_memory_mb_min"),
@@ -100,10 +100,10 @@ def _release_mb(host: Host) -> int:
     return FREE_MB_MIN + (SPARK_MB if host.has_spark else 0)
 
 
-def crowded(host: Host) -> Iterator[Finding]:
+def crowded_hosts(host: Host) -> Iterator[Finding]:
     """Boards that run a release and have no room for another; no finding, as there may be none to install."""
     need = _release_mb(host)
-    free = host.told("free_mb", need)
+    free = host.answer_number("free_mb", need)
     if free < need and host.answer.get("release"):
         yield host.finds(
             "space",

@@ -12,7 +12,7 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from preflight_rules import value_forms
-from preflight_rules.model import GROUPS, LOOPBACK, NEAR, Finding, Host, endpoint, is_address, listed, whole
+from preflight_rules.model import GROUPS, LOOPBACK, NEAR, Finding, Host, endpoint, is_address, name_hosts, whole
 
 NEAR_ANY = 0.9  # for a name that begins like none of ours
 
@@ -27,7 +27,9 @@ def groups(members: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
             continue
         left_out = [host for host in hosts if host not in members.get(near[0], ())]
         if left_out:  # else it is a group of groups
-            yield Finding("", group, f"no playbook knows the group {group}, with {listed(left_out)}. Is it {near[0]}?")
+            yield Finding(
+                "", group, f"no playbook knows the group {group}, with {name_hosts(left_out)}. Is it {near[0]}?"
+            )
 
 
 def names(host: Host) -> Iterator[Finding]:

@@ -167,7 +167,7 @@ class Host:
         value = self.value(name)
         return int(value) if isinstance(value, int) or str(value).isdigit() else 0
 
-    def told(self, key: str, otherwise: int) -> int:
+    def answer_number(self, key: str, otherwise: int) -> int:
         """Return a number of the answer."""
         value = self.answer.get(key, "")
         return int(value) if value.isdigit() else otherwise
@@ -208,7 +208,7 @@ def mode(host: Host, role: str) -> str:
     return str(host.value(f"{role}_security") or ("secured" if has_secret(host) else "none"))
 
 
-def listed(hosts: Sequence[str]) -> str:
+def name_hosts(hosts: Sequence[str]) -> str:
     """Name hosts, the first few of many."""
     more = len(hosts) - HOSTS_SHOWN
     return ", ".join(hosts[:HOSTS_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -37,11 +37,11 @@ def wide_rights(hosts: Sequence[Host], members: Mapping[str, Sequence[str]]) -> 
     )
     mirrors = [host for host in hosts if "mirror" in host.groups]
     for host in mirrors:
-        source, target = (_secured(site, by_name, host, f"mirror_{end}") for end in ("source", "target"))
+        source, target = (_securing_host(site, by_name, host, f"mirror_{end}") for end in ("source", "target"))
         if source or target:
             for text in _patterns(site, host, target):
                 yield host.finds("mirror_topics", text), _runs(host)
-    yield from _shared(site, by_name, mirrors)
+    yield from _overlapping_mirrors(site, by_name, mirrors)
 
 
 def _runs(host: Host) -> bool:
@@ -49,7 +49,7 @@ def _runs(host: Host) -> bool:
     return not host.answer or bool(host.answer.get("release"))
 
 
-def _secured(site: Any, by_name: Mapping[str, Host], host: Host, name: str) -> str:
+def _securing_host(site: Any, by_name: Mapping[str, Host], host: Host, name: str) -> str:
     """Return the host whose broker gives a mirror its rights, empty where none of the inventory does."""
     server = str(site.server(host.name, site.text(host.name, name)))
     return server if server and mode(by_name[server], site.role(server)) != "none" else ""
@@ -76,10 +76,12 @@ def _patterns(site: Any, host: Host, target: str) -> Iterator[str]:
         )
 
 
-def _shared(site: Any, by_name: Mapping[str, Host], mirrors: Sequence[Host]) -> Iterator[tuple[Finding, bool]]:
+def _overlapping_mirrors(
+    site: Any, by_name: Mapping[str, Host], mirrors: Sequence[Host]
+) -> Iterator[tuple[Finding, bool]]:
     """Yield mirrors whose rights at a target cover topics that begin with the site of another one."""
     for host in mirrors:
-        target = _secured(site, by_name, host, "mirror_target")
+        target = _securing_host(site, by_name, host, "mirror_target")
         own = site.text(host.name, "mirror_site")
         for name in site.target_topics(host.name) if target else ():
             for other in mirrors:
@@ -90,7 +92,7 @@ def _shared(site: Any, by_name: Mapping[str, Host], mirrors: Sequence[Host]) -> 
                 is_within = _is_identity(site, host) and name.startswith(f"{others}.")
                 if not (is_beginning or is_within) or _is_identity(site, other):
                     continue
-                if _secured(site, by_name, other, "mirror_target") != target:
+                if _securing_host(site, by_name, other, "mirror_target") != target:
                     continue
                 what = f"mirror_site is {own}, whose rights are for all of {own}.*"
                 way = f"give one of the two another name, such as {others.replace('.', '-')}"

@@ -49,7 +49,7 @@ def secrets(host: Host[_FindingT_co], modes: dict[str, str], *, has_secret: bool
         )
 
 
-def advertised(host: Host[_FindingT_co], role: str) -> Iterator[_FindingT_co]:
+def check_advertised(host: Host[_FindingT_co], role: str) -> Iterator[_FindingT_co]:
     """Yield the listener on every address whose clients receive no address to connect to."""
     listen, settings = str(host.value(f"{role}_listen") or ""), host.value(f"{role}_settings")
     is_set = host.value(f"{role}_advertise") or (isinstance(settings, dict) and settings.get("advertised.listeners"))

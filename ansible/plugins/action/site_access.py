@@ -374,7 +374,7 @@ class Site:
             if passwords.password(sources.of(number), owner, base, number) == password:
                 return number, sources.of(number)
         for number in numbers:
-            for source in sources.others(number):
+            for source in sources.other_sources(number):
                 if passwords.password(source, owner, base, number) == password:
                     return number, source
         return None
@@ -423,7 +423,7 @@ class Site:
                 found[base] = spark if service == "spark" else [host]
         return found
 
-    def moved(self, server: str, users: Iterable[str]) -> dict[str, list[tuple[str, str, list[str]]]]:
+    def moved_services(self, server: str, users: Iterable[str]) -> dict[str, list[tuple[str, str, list[str]]]]:
         """Return to which brokers the services of users that a broker need not hold any more have moved.
 
         By the first generation's name: each broker with the user there and the hosts that log in by it. A service that
@@ -496,7 +496,7 @@ class Site:
         return {name: [host for host in hosts if host in present] for name, hosts in found.items()}, removed
 
     @property
-    def removed(self) -> dict[str, int]:
+    def removed_hosts(self) -> dict[str, int]:
         """The hosts that playbooks/remove.yml has written down, with the last generation that it has ended."""
         return dict(self._removed)
 
@@ -606,11 +606,11 @@ def _whole(value: Any) -> Any:
     return [_whole(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _trusted(value: Any) -> Any:
+def _trust(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _trusted(inner) for key, inner in value.items()}
+        return {key: _trust(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_trusted(inner) for inner in value]
+        return [_trust(inner) for inner in value]
     return trust_as_template(value) if isinstance(value, str) else value
 
 
@@ -620,7 +620,7 @@ def _defaults() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for role in OF_ROLES:
         found |= yaml.safe_load((ROLES / role / "defaults/main.yml").read_text()) or {}
-    return dict(_trusted(found))
+    return dict(_trust(found))
 
 
 def removed_hosts(folder: Path) -> str:
@@ -667,7 +667,7 @@ class ActionModule(ActionBase):
             )
             result.update(found._asdict())
         elif "left" in self._task.args:
-            result.update(moved=site.moved(host, self._task.args["left"]))
+            result.update(moved=site.moved_services(host, self._task.args["left"]))
         elif "made" in self._task.args:
             site.check_derivations(self._task.args["made"], set(self._task.args["scrypt"]))
             wanted = self._task.args["wanted"]
@@ -682,7 +682,7 @@ class ActionModule(ActionBase):
         else:
             mode, is_mqtt = site.mode(host), host in site.groups.get("mosquitto", ())
             mqtt_owners, mqtt_removed = site.mqtt_owners(host) if is_mqtt else ({}, [])
-            result.update(mode=mode, users={}, acls=[], owners={}, removed=site.removed, removed_users=[])
+            result.update(mode=mode, users={}, acls=[], owners={}, removed=site.removed_hosts, removed_users=[])
             result.update(mqtt_owners=mqtt_owners, mqtt_removed=mqtt_removed)
             if mode != "none":
                 acls = [list(acl) for acl in site.acls(host)]

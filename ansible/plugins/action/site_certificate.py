@@ -229,7 +229,7 @@ class ActionModule(ActionBase):
         if given.get("ca_certificate"):
             key_file = Path(given["ca_key"]).expanduser()
             authority = own_authority(
-                Path(given["ca_certificate"]).expanduser(), self._unsealed(key_file), key_file, passphrase, now
+                Path(given["ca_certificate"]).expanduser(), self._read_vaulted(key_file), key_file, passphrase, now
             )
         elif self._task.check_mode and not folder.exists():
             authority = site_authority(folder, passphrase, now, dry=True)
@@ -245,7 +245,7 @@ class ActionModule(ActionBase):
             result["changed"] = authority.is_new or not right
         return result
 
-    def _unsealed(self, file: Path) -> bytes:
+    def _read_vaulted(self, file: Path) -> bytes:
         """What is in a file of the user's, which may be vaulted."""
         try:
             return Path(self._loader.get_real_file(str(file))).read_bytes()

@@ -109,14 +109,14 @@ def plan(order: Order, held: Mapping[str, HeldUser], known: Collection[str]) -> 
             elif user in known:
                 ended.append(user)
             if is_unseen:
-                (refused if order.is_now else holding).append(_moved(user, held[user], order))
+                (refused if order.is_now else holding).append(_moved_row(user, held[user], order))
         elif generation > generation_of(newest[base])[1]:
             raise AnsibleError(_refusal(user, newest[base], order))
         elif _is_replaced(order, held, user, newest[base]):
             ended.append(user)
         elif order.is_now:
             ended.append(user)
-            refused.append(_refused(user, newest[base], held, order))
+            refused.append(_refusal_row(user, newest[base], held, order))
         else:
             kept.append(user)
             holding.append(_holding(user, newest[base], held, order))
@@ -171,7 +171,7 @@ def _holding(user: str, successor: str, held: Mapping[str, HeldUser], order: Ord
     return _row(user, held[user], owners) | {"ends": ends}
 
 
-def _refused(user: str, successor: str, held: Mapping[str, HeldUser], order: Order) -> dict[str, str]:
+def _refusal_row(user: str, successor: str, held: Mapping[str, HeldUser], order: Order) -> dict[str, str]:
     """Return the row of a log-in that the word ends while a client may still need it."""
     owners = order.owners.get(generation_of(user)[0], [])
     why = f"{successor} has not logged in"
@@ -182,7 +182,7 @@ def _refused(user: str, successor: str, held: Mapping[str, HeldUser], order: Ord
     return _row(user, held[user], owners) | {"why": why}
 
 
-def _moved(user: str, held: HeldUser, order: Order) -> dict[str, str]:
+def _moved_row(user: str, held: HeldUser, order: Order) -> dict[str, str]:
     base = generation_of(user)[0]
     places = ", ".join(sorted(order.unseen[base]))
     row = _row(user, held, [base.partition("-")[2]])
@@ -312,7 +312,7 @@ class ActionModule(ActionBase):
         hosts = {host for hosts in access["owners"].values() for host in hosts}
         hosts |= {host for places in moved.values() for _, _, users in places for host in users}
         reports = _reports(hostvars, hosts)
-        unseen = {base: _unseen(places, reports) for base, places in moved.items()}
+        unseen = {base: _unseen_brokers(places, reports) for base, places in moved.items()}
         here = {user: hosts for (place, user), hosts in reports.items() if place == server}
         order = Order(access["users"], access["acls"], access["owners"], access["removed"], word == NOW, unseen, here)
         held = broker_held(given["held"], here)
@@ -332,7 +332,9 @@ def _reports(hostvars: Any, hosts: Collection[str]) -> dict[tuple[str, str], set
     return found
 
 
-def _unseen(places: Collection[tuple[str, str, list[str]]], reports: Mapping[tuple[str, str], set[str]]) -> list[str]:
+def _unseen_brokers(
+    places: Collection[tuple[str, str, list[str]]], reports: Mapping[tuple[str, str], set[str]]
+) -> list[str]:
     """Return the brokers to which a service moved, without those that each of its hosts has used in this run.
 
     `places` are those of site_access. The record of the new broker is not enough: a service that was there may have got

@@ -59,7 +59,7 @@ class Sources(NamedTuple):
         """Return the source of a rotation."""
         return next((source for through, source in self.former if rotation <= through), self.present)
 
-    def others(self, rotation: int) -> list[Source]:
+    def other_sources(self, rotation: int) -> list[Source]:
         """Return every other source that the inventory could give to a rotation."""
         found = dict.fromkeys(source.secret for source in (self.present, *(source for _, source in self.former)))
         derivations = DERIVATIONS if has_scrypt() else (HMAC,)
@@ -70,7 +70,7 @@ class Sources(NamedTuple):
 def problems(derivation: Any, rotation: int, former: Any) -> Iterator[tuple[str, str]]:
     """Yield the variable and the sentence of each value that no site can have."""
     if derivation not in DERIVATIONS:
-        yield "security_derivation", f"security_derivation is {_shown(derivation)}: write hmac or scrypt."
+        yield "security_derivation", f"security_derivation is {_as_text(derivation)}: write hmac or scrypt."
     elif derivation == SCRYPT and not has_scrypt():
         yield (
             "security_derivation",
@@ -93,20 +93,20 @@ def _problem_of(number: str, entry: Mapping[str, Any], rotation: int) -> str:
     if unknown:
         return f"with {', '.join(map(str, unknown))}: it takes through, derivation and secret."
     if not NUMBER.fullmatch(number):
-        return f"through {_shown(entry.get('through'))}: write the last rotation that it is for, from 1 on."
+        return f"through {_as_text(entry.get('through'))}: write the last rotation that it is for, from 1 on."
     if int(number) >= rotation:
         return (
             f"through {number}, and security_rotation is {rotation}: it is for rotations before the present one, so "
             f"set security_rotation to {int(number) + 1} or more."
         )
     if entry.get("derivation") not in DERIVATIONS:
-        return f"through {number} whose derivation is {_shown(entry.get('derivation'))}: write hmac or scrypt."
+        return f"through {number} whose derivation is {_as_text(entry.get('derivation'))}: write hmac or scrypt."
     if "secret" in entry and len(str(entry["secret"] or "")) < SECRET_CHARACTERS_MIN:
         return f"through {number} whose secret has fewer than {SECRET_CHARACTERS_MIN} characters."
     return ""
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "empty" if value is None or value == "" else str(value)
 
 

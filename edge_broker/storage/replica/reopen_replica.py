@@ -56,7 +56,9 @@ def reopen(
     topic = store.kept_topic_of(log)
     try:
         if may_recreate and log.missing:
-            return Reopened(store.make_anew(topic, log), [f"{log.directory}: an empty log instead of the missing one"])
+            return ReopenedLog(
+                store.make_anew(topic, log), [f"{log.directory}: an empty log instead of the missing one"]
+            )
         return _open(store, topic, log, now, None if led_from is None else max(led_from, kept_until))
     except OSError as error:
         raise fault_of(error, log.directory, 0) from error

@@ -318,7 +318,9 @@ def due_batches(records: memoryview, state: LogState) -> list[BatchHeader]:
         if header.base_offset < due or (header.base_offset > due and not gaps):
             raise _append_refusal(f"a batch has offset {header.base_offset} where {due} was due")
         if header.leader_epoch < epoch:
-            raise _refused(f"the batch of offset {due} has leader epoch {header.leader_epoch}, after one of {epoch}")
+            raise _append_refusal(
+                f"the batch of offset {due} has leader epoch {header.leader_epoch}, after one of {epoch}"
+            )
         found.append(header)
         position, due, epoch = position + header.size, header.next_offset, header.leader_epoch
     return found

@@ -43,7 +43,7 @@ def look(*sources: Path | dict[str, Any], tmp_path: Path, answer: str | None = B
     variables = HostVars(inventory=inventory, variable_manager=manager, loader=loader)
     of = {name: preflight.Variables(variables, name, loader) for name in inventory.hosts}
     hosts = [preflight.Host(known, name, of[name]["group_names"], of[name], answer) for name in of]
-    told: list[str] = preflight.told(preflight.findings(inventory.get_groups_dict(), hosts))
+    told: list[str] = preflight.as_lines(preflight.findings(inventory.get_groups_dict(), hosts))
     return told
 
 

@@ -270,7 +270,7 @@ def test_a_board_cannot_leave_the_archives_folder(board, tmp_path):
 def test_a_report_of_too_many_bytes_is_refused(board, monkeypatch):
     monkeypatch.setattr(board, "REPORT_MAX", 1000)
     with pytest.raises(ValueError, match="larger than one can be"):
-        board.unpacked(gzip.compress(io.BytesIO(b"0" * 9000).read()))
+        board.unpack(gzip.compress(io.BytesIO(b"0" * 9000).read()))
 
 
 def test_a_secret_of_the_inventory_that_is_in_no_file_is_said_and_nothing_looks_like_a_failure(tmp_path):

@@ -87,7 +87,7 @@ def test_verify_shows_a_watch_that_hears_nothing_as_unknown(address, monkeypatch
     monkeypatch.setattr(Health, "well", b"unknown: mqtt_drops: no $SYS")
     (step,) = steps = asyncio.run(verify.verify(order))
     assert (step.result, step.detail) == ("unknown", "mqtt_drops: no $SYS")
-    assert verify.passed(steps)
+    assert verify.have_passed(steps)
 
 
 def test_a_service_that_does_not_is_refused_with_what_it_says(tmp_path, address):

@@ -212,12 +212,12 @@ def test_a_provisioned_board_with_a_full_card_and_its_own_services_passes(tmp_pa
 def test_a_provisioned_board_without_room_for_a_newer_release_is_noted(groups, free, need):
     answer = BOARD.replace("release", "release 0.2.0-0123abcd").replace("free_mb 20000", f"free_mb {free}")
     host = preflight.Host(known, "pi-1", groups.split(), {}, answer)
-    assert preflight.told(preflight.crowded(host), keys=False) == [
+    assert preflight.as_lines(preflight.crowded_hosts(host), keys=False) == [
         f"pi-1: {free} MB are free for /opt/drupelet, and a newer release needs {need}: it would be refused there, so "
         "make room first."
     ]
     enough = preflight.Host(known, "pi-1", groups.split(), {}, answer.replace(f"_mb {free}", f"_mb {need}"))
-    assert list(preflight.crowded(enough)) == []
+    assert list(preflight.crowded_hosts(enough)) == []
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_provisioned_board_without_room_for_a_newer_release_is_noted(groups, f
 def test_a_host_that_is_not_reached_is_noted_with_what_to_do(said, remedy):
     host = preflight.Host(known, "pi-1", ["broker"], {}, None)
     whole = f"Task failed: Failed to connect to the host via ssh: {said}"
-    (line,) = preflight.told(preflight.unreached(host, {"unreachable": True, "msg": whole}), keys=False)
+    (line,) = preflight.as_lines(preflight.check_reached(host, {"unreachable": True, "msg": whole}), keys=False)
     assert line.startswith(f"pi-1: not reached, so left out: {said.rstrip('.')}. ")
     assert remedy in line
 
@@ -521,7 +521,7 @@ def test_without_a_wheel_and_without_a_checkout_it_says_that_the_settings_are_no
     notes: list[Any] = []
     found = preflight.findings(inventory.get_groups_dict(), [host], notes)
     assert not [finding for finding in found if finding.key == "broker_settings"]
-    assert preflight.told(notes, keys=False) == [
+    assert preflight.as_lines(notes, keys=False) == [
         "pi-1: broker_settings is not checked before the run: there is no wheel yet (drupelet_wheel) and no checkout "
         "around the roles. The role checks it on each board, before it writes it."
     ]

@@ -27,7 +27,7 @@ def test_each_place_is_named_with_what_it_ended_or_keeps_and_why():
         "pi-4": {"remove_had": HAD, "remove_ended": ["broker"], "remove_failed": {"mosquitto": "not reached"}},
         "pi-5": {"remove_failed": {"broker": "no security_secret"}},
     }
-    assert list(removal.ended(notes)) == [
+    assert list(removal.ended_log_ins(notes)) == [
         "The broker of dc-1 has ended mirror-pi-1, with all generations.",
         "The broker of pi-4 has ended mirror-pi-1, with all generations.",
     ]
@@ -47,7 +47,7 @@ def test_each_place_is_named_with_what_it_ended_or_keeps_and_why():
     ids=["the board had nothing there", "removed itself", "neither broker nor mosquitto"],
 )
 def test_a_host_where_the_board_had_no_log_in_is_none_that_keeps_one(facts):
-    assert list(removal.staying({"pi-3": facts})) == list(removal.ended({"pi-3": facts})) == []
+    assert list(removal.staying({"pi-3": facts})) == list(removal.ended_log_ins({"pi-3": facts})) == []
 
 
 def test_services_of_other_boards_that_use_the_lost_one_are_named(tmp_path: Path):
@@ -85,7 +85,7 @@ def test_a_member_of_a_cluster_its_metrics_and_its_topics_in_the_datacenter_are_
         "mirror_site": "plant-7", "mirror_target": "dc-1:9092",
     }  # fmt: skip
     groups = {"broker": ["pi1"], "gateway": ["pi1"], "mirror": ["pi1"]}
-    said = " ".join(removal.left(made(tmp_path, inventory(groups, pi1=lost)), "pi1"))
+    said = " ".join(removal.remaining_steps(made(tmp_path, inventory(groups, pi1=lost)), "pi1"))
     assert "a member of the cluster at 10.0.0.2:2181: give a new board its broker.id (4) and an empty disk" in said
     assert "The file of edge.zookeeper.digest.file is on the card" in said
     assert "take 10.0.0.1:9101 of pi1 out of the targets" in said
@@ -97,7 +97,7 @@ def test_the_log_in_that_sparks_boards_share_stays_and_is_named_with_the_remedy(
     spark = {"spark_bootstrap": "10.0.0.2:9092"}
     groups = {"broker": ["pi2"], "spark_worker": others}
     site = made(tmp_path, inventory(groups, pi1=spark, pi2={"security_rotation": 3}, pi3=spark))
-    said = " ".join(removal.left(site, "pi1"))
+    said = " ".join(removal.remaining_steps(site, "pi1"))
     found = "The broker of pi2 keeps spark-pi2~3 for pi3, and its password is on the card: set security_rotation of pi2"
     assert (found in said) == is_named
     assert "spark_secret" in said

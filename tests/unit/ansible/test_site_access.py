@@ -181,17 +181,17 @@ def test_where_the_service_of_a_user_moved(tmp_path):
     """`dc-1` held the mirror of pi-1, whose target is dc-2 now; it uses its own board's broker as before."""
     moved = made(tmp_path, two_datacenters(mirror_target="10.0.0.8:9092", security_rotation=2))
     here = [("dc-2", "mirror-pi-1~2", ["pi-1"]), ("pi-1", "mirror-pi-1~2", ["pi-1"])]
-    found = moved.moved("dc-1", ["mirror-pi-1", "mirror-pi-1~2", "scada", "admin"])
+    found = moved.moved_services("dc-1", ["mirror-pi-1", "mirror-pi-1~2", "scada", "admin"])
     assert {base: sorted(places) for base, places in found.items()} == {"mirror-pi-1": here}
-    assert moved.moved("dc-2", ["mirror-pi-1"]) == {}
+    assert moved.moved_services("dc-2", ["mirror-pi-1"]) == {}
 
 
 def test_a_service_that_moved_out_of_the_inventory_or_left_it_is_nowhere(tmp_path):
     outside = made(tmp_path, two_datacenters(mirror_target="kafka.example.org:9092", gateway_kafka="10.0.0.8:9092"))
-    assert outside.moved("dc-1", ["gateway-pi-9", "spark-dc-1", "verify-pi-2"]) == {}
-    assert [place for place, _, _ in outside.moved("pi-1", ["gateway-pi-1"])["gateway-pi-1"]] == ["dc-2"]
+    assert outside.moved_services("dc-1", ["gateway-pi-9", "spark-dc-1", "verify-pi-2"]) == {}
+    assert [place for place, _, _ in outside.moved_services("pi-1", ["gateway-pi-1"])["gateway-pi-1"]] == ["dc-2"]
     removed = made(tmp_path, two_datacenters(mirror_target="10.0.0.8:9092"), "pi-1 1\n")
-    assert removed.moved("dc-1", ["mirror-pi-1"]) == {}
+    assert removed.moved_services("dc-1", ["mirror-pi-1"]) == {}
 
 
 def mqtt(tmp_path: Path, rotation: int = 2, removed: str = "", **of_pi_2: Any) -> site_access.Site:

@@ -183,7 +183,7 @@ def test_a_python_without_scrypt_is_named_and_keeps_a_site_by_hmac_as_it_is(monk
         with pytest.raises(AnsibleError, match="run Ansible by another Python"):
             passwords.host_key(SECRET, "pi-1")
         sources = passwords.sources(SECRET, "hmac", 1, [])
-        assert sources.others(1) == []
+        assert sources.other_sources(1) == []
     finally:
         passwords.has_scrypt.cache_clear()
 
@@ -195,4 +195,4 @@ def test_each_rotation_has_its_source():
         *[Source(OLD, "hmac")] * 2,
         *[Source(SECRET, "scrypt")] * 4,
     ]
-    assert set(sources.others(1)) == {Source(OLD, "scrypt"), Source(SECRET, "hmac"), Source(SECRET, "scrypt")}
+    assert set(sources.other_sources(1)) == {Source(OLD, "scrypt"), Source(SECRET, "hmac"), Source(SECRET, "scrypt")}

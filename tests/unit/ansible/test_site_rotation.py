@@ -198,7 +198,7 @@ class Hostvars(dict[str, dict[str, Any]]):
 
 
 def unseen(places: list[Any], **facts: Any) -> list[str]:
-    found: list[str] = rotation._unseen(places, rotation._reports(Hostvars(facts), list(facts)))
+    found: list[str] = rotation._unseen_brokers(places, rotation._reports(Hostvars(facts), list(facts)))
     return found
 
 

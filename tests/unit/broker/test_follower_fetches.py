@@ -158,8 +158,8 @@ def test_an_order_that_waited_is_no_new_report_of_the_follower(site: Site) -> No
     site.asks(lambda: site.order(10))
     assert (len(site.fetched), site.evaluated_again) == (1, 0)
     site.logs[P0].log_end_offset = 11
-    site.session.moved(P0)
-    site.session.look(100)
+    site.session.log_moved(P0)
+    site.session.answer_if_due(100)
     assert (len(site.fetched), site.evaluated_again) == (2, 1)
 
 

@@ -52,7 +52,7 @@ except ImportError:  # the same; that broker records no log-ins
         return times
 
 
-def kept(password: str, held: Mapping[str, ScramCredential]) -> Mapping[str, ScramCredential]:
+def kept_credentials(password: str, held: Mapping[str, ScramCredential]) -> Mapping[str, ScramCredential]:
     """What is kept of a password: what is held, where it was made of this one."""
     if set(held) == set(MECHANISMS) and all(
         is_password(MECHANISMS[name], password.encode(), one) for name, one in held.items()
@@ -75,12 +75,12 @@ def bindings(rows: list[list[str]]) -> frozenset[AclBinding]:
     )
 
 
-def wanted(state: SecurityState, order: Mapping[str, Any]) -> SecurityState:
+def wanted_state(state: SecurityState, order: Mapping[str, Any]) -> SecurityState:
     """The state as the order has it: of the users that are or were ours, exactly what it says."""
     users, kept_users = order["users"], set(order["kept"])
     gone = set(order["known"]) - set(users) - kept_users
     credentials: dict[str, Mapping[str, ScramCredential]] = {name: {} for name in gone}
-    credentials |= {name: kept(password, state.users.get(name, {})) for name, password in users.items()}
+    credentials |= {name: kept_credentials(password, state.users.get(name, {})) for name, password in users.items()}
     principals = {f"User:{name}" for name in gone | set(users) | kept_users - set(order.get("moved", ()))}
     others = frozenset(acl for acl in state.acls if acl.principal not in principals)
     return state.with_users(credentials).with_acls(others | bindings(order["acls"]))
@@ -106,7 +106,7 @@ def difference(before: SecurityState, after: SecurityState) -> list[str]:
     ]
 
 
-def held(state: SecurityState, data_dir: str) -> dict[str, dict[str, str | int]]:
+def held_users(state: SecurityState, data_dir: str) -> dict[str, dict[str, str | int]]:
     """Return each user with the times of its log-ins; without a sound file none has any, and old log-ins stay."""
     try:
         times = valid_times(read_log_in_times(Disk(), data_dir), state)
@@ -128,13 +128,13 @@ def main() -> None:
     store = open_store(order["data_dir"], make=False)
     if "show" in order:
         present = store.state.wanted.made_to(store.state)  # what a command wants that the cluster does not have yet
-        print(json.dumps({"held": held(present, order["data_dir"])}))
+        print(json.dumps({"held": held_users(present, order["data_dir"])}))
         return
     before = store.state
 
     def edit(state: SecurityState) -> SecurityState:
         check_plan(state, order)
-        return wanted(state, order)
+        return wanted_state(state, order)
 
     try:
         after = store.change(edit)

@@ -170,7 +170,7 @@ def verify(manifest: str, signature: str, keys: Sequence[str], where: str) -> No
 # --- the control node ------------------------------------------------------------------------------------------------
 
 
-def opened(path: Path) -> IO[bytes]:
+def open_regular(path: Path) -> IO[bytes]:
     """Open a regular file without following a link; Trouble where it is missing or something else."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -187,7 +187,7 @@ def opened(path: Path) -> IO[bytes]:
 
 def text_of(path: Path) -> str:
     """Return the text of a small file; Trouble where it is none."""
-    with opened(path) as file:
+    with open_regular(path) as file:
         content = file.read(MANIFEST_BYTES_MAX + 1)
     if len(content) > MANIFEST_BYTES_MAX or not content.isascii():
         raise Trouble(f"{path} is no text of at most {MANIFEST_BYTES_MAX} bytes: {AGAIN}")
@@ -223,7 +223,7 @@ def load(folder: Path, keys: Sequence[str]) -> Bundle:
 
 def compare(path: Path, listed: File) -> None:
     """Raise Trouble where a file is not what the bundle lists; its bytes are read as a whole."""
-    with opened(path) as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if listed.size in (-1, size) and hashlib.file_digest(file, "sha256").hexdigest() == listed.sum:
             return
@@ -249,7 +249,7 @@ def ticket(folder: Path, names: Sequence[str], keys: Sequence[str]) -> str:
     for name in names:
         if name not in bundle.files:
             raise Trouble(f"{folder} has no {name}: make it by playbooks/bundle.yml (64-bit boards alone)")
-        with opened(folder / name) as file:
+        with open_regular(folder / name) as file:
             if bundle.files[name].size not in (-1, os.fstat(file.fileno()).st_size):
                 raise Trouble(f"{folder / name} has another size than {MANIFEST} says: remove it, then {AGAIN}")
     files = {name: bundle.files[name] for name in names} if not bundle.manifest else {}
@@ -271,7 +271,7 @@ def sign(folder: Path, made: Path, key: Path | None) -> str:
             raise Trouble(f"{entry} is no part of the bundle, so it is not signed: remove it and run this again")
     files = {}
     for name in sorted({*listed, SUMS}):
-        with opened(folder / name) as file:
+        with open_regular(folder / name) as file:
             files[name] = File(hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size)
         if name != SUMS and (files[name].sum != listed[name] or (key and not (made / listed[name]).exists())):
             raise Trouble(
@@ -340,8 +340,8 @@ def unpack(path: Path, told: str, *, older: bool, old: Path | None = None) -> No
     `old` is a folder that the part replaces; both do not fit on a small card. Trouble: nothing was written or removed.
     """
     try:
-        with opened(path) as file:
-            serial = verified(path, file, told, older=older)
+        with open_regular(path) as file:
+            serial = verify_file(path, file, told, older=older)
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r:") as tar:
                 members = flat(tar, path.name)
@@ -358,7 +358,7 @@ def unpack(path: Path, told: str, *, older: bool, old: Path | None = None) -> No
         write(SERIAL, f"{serial}\n")
 
 
-def verified(path: Path, file: IO[bytes], told: str, *, older: bool) -> int:
+def verify_file(path: Path, file: IO[bytes], told: str, *, older: bool) -> int:
     """Return the serial of the signed bundle that has the file, 0 for an unsigned one; Trouble where it has not."""
     said = json.loads(base64.b64decode(told))
     keys, manifest = said["keys"], said["manifest"]

@@ -148,7 +148,7 @@ def compare(release: Path, installed: dict[str, Any]) -> None:
     Sizes and links are compared each time, bytes and imports the first time after a boot (a power cut cannot spoil them
     without one), and whenever any file was touched since.
     """
-    seen = look(release, installed)
+    seen = compare_sizes(release, installed)
     memo = MEMO / f"{release.name}.seen"
     known = read_memo(memo) == seen
     if not known:
@@ -160,7 +160,7 @@ def compare(release: Path, installed: dict[str, Any]) -> None:
             memo.write_text(seen)
 
 
-def look(release: Path, installed: dict[str, Any]) -> str:
+def compare_sizes(release: Path, installed: dict[str, Any]) -> str:
     """Compare sizes and links; a digest that is another one once a file was written, replaced or touched."""
     digest = hashlib.sha256(installed["installation"].encode())
     for path, (size, _) in installed["files"].items():

@@ -198,7 +198,7 @@ def check(code: int, message: str) -> None:
         sys.exit(f"Kafka answers with error {code}: {message}")
 
 
-def told(acl: tuple[int, str, int, str, str, int, int]) -> str:
+def acl_text(acl: tuple[int, str, int, str, str, int, int]) -> str:
     """An ACL of ours, for a person."""
     kind, name, pattern, principal, _, operation, _ = acl
     names = [{number: word for word, number in table.items()} for table in (OPERATIONS, KINDS, PATTERNS)]
@@ -207,12 +207,12 @@ def told(acl: tuple[int, str, int, str, str, int, int]) -> str:
     )
 
 
-def hashed(name: str, password: str) -> str:
+def hash_password(name: str, password: str) -> str:
     """What is remembered of a password."""
     return hashlib.pbkdf2_hmac("sha512", password.encode(), f"drupelet {name}".encode(), ITERATIONS).hex()
 
 
-def remembered() -> dict[str, str]:
+def read_remembered() -> dict[str, str]:
     """Return our users and the hashes of their passwords."""
     try:
         with open(REMEMBERED) as file:
@@ -234,7 +234,7 @@ def remember(users: dict[str, str]) -> None:
 def main() -> None:
     """Read the order, carry it out, say what changed."""
     order = json.load(sys.stdin)
-    known, kafka = remembered(), Kafka()
+    known, kafka = read_remembered(), Kafka()
     there = kafka.users()
     if "show" in order:
         print(json.dumps({"held": {name: {} for name in sorted(there)}, "known": sorted(known)}))
@@ -245,7 +245,7 @@ def main() -> None:
     users: dict[str, str] = order["users"]
     kept, ended = set(order["kept"]) & there, set(order["ended"])
     known |= dict.fromkeys(ended | kept - set(known), "")
-    hashes = {name: hashed(name, password) for name, password in users.items()}
+    hashes = {name: hash_password(name, password) for name, password in users.items()}
     gone = sorted((set(known) - set(users) - kept) & there)
     made = {name: users[name] for name in users if name not in there or known.get(name) != hashes[name]}
     remember(known | dict.fromkeys(made, ""))  # ours from now on, whatever happens
@@ -266,8 +266,8 @@ def main() -> None:
         kafka.alter_acls(30, sorted(wanted - held))
     remember({name: known[name] for name in kept} | hashes)
     changed = [f"removed: user {name}" for name in gone] + [f"user {name}" for name in sorted(made)]
-    changed += [f"removed: {told(acl)}" for acl in sorted(held - wanted)]
-    changed += [f"added: {told(acl)}" for acl in sorted(wanted - held)]
+    changed += [f"removed: {acl_text(acl)}" for acl in sorted(held - wanted)]
+    changed += [f"added: {acl_text(acl)}" for acl in sorted(wanted - held)]
     print(json.dumps({"changed": changed, "meanwhile": []}))
 
 
