@@ -355,14 +355,12 @@ def _encryption(options: Options, broker: Broker, server: Server, clock: SystemC
 async def _keep_certificates(encryption: Encryption, dispatcher: Dispatcher) -> None:
     from edge_broker.network.server.tls_listeners import LOOK_S  # noqa: PLC0415 - as above
 
-    def report_certificates(_: object) -> Outcome:
+    def report(_: object) -> Outcome:
         dispatcher.broker.notes["certificates"] = encryption.report_changes()
         return Reply(None)
 
     while True:
-        dispatcher.start(
-            lambda: RunInWorker(encryption.check_files, report_certificates, report_certificates, background=True)
-        )
+        dispatcher.start(lambda: RunInWorker(encryption.check_files, report, report, background=True))
         await asyncio.sleep(LOOK_S)
 
 

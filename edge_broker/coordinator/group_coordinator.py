@@ -263,9 +263,7 @@ class GroupCoordinator:
             member.join_token = None
             self._rebalances.renew_session(group, member, later.now_ms)
             failed = error is not ErrorCode.NONE
-            result = (
-                JoinResult(group_error(error), "") if failed else _rejoin_result(group, member, join, leader_before)
-            )
+            result = JoinResult(group_error(error), "") if failed else _rejoin(group, member, join, leader_before)
             later.answer(token, result)
 
         assignments = {other.member_id: other.assignment or b"" for other in group.members.values()}
@@ -542,7 +540,7 @@ def _update(member: Member, join: Join, effects: GroupEffects) -> None:
     member.join_token = join.token
 
 
-def _rejoin_result(group: Group, member: Member, join: Join, leader_before: str | None) -> JoinResult:
+def _rejoin(group: Group, member: Member, join: Join, leader_before: str | None) -> JoinResult:
     """Before version 9 name another leader to a static leader, so that it does not assign."""
     result = join_result(group, member)
     if join.can_skip_assignment:

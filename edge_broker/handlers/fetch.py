@@ -232,27 +232,21 @@ class _LongPoll:
         return gathered
 
     def begin(self, gathered: _FetchPass) -> Outcome:
-        return (
-            _read_cold(self._broker, gathered, self._cold_read_ended)
-            if gathered.cold
-            else self._cold_read_ended(gathered)
-        )
+        return _read_cold(self._broker, gathered, self._finish) if gathered.cold else self._finish(gathered)
 
-    def _cold_read_ended(self, gathered: _FetchPass) -> Outcome:
+    def _finish(self, gathered: _FetchPass) -> Outcome:
         """A cold read is done; it may be shorter than requested."""
         left_ms = self._deadline_ms - self._broker.clock.steady_ms()
         if not self._waits_behind(gathered) or left_ms <= 0:
             return gathered.reply()
-        return self._read_if_enough() or Wait(
-            list(self._shown), self._read_if_enough, left_ms, self._at_deadline, patient=True
-        )
+        return self._poll_again() or Wait(list(self._shown), self._poll_again, left_ms, self._at_deadline, patient=True)
 
     def _waits_behind(self, gathered: _FetchPass) -> bool:
         """Count from what was gathered on; False when that is enough."""
         self._shown, self._missing_bytes = gathered.shown, gathered.missing_bytes(self._request.min_bytes)
         return self._missing_bytes > 0
 
-    def _read_if_enough(self) -> Outcome | None:
+    def _poll_again(self) -> Outcome | None:
         """Read again when what is new may be enough, or something is wrong."""
         new_bytes = 0
         for log, shown_bytes in self._shown.items():
@@ -271,7 +265,7 @@ class _LongPoll:
 
     def _enough(self, gathered: _FetchPass) -> Outcome | None:
         if gathered.cold:
-            return _read_cold(self._broker, gathered, self._cold_read_ended)
+            return _read_cold(self._broker, gathered, self._finish)
         return None if self._waits_behind(gathered) else gathered.reply()
 
     def _at_deadline(self) -> Outcome:
@@ -360,14 +354,12 @@ class _Changes(_FetchPass):
             return Reply(FetchResponse(session_id=session.id))
         said: list[WantedPartition] = []
         again = partial(self._poll.say_again, said)
-        saying = self._describe_changes(said, again)
+        saying = self._describe(said, again)
         if len(self.looked) > PARTITIONS_AT_ONCE:
             return Steps(saying, again)
         return run_steps(saying)
 
-    def _describe_changes(
-        self, said: list[WantedPartition], retry: Callable[[], Outcome]
-    ) -> Generator[Message, None, Reply]:
+    def _describe(self, said: list[WantedPartition], retry: Callable[[], Outcome]) -> Generator[Message, None, Reply]:
         session = self._poll.session
         topics: dict[WantedTopic, FetchableTopicResponse] = {}
         for wanted, data in self.looked:

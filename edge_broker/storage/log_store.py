@@ -29,7 +29,7 @@ from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.metadata.loss_records import Ledger
 from edge_broker.storage.metadata.topic_record import LEDGERS
 from edge_broker.storage.opening import Opening
-from edge_broker.storage.recovery.open_partition import PartitionToOpen, RecoveryContext, open_partition
+from edge_broker.storage.recovery.open_partition import OpenRequest, RecoveryContext, open_partition
 from edge_broker.storage.recovery.recovery_checkpoint import FILES, Position
 from edge_broker.storage.shared_log_parts import SharedLogParts
 from edge_broker.storage.topic import Topic, confirmed_ends
@@ -212,7 +212,7 @@ class LogStore:
             self.topic_files.open_files, self.directory.leader_epoch, False, now, notes, [], [], self.ledger
         )
         where = (log.topic, topic.topic_id, log.partition, log.directory)
-        wanted = PartitionToOpen(*where, log.settings, end, self.directory.is_replicated(log.topic))
+        wanted = OpenRequest(*where, log.settings, end, self.directory.is_replicated(log.topic))
         log = open_partition(opening, wanted)
         self.directory.keep_truncated_ends(opening.truncated)
         return log

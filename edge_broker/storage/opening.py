@@ -31,7 +31,7 @@ from edge_broker.storage.metadata.broker_id import check_membership
 from edge_broker.storage.metadata.topic_record import TOPIC_SUFFIX, decode_topic, id_text, split_partition_directory
 from edge_broker.storage.recovery.dirty_markers import MarkKey, Marks, Session
 from edge_broker.storage.recovery.open_partition import (
-    PartitionToOpen,
+    OpenRequest,
     RecoveryContext,
     note_cut,
     offline_partition,
@@ -183,7 +183,7 @@ class Opening:
         for partition in range(record.partitions):
             where = (record.name, record.topic_id, partition, directory.path_of(f"{record.name}-{partition}"))
             stored = directory.positions.stored.get((record.topic_id, partition))
-            wanted = PartitionToOpen(*where, settings, stored, directory.is_replicated(record.name))
+            wanted = OpenRequest(*where, settings, stored, directory.is_replicated(record.name))
             partitions.append(open_partition(context, wanted))
             self._shared.producer_memory.join(partitions[-1].writer.producers)
         return Topic(record.name, record.topic_id, partitions, record.config, settings)

@@ -22,7 +22,7 @@ METADATA = requested_api(
     api.METADATA, MetadataRequest, MetadataResponse, 4, 12
 )  # from 4 on nothing is created by asking
 LIST_OFFSETS = requested_api(api.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse, 1, 7)
-FETCH = requested_api(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids in place of names
+FETCH = requested_api(api.FETCH, FetchRequest, FetchResponse, 4, 12)  # from 13 on topics have ids instead of names
 DESCRIBE_CONFIGS = requested_api(api.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
 DESCRIBE_LOG_DIRS = requested_api(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse, 1, 4)
 LIST_GROUPS = requested_api(api.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse, 0, 5)

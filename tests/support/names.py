@@ -90,10 +90,17 @@ REPLACED = {
 }
 RIGHT = {  # beginnings of paths where a name or word is right
     "advance": ("edge_broker/testing/",),  # a clock
+    "again": ("mirror/plan_command.py",),  # a key of `edge-mirror plan --json`
     "changed": ("ansible/",),  # Ansible's word for what a task did
     "closed": ("edge_broker/testing/",),  # of Python's files
+    "connected": ("edge_broker/cluster/znodes/zookeeper.py",),  # the broker's log has the names of session events
+    "expired": ("edge_broker/cluster/znodes/zookeeper.py",),
     "failed": ("ansible/",),  # Ansible's word, too
-    "life": ("hardware/",),  # of flash memory, as JEDEC names it
+    "life": ("hardware/", "mirror/partition/state_records.py"),  # of flash memory, as JEDEC names it; a stored field
+    "out": ("edge_broker/compiled/",),  # a field of a struct of walk.c
+    "owed": ("edge_broker/storage/segment/batch_scan.py",),  # a key of `edge-broker log dump --json`
+    "started": ("spark/session.py",),  # a module that scripts of older releases import
+    "suspended": ("edge_broker/cluster/znodes/zookeeper.py",),
     "tell": ("gateway/sources/file_reading/decompressed_file.py",),  # of Python's files
 }
 RULES = {

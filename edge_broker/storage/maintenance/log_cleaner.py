@@ -110,14 +110,10 @@ def _end_offset(log: PartitionLog, dirty_offset: int, now: Now) -> int:
     """Where the first segment begins that is not to be cleaned yet."""
     lag_ms = log.settings.min_compaction_lag_ms
     segments = log.segments
-    for segment, following in pairwise(segments):
-        if following.base_offset > log.high_watermark:
+    for segment, after in pairwise(segments):
+        if after.base_offset > log.high_watermark:
             return segment.base_offset
-        if (
-            lag_ms
-            and following.base_offset > dirty_offset
-            and not log.summary(segment, now).is_expired(now, lag_ms - 1)
-        ):
+        if lag_ms and after.base_offset > dirty_offset and not log.summary(segment, now).is_expired(now, lag_ms - 1):
             return segment.base_offset
     return segments[-1].base_offset
 

@@ -127,7 +127,7 @@ class TruncatedLog(NamedTuple):
     end: Position
 
 
-class PartitionToOpen(NamedTuple):
+class OpenRequest(NamedTuple):
     """A partition to open; `stored` is the end that was written down last."""
 
     topic: str
@@ -156,7 +156,7 @@ class _PartitionFiles(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def open_partition(opening: RecoveryContext, wanted: PartitionToOpen) -> PartitionLog:
+def open_partition(opening: RecoveryContext, wanted: OpenRequest) -> PartitionLog:
     """Open one partition; whatever is wrong with it takes it offline and is noted, the others go on.
 
     OSError, StorageFault: there is no space for what has to be written, which is no reason to be offline for good.
@@ -209,7 +209,7 @@ def offline_partition(
     return log
 
 
-def _find_files(opening: RecoveryContext, wanted: PartitionToOpen) -> _PartitionFiles:
+def _find_files(opening: RecoveryContext, wanted: OpenRequest) -> _PartitionFiles:
     topic, topic_id, partition, directory, settings, stored, replicated = wanted
     files = opening.files
     try:
@@ -264,7 +264,7 @@ def _holds_bytes(files: OpenFiles, directory: str, names: Sequence[str]) -> bool
     return any(files.fs.size(f"{directory}/{name}") for name in names if name.endswith(LOG_SUFFIX))
 
 
-def _carry_out_truncation(opening: RecoveryContext, wanted: PartitionToOpen) -> tuple[list[str], Position]:
+def _carry_out_truncation(opening: RecoveryContext, wanted: OpenRequest) -> tuple[list[str], Position]:
     """Carry a truncation out; the names then, and where the log ends: all before that was synced first."""
     from edge_broker.storage.recovery import truncation_file  # noqa: PLC0415 - a board that stands alone has none
 
@@ -303,9 +303,7 @@ def _went_by_retention(removed: tuple[RemovedRange, ...], stored: Position | Non
     return not removed and stored is not None and stored.log_start_offset >= base_offset
 
 
-def _owe_front(
-    opening: RecoveryContext, wanted: PartitionToOpen, names: Sequence[str], lacked: CorruptRange
-) -> list[str]:
+def _owe_front(opening: RecoveryContext, wanted: OpenRequest, names: Sequence[str], lacked: CorruptRange) -> list[str]:
     """Remember that a replica lacks its first segments, and begin where they began; the names then."""
     segment = Segment(opening.files, wanted.directory, lacked.first_offset, 0)
     write_corrupt_ranges(segment, (lacked,))
@@ -317,7 +315,7 @@ def _owe_front(
 
 
 def _account_for_front(
-    opening: RecoveryContext, wanted: PartitionToOpen, removed: tuple[RemovedRange, ...], base_offset: int
+    opening: RecoveryContext, wanted: OpenRequest, removed: tuple[RemovedRange, ...], base_offset: int
 ) -> tuple[RemovedRange, ...]:
     """Offsets are gone from the front and the account does not say why: they are lost, and written down as that."""
     topic, topic_id, partition, directory, _, stored, _ = wanted

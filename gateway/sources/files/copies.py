@@ -20,7 +20,7 @@ SAMPLE_BYTES = 256
 
 
 @contextmanager
-def open_entry(entry: Entry) -> Iterator[OpenFile | None]:
+def opening(entry: Entry) -> Iterator[OpenFile | None]:
     """Open the file of the entry; None if it no longer exists.
 
     Raises OSError for any other error, such as EACCES or EMFILE: the file may exist.
@@ -38,7 +38,7 @@ def open_entry(entry: Entry) -> Iterator[OpenFile | None]:
 
 def holds_place(entry: Entry, place: Place) -> bool:
     """Return whether the file begins as that of `place`, with all bytes that were read; False if it is gone."""
-    with open_entry(entry) as file:
+    with opening(entry) as file:
         if file is None:
             return False
         try:
@@ -53,7 +53,7 @@ def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
         return True
     if is_compressed(copy.path):
         return False
-    with open_entry(copy) as other:
+    with opening(copy) as other:
         if other is None:
             return False
         size = min(copy.size, file.status().st_size)
@@ -69,7 +69,7 @@ def is_copy(copy: Entry, file: OpenFile, place: Place) -> bool:
 
 def has_size(entry: Entry, size: int) -> bool:
     """Return whether the file's content has at least `size` bytes."""
-    with open_entry(entry) as file:
+    with opening(entry) as file:
         try:
             return file is not None and file.holds(size)
         except UnreadableError:

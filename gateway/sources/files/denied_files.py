@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from gateway.sources.file_reading.rotation import Entry, is_compressed
-from gateway.sources.files.copies import open_entry
+from gateway.sources.files.copies import opening
 
 MISSED_LOOKS_MIN = 2  # a scan may miss a name during a rename
 
@@ -41,7 +41,7 @@ class DeniedFiles:
         self.error, readable = None, []
         for entry in strangers:
             try:
-                with open_entry(entry):
+                with opening(entry):
                     readable.append(entry)
                     self._files.pop(entry.id, None)
             except PermissionError as error:

@@ -33,14 +33,7 @@ from gateway.sources.file_reading.links import LINK, LinkRule, irregular_kind, m
 from gateway.sources.file_reading.open_file import NO_LINKS, OpenFile, can_read
 from gateway.sources.file_reading.places import GONE, HEAD_BYTES_MAX, OLDER_MAX, UNSEEN, FamilyState, FileState, Place
 from gateway.sources.file_reading.rotation import Entry, in_order, is_compressed, number_of, source_of
-from gateway.sources.files.copies import (
-    has_size,
-    holds_place,
-    is_being_compressed,
-    is_copy,
-    last_line_start,
-    open_entry,
-)
+from gateway.sources.files.copies import has_size, holds_place, is_being_compressed, is_copy, last_line_start, opening
 from gateway.sources.files.denied_files import MISSED_LOOKS_MIN, DeniedFiles
 from gateway.sources.files.directory import directory_time, entry_of, refuse_irregular
 from gateway.sources.files.family_file import (
@@ -491,7 +484,7 @@ class Family:
         place = file.place
         for entry in reversed(in_order(list(self._entries()), str(self.path))):
             if entry.id in self._copies and place.head_bytes and not is_compressed(entry.path):
-                with open_entry(entry) as found:
+                with opening(entry) as found:
                     if found is not None and found.begins_with(place.head_bytes, place.head_crc32):
                         return entry
         return None

@@ -14,7 +14,7 @@ from gateway.sources.file_reading.links import LinkRule
 from gateway.sources.file_reading.open_file import NO_LINKS, OpenFile, UnreadableError
 from gateway.sources.file_reading.places import HEAD_BYTES_MAX, LAST_BYTES_MAX, FileState, Place
 from gateway.sources.file_reading.rotation import Entry, is_compressed
-from gateway.sources.files.copies import holds_place, open_entry
+from gateway.sources.files.copies import holds_place, opening
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +118,7 @@ def note_head_of(file: FamilyFile) -> None:
     """Note the head of a file that may not stay open: another file may reuse its inode."""
     assert file.path is not None
     entry = Entry(str(file.path), *id_of(file), file.size, file.modified_ns, file.links)
-    with suppress(OSError), open_entry(entry) as found:
+    with suppress(OSError), opening(entry) as found:
         if found is not None and (found.device, found.inode) == id_of(file):
             file.opened = found
             note_head(file)
