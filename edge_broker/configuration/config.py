@@ -57,7 +57,7 @@ _TABLE = (
     Key(
         "edge.zookeeper.digest.file",
         "",
-        "A file with USER:PASSWORD, which nobody else may read: the cluster's znodes are that user's alone. A second "
+        "A file with USER:PASSWORD, which no other user may read: the cluster's znodes are that user's alone. A second "
         "line is another user that is accepted while one replaces the other. Users and ACLs are the cluster's then; "
         "without it a member of a cluster has no log-ins and no authorizer.",
     ),
@@ -112,7 +112,7 @@ _TABLE = (
     Key(
         "unclean.leader.election.enable",
         False,
-        "Let a replica lead that may lack what acks=all was answered for, where nobody else is left, in topics that "
+        "Let a replica lead that may lack acknowledged acks=all records, if no other one is left, in topics that "
         "do not say it; what is lost so is in the ledger.",
     ),
     Key("replica.lag.time.max.ms", 30_000, "A follower that lags for longer leaves the in-sync set.", 1000),
@@ -229,7 +229,7 @@ _TABLE = (
         "edge.scrub.bytes.per.second",
         1_048_576,
         "How fast closed segments are read to find damage before it is asked for; 64 GB take 17 hours at 1 MiB/s. "
-        "0: damage is found when somebody reads there.",
+        "0: damage is found when a client reads there.",
     ),
     Key(
         "log.cleaner.io.max.bytes.per.second",
@@ -257,14 +257,14 @@ _TABLE = (
     Key(
         "edge.ledger.writers",
         "",
-        "Addresses and networks, with commas between them, that may produce to __edge_ledger beside this machine "
-        "itself: the gateways and mirrors of the site, for example 10.0.0.7,10.0.1.0/24,fd00::7. With an authorizer "
-        "who produces needs WRITE there as well; an ACL that names principal and topic is enough without an address.",
+        "Addresses and networks, with commas between them, that may produce to __edge_ledger, as this machine "
+        "itself may: gateways and mirrors of the site, for example 10.0.0.7,10.0.1.0/24,fd00::7. With an authorizer "
+        "a producer needs WRITE there as well; an ACL that names principal and topic is enough without an address.",
     ),
     Key(
         "authorizer.class.name",
         "",
-        "Who decides what clients may do: Kafka's StandardAuthorizer, by ACLs; empty: everybody may do everything.",
+        "The authorizer of clients: Kafka's StandardAuthorizer, by ACLs; empty: every client may do everything.",
         choices=("", STANDARD_AUTHORIZER),
     ),
     Key(
@@ -275,7 +275,7 @@ _TABLE = (
     Key(
         "allow.everyone.if.no.acl.found",
         False,
-        "Let everybody do to a resource what no ACL is about; false: nobody but super.users.",
+        "Allow all operations on a resource without an ACL; false: only those of super.users.",
     ),
     Key(
         "log.flush.offset.checkpoint.interval.ms", 10_000, "How often synced positions are written down.", 100, INT_MAX

@@ -44,7 +44,7 @@ _OF_ALL = (
         "edge.metrics.token.file",
         "",
         "A file whose first line is a token: /metrics and /health are for who shows it, as Authorization: Bearer. "
-        "Nobody but owner and group may read it. It is read at the start.",
+        "Only owner and group may read it. It is read at the start.",
     ),
     Key(
         DENY_LIST,
@@ -85,14 +85,14 @@ _TLS = (
     Key(
         "ssl.keystore.location",
         "",
-        "A PEM file with the private key and the certificate chain, this broker's own first; nobody but owner and "
+        "A PEM file with the private key and the certificate chain, this broker's own first; only owner and "
         "group may read it. It is read again when it changes.",
     ),
     Key("ssl.keystore.key", "", "The private key in PEM, instead of a file.", kind=Kind.PASSWORD),
     Key(
         "ssl.keystore.certificate.chain",
         "",
-        "The certificate chain in PEM, beside ssl.keystore.key.",
+        "The certificate chain in PEM, with ssl.keystore.key.",
         kind=Kind.PASSWORD,
     ),
     Key("ssl.key.password", "", "The password of an encrypted private key.", kind=Kind.PASSWORD),
@@ -121,7 +121,7 @@ _TLS = (
 _RULES = Key(
     "ssl.principal.mapping.rules",
     "DEFAULT",
-    "What a client's certificate makes of it: DEFAULT, which is the subject, or RULE:pattern/replacement/[LU], with "
+    "The principal of a client's certificate: DEFAULT, which is the subject, or RULE:pattern/replacement/[LU], with "
     "commas between them; the first that fits counts.",
 )
 SECURITY_KEYS = (*_OF_ALL, _RULES, *_OF_ONE, *_TLS)

@@ -115,7 +115,7 @@ class LogSettings(_DeclaredKey):
     cleanup_policy: str = _topic(
         "cleanup.policy",
         "delete",
-        "What becomes of old records: delete drops segments by retention; compact keeps the latest record of each key.",
+        "The policy for old records: delete drops segments by retention; compact keeps the latest record of each key.",
         choices=("delete", "compact"),
         kind=Kind.LIST,
         synonym="log.cleanup.policy",
@@ -129,7 +129,7 @@ class LogSettings(_DeclaredKey):
     flush_ms: int = _topic(
         "flush.ms",
         FLUSH_MS,
-        "Longest time that data nobody waits for stays unsynced; 9223372036854775807 leaves the topic to the kernel: "
+        "Longest time that data without a waiter stays unsynced; 9223372036854775807 leaves the topic to the kernel: "
         "an answer then means written, not synced, and a power cut may take back what consumers have seen.",
         least=1,
         synonym="log.flush.interval.ms",
@@ -405,7 +405,7 @@ _WITHOUT_EFFECT = (
     Key(
         "unclean.leader.election.enable",
         False,
-        "Let a replica lead that may lack what acks=all was answered for, where nobody else is left, in a cluster.",
+        "Let a replica lead that may lack acknowledged acks=all records, if no other one is left, in a cluster.",
         synonym="unclean.leader.election.enable",
     ),
 )

@@ -1,19 +1,20 @@
-"""What becomes of a replica whose log is damaged: others have what it lacks, if there are others.
+"""Decide the state to write while a replica's log is damaged: others have its missing records, if there are others.
 
-| its log is damaged, and the state | what it does |
+| its log is damaged, and the state | the replica |
 |---|---|
-| names others beside it | it leaves the in-sync set; if it leads, nobody does, and one of the others is elected |
-| names it alone | nobody else has what it lacks: that is written down as lost, as on a board that stands alone; then it goes on |
-| names it not, and it may have been counted in this epoch | the next epoch begins |
-| names it not, in an epoch in which it was never counted | it follows, keeping out; once the leader is known to have all of its log, that is cut where the damage begins |
+| also names others | leaves the in-sync set; if it leads, it gives up the lead, and one of the others is elected |
+| names it alone | records its missing ranges as lost, as a single node does, since no other replica has them; then it goes on |
+| does not name it, and it may have counted in this epoch | begins the next epoch |
+| does not name it, in an epoch in which it never counted | follows, keeping out; once the leader is known to have all of its log, the log is truncated where the damage begins |
 
-Each step out of the set begins another leader epoch, though the same leader may lead: what was acknowledged by the log
-as it was, and may still be on its way, counts for nothing there. So whoever is named again has all of it anew.
+Each step out of the set begins another leader epoch, even under the same leader. Acknowledgements of the log as it was,
+which may still be in flight, count for nothing there. So a replica that is named again has fetched all of it again.
 
-While it keeps out, each fetch says so (inter_broker_messages.py); it is no candidate. A leader that is gone is waited for: nothing
-is cut before somebody leads who has it.
+While it keeps out, each fetch says so (inter_broker_messages.py); it is no candidate. Without a leader it waits: nothing
+is truncated before a broker leads that has the records.
 
-Lives here: what the state should say. Must never come in: how damage is found (storage/loss/quarantine.py, storage/replica/missing_ranges.py).
+Contains: the state to write. Does not contain: how damage is found (storage/loss/quarantine.py,
+storage/replica/missing_ranges.py).
 """  # noqa: E501
 
 from __future__ import annotations

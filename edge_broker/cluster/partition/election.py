@@ -1,24 +1,24 @@
-"""Who leads when a leader is gone.
+"""Elect a new leader when the leader is gone.
 
 | question | answer |
 |---|---|
 | when is a leader gone | the registration that the state names for it has ended |
 | who may follow it | a member of the in-sync set that is registered, with the disk that the set names, and has not said that its log is offline |
-| who of them does | the first in the order of the topic's replicas, those that have not started again since they were caught up before the others; if nobody leads a while later, the next |
+| who of them does | the first in the order of the topic's replicas, those without a restart since they were caught up before the others; if no broker leads a while later, the next |
 | how | it writes itself, by the state's version |
-| what it writes | itself, the next epoch, and the set without those that are gone, of whom `needed` in all stay |
-| nobody of the set may | nobody leads; where the topic allows an unclean election, who has most does |
+| what it writes | itself, the next epoch, and the set without missing members, of whom `needed` in all stay |
+| no member of the set may | no broker leads; if the topic allows an unclean election, the replica with the most records does |
 
-Who has started again comes behind the others: clients wait for longer and longer between two tries of a port that was
-closed. The first may know that its disk is not the one that is named: then another's turn comes. Only one of two who
-claim the same version succeeds, so it does not matter that views differ.
+Restarted members come after the others: clients wait for longer and longer between two tries of a port that was
+closed. The first may know that its disk is not the one that is named: then it is another's turn. Only one of two
+claims of the same version succeeds, so it does not matter that views differ.
 
-A member whose log is offline stays named where the set would become smaller than is needed: what counts is on its disk,
-and may be readable again. It says so in the state itself, under its registration. So who elects uncleanly replaces the
-very state in which it has said so: one whose log is back has taken that back, and the election fails. Under a later
+A member whose log is offline stays named if the set would become smaller than is needed: the counted records are on its
+disk, and may be readable again. It says so in the state itself, under its registration. So an unclean election replaces
+the very state in which it has said so: one whose log is back has taken that back, and the election fails. Under a later
 registration nothing is said yet: a broker that starts again may lead until it says so again.
 
-Lives here: those answers. Must never come in: when they are asked. Source: KIP-101, KIP-595 (who has most), KIP-112.
+Contains: these rules. Does not contain: when they are applied. Source: KIP-101, KIP-595 (who has most), KIP-112.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def may_serve(state: PartitionState, entry: InSyncReplica, registrations: Regist
 
 
 class Known(Protocol):
-    """What a broker knows of who is there."""
+    """A broker's knowledge of registered brokers."""
 
     @property
     def registrations(self) -> Registrations:
         """Of now."""
 
     def is_gone(self, entry: InSyncReplica | None) -> bool:
-        """Whether a registration has surely ended; None is nobody."""
+        """Whether a registration has ended for certain; None: no broker."""
 
 
 def may_take_over(state: PartitionState, broker: int, known: Known) -> bool:
@@ -66,7 +66,7 @@ def may_take_over(state: PartitionState, broker: int, known: Known) -> bool:
 
 
 def candidates(state: PartitionState, replicas: Sequence[int], registrations: Registrations) -> tuple[int, ...]:
-    """Who may lead next, in the order in which they should claim."""
+    """Return the candidates, in the order in which they should claim."""
     entries = [entry for broker in replicas if (entry := state.entry(broker)) is not None]
     may = [entry for entry in entries if may_serve(state, entry, registrations)]
     may.sort(key=lambda entry: registrations[entry.broker].epoch != entry.epoch)
@@ -108,7 +108,7 @@ def offline(state: PartitionState, me: InSyncReplica) -> PartitionState:
 
 
 def online(state: PartitionState, broker: int) -> PartitionState:
-    """The state in which nobody says that a broker's log is offline."""
+    """Return the state without any report that a broker's log is offline."""
     return state._replace(offline=tuple(each for each in state.offline if each.broker != broker))
 
 

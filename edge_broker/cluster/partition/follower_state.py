@@ -1,30 +1,30 @@
-"""What a follower does: it matches its log to the leader's epoch, then takes what comes.
+"""Match a follower's log to the leader's epoch, then fetch.
 
 | stage | event | next |
 |---|---|---|
 | fetching | records at the log's end | fetching: they are appended, the next fetch goes at once |
 | fetching | nothing new | fetching, `fetch_wait_ms` later or when the disk has confirmed more |
-| fetching | the log diverges | entering: what is to go is written down first |
-| fetching | the log diverges, and has no record; no in-sync set names it | entering, though nothing goes: it begins anew at 0 |
-| fetching | the leader's log starts behind this one's end | entering: what the leader may never have had |
-| entering | entered | truncating, or beginning anew where the leader's log starts |
+| fetching | the log diverges | entering: the ledger first gets the records to remove |
+| fetching | the log diverges, and has no record; no in-sync set names it | entering, though nothing goes: it is reset to 0 |
+| fetching | the leader's log starts after this one's end | entering: records that the leader may never have had |
+| entering | entered | truncating, or a reset to the leader's log start |
 | entering | this broker is elected | the log stays as it is |
 | truncating | truncated | fetching |
-| fetching | the leader has written down as lost what comes next | truncating, though nothing goes: it goes on behind that, too |
-| fetching | the leader's log starts behind this one's start | fetching: this one starts there, too |
-| fetching | its disk is full | keeping out: it takes no records, but hears where the leader's log starts |
-| fetching | its log is damaged, and the leader has all of it | entering: what the leader may lose; then the cut |
+| fetching | the leader has recorded the next records as lost | truncating, though nothing goes: it skips them, too |
+| fetching | the leader's log starts after this one's start | fetching: this one starts there, too |
+| fetching | its disk is full | keeping out: it takes no records, but hears the leader's log start |
+| fetching | its log is damaged, and the leader has all of it | entering: records that the leader may lose; then the truncation |
 | any | no answer for `fetch_timeout_ms` | fetching again |
 
-Truncation is by epochs alone, never to a high watermark, and goes on fetch by fetch until the logs agree: the leader
-names the greatest epoch that it knows, not above the follower's last, and where it ended; the follower keeps no more
-than what it has of epochs up to that one. An answer counts for the very log that asked (its end and last epoch), so
+Truncation is by epochs alone, never to a high watermark, and goes on fetch by fetch until the logs agree. The leader
+names the greatest epoch that it knows, not above the follower's last, and its end. The follower keeps no more
+than its records of epochs up to that one. An answer counts for the very log that asked (its end and last epoch), so
 late and doubled ones do no harm.
 
-Nothing goes from a follower's front but what has gone from its leader's, and no more than what it knows to be
-replicated: so all that one replica lacks there, whoever leads next, the leader has decided and accounted for.
+Only records that left the leader's front leave a follower's, and no more than those that it knows to be
+replicated. So the leader has decided and accounted for all that one replica lacks there, under any next leader.
 
-Lives here: that. Must never come in: the state znode, what records hold. Source: KIP-101, KIP-279, KIP-595.
+Does not contain: the state znode, contents of records. Source: KIP-101, KIP-279, KIP-595.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def keeps_out(log: ReplicaLog) -> bool:
 
 
 def acknowledged_end(log: ReplicaLog) -> int:
-    """What a follower tells the leader that it has: nothing while it is damaged, as it will be cut in this epoch."""
+    """The end that a follower reports to the leader: none while damaged, as it will be truncated in this epoch."""
     return 0 if log.has_missing else log.acknowledged_offset
 
 
@@ -114,7 +114,7 @@ def truncation_end(log: ReplicaLog, diverging: EpochEnd) -> int:
 
 
 def lost_by(log: ReplicaLog, end_offset: int) -> tuple[Lost, ...]:
-    """What a truncation takes, epoch by epoch: it may have been answered at acks=1."""
+    """The records that a truncation removes, by epoch: they may have been acknowledged at acks=1."""
     lost, first = [], end_offset
     while first < log.log_end_offset:
         epoch = log.epochs.at(first)
@@ -136,7 +136,7 @@ class Step(Enum):
 
 
 class Cutting:
-    """What is done to a log's end, from its entries in the ledger, which has what goes from `lost_from` on, to the
+    """A change of a log's end, from its entries in the ledger, which has the records from `lost_from` on, to the
     disk.
     """
 

@@ -1,25 +1,25 @@
-"""What a leader knows of its followers, in one epoch: who matches, who has how much on its disk, who is slow.
+"""A leader's knowledge of its followers, in one epoch: which logs match, what each disk has confirmed, who is slow.
 
-Everything here begins anew with each epoch: what a follower told another leader, or this one before, counts for
-nothing, as it may have matched another log.
+All of it starts again with each epoch: reports of a follower to another leader, or to this one before, count for
+nothing, as its log may have matched another log.
 
 | a fetch | answer | counts |
 |---|---|---|
 | of another leader epoch | FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH | no |
 | whose last epoch ended earlier here, or never was | diverging: the greatest epoch up to it, and its end | no |
-| without a record, beginning behind this log's end, or its start where no in-sync set named it | diverging: no epoch, and where this log starts | no |
-| of what this log has removed, all of it | OFFSET_OUT_OF_RANGE, and where it starts: the follower begins anew there | no |
+| without a record, beginning after this log's end, or its start if no in-sync set named it | diverging: no epoch, and where this log starts | no |
+| of records that this log has removed, all of it | OFFSET_OUT_OF_RANGE, and the log start: the follower is reset to it | no |
 | of one that keeps out, as its disk is full | where the log starts | yes, but it leaves the in-sync set, as one that is slow |
 | else | the records from there on | yes: up to its synced end, under the registration that it names |
 | that waits, and is evaluated again | as above | no: it counted as it arrived |
 
-A follower without a record has no epoch to match. What it lacks before its start had been shown, and was removed, if
-the in-sync set names it; else another one may have been shown since, as behind an unclean election.
+A follower without a record has no epoch to match. If the in-sync set names it, the records before its start had been
+visible, and were removed. Otherwise other ones may have become visible since, as after an unclean election.
 
-A log whose last epoch is older than all that are known here can be told nothing of: it may be another one, and what
-the follower does not know to be replicated it writes down.
+This leader knows nothing of a log whose last epoch is older than all known ones: it may be another log. The
+follower records as lost what it does not know to be replicated.
 
-Lives here: that. Must never come in: the state znode, records. Source: KIP-101, KIP-279, KIP-320, KIP-595.
+Does not contain: the state znode, records. Source: KIP-101, KIP-279, KIP-320, KIP-595.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNDER_WAY_MS = 500.0  # for which what a broker said before it died may still co
 
 
 class Follower:
-    """What one follower has acknowledged in this epoch."""
+    """One follower's acknowledgements in this epoch."""
 
     __slots__ = (
         "caught_up_ms",
@@ -85,7 +85,7 @@ def _any_counts(_: Follower) -> bool:
 
 
 def epoch_error(asked: int, epoch: int) -> ErrorCode:
-    """What a fetch of another epoch is answered."""
+    """Return the error for a fetch of another epoch."""
     if asked == epoch:
         return ErrorCode.NONE
     return ErrorCode.FENCED_LEADER_EPOCH if asked < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -164,7 +164,7 @@ class Leading:
         return found
 
     def ends(self, own: int) -> dict[InSyncReplica, int]:
-        """What each replica has acknowledged, this one included."""
+        """Return each replica's acknowledged end, this one included."""
         return {self.me: own, **{each.replica: each.end for each in self.followers.values()}}
 
     def counted_ends(self, own: int, counts: Counts) -> dict[InSyncReplica, int]:

@@ -1,12 +1,12 @@
-"""One replica of a partition: whom it follows, when it claims the lead, what it does while it leads.
+"""One replica of a partition: its leader, its claim of the lead, its work as leader.
 
 | role | event | next |
 |---|---|---|
 | idle | the state names a leader that is there | following |
 | idle, following | the leader is gone, and this one is the candidate | claiming: it writes itself |
-| claiming | it is certain what the state says | by that |
+| claiming | the state is confirmed | by that |
 | any | the state names this broker under its registration of now | beginning: the epoch's entry is synced |
-| the same, a write under way | log_moved | beginning: its epoch begins behind what was fetched |
+| the same, a write in progress | log_moved | beginning: its epoch begins after the fetched records |
 | beginning | epoch_begun | leading |
 | leading | a request for another leader | leading, until lead_transfer.py grants or drops it |
 | leading | a request is granted, or this broker stops | handing over: no appends, until the other has everything |
@@ -16,16 +16,16 @@
 | following | the broker is to stop | it leaves the in-sync set by a write, where the set stays large enough; then it fetches no more |
 | beginning, leading, handing over | the state names another leader or epoch | as above |
 | any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write, or says there that its log is offline, where the set would become too small |
-| any | the log is offline | it is tried again each `reopen_ms`; one that is missing is made anew, once the set does not name it |
+| any | the log is offline | it is tried again each `reopen_ms`; a missing one is replaced by an empty one, once the set does not name it |
 | any | the log is back | it takes back by a write what it has said |
-| any | the log may lack what it had acknowledged, and others are named, too | the same |
+| any role | the log may miss acknowledged records, and the set has other members | it leaves the set |
 | any | the log is damaged | as damaged_replica_rules.py says |
 | any | the session ended | idle, and nothing of the old state holds |
 
-Everything that is certain comes in by `take_in`, in the order of the znode's versions; `reconcile` then does what is
-due. So it does not matter who changed the state, nor whether the own write or a watch told of it first.
+Every confirmed state comes in by `take_in`, in the order of the znode's versions; `reconcile` then does what is
+due. So it does not matter who changed the state, nor whether the own write or a watch reported it first.
 
-Lives here: one partition. Must never come in: how messages travel, other partitions. Source: KIP-101, KIP-966.
+Contains: one partition. Does not contain: how messages travel, other partitions. Source: KIP-101, KIP-966.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Settings(NamedTuple):
     hand_over_at_once: int = 2  # partitions of a broker that stops: each waits for its own sync and write alone
     hand_over_turns_max: int = 50  # more at once where it leads so many that this would not do
     hand_over_slow_ms: float = 500.0  # one that takes longer holds up no other
-    leave_at_once: int = 16  # in-sync sets in each tick, which nobody waits for
+    leave_at_once: int = 16  # in-sync sets in each tick; no client waits for them
 
 
 class Role(Enum):
@@ -150,13 +150,13 @@ class Surroundings(Protocol):
 
     @property
     def registrations(self) -> Registrations:
-        """Who is there."""
+        """The registered brokers."""
 
     def is_gone(self, entry: InSyncReplica | None) -> bool:
-        """Whether a registration has surely ended; None is nobody."""
+        """Whether a registration has ended for certain; None: no broker."""
 
     def lease_holds(self) -> bool:
-        """Whether nobody can have been told that this broker is gone."""
+        """Whether no broker can have learnt that this broker is gone."""
 
     def out(self, effect: Effect) -> None:
         """Want something done."""
@@ -238,7 +238,7 @@ class Partition:
         self._rest_behind_a_refusal()
         self._around.wrote(self.partition, state, version)
         self.take_in(state, version)
-        self._around.hurry(self.partition)  # what could not be written beside it may be due
+        self._around.hurry(self.partition)  # a write that had to wait for this one may be due
         self.reconcile()
         self._go_on_handing_over()
 
@@ -400,7 +400,7 @@ class Partition:
         return election.offline(state, self._around.identity.replica)
 
     def _is_mine(self, entry: InSyncReplica) -> bool:
-        """Whether an entry speaks of this very log; of one that may lack something, only if nobody else is named."""
+        """Whether an entry speaks of this very log; of one that may lack records, only if no other is named."""
         if not self._around.identity.is_named_by(entry):
             return False
         assert self.state is not None
@@ -415,7 +415,7 @@ class Partition:
 
     def _begin(self, state: PartitionState) -> None:
         if self.log.has_missing and not self._owns_up:
-            self._owns_up = True  # nobody else has it
+            self._owns_up = True  # no other replica has it
             self._around.out(OwnUp(self.partition))
         if self.leading is not None:
             return  # it leads this epoch already
@@ -443,7 +443,7 @@ class Partition:
             self.advance()
 
     def owned_up(self) -> None:
-        """What the log lacks is in the ledger, or could not be written."""
+        """The missing ranges are in the ledger, or could not be written."""
         self._owns_up = False
         self.reconcile()
 
@@ -457,8 +457,8 @@ class Partition:
             return fetch.answer(error)
         registered = self._around.registrations.get(follower)
         if registered is None or registered.replica != fetch.replica:
-            # Were it heard, whoever claims a later registration would shut the follower itself out of this epoch. One
-            # that this broker has not read of yet asks again.
+            # A false claim of a later registration would otherwise shut the follower out of this epoch. A follower
+            # whose registration this broker has not read yet asks again.
             return fetch.answer(ErrorCode.STALE_BROKER_EPOCH)
         in_sync = self._may_be_named(follower)
         diverging = self.leading.fetched(fetch, self.log, self._around.now_ms, in_sync=in_sync, is_new=is_new)
@@ -481,7 +481,7 @@ class Partition:
         return any(state is not None and state.entry(broker) is not None for state in (self.state, self._write.pending))
 
     def _lost_at(self, offset: int) -> EpochEnd | None:
-        """What a follower has to pass over, with the epoch that its last record would have."""
+        """The range that a follower has to skip, with the epoch that its last record would have."""
         end = self.log.lost_until(offset)
         return EpochEnd(self.log.epochs.at(end - 1), end) if end > offset else None
 
@@ -551,7 +551,7 @@ class Partition:
     # handing over
 
     def heirs(self, given: Mapping[int, int]) -> tuple[int, ...]:
-        """Who could lead next, those with room and the most first; of equal ones who was `given` fewest, by broker."""
+        """Return possible leaders: with space and the most records first; of equal ones the one `given` fewest."""
         if self.leading is None or self.state is None:
             return ()
         ends, me = self.leading.ends(0), self._around.identity.broker
@@ -740,7 +740,7 @@ class Partition:
             around.out(Send(following.leader, fetch))
 
     def fetch_again(self, leader: int) -> None:
-        """What was asked of this leader is lost: another connection to it is there."""
+        """Requests to this leader are lost: another connection to it exists."""
         if self.following is not None and self.following.leader == leader:
             self.following.due_ms = self._around.now_ms
             self.fetch_if_due()
@@ -910,9 +910,9 @@ class Partition:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing is due soon by time alone but fetches that nobody refused, which the member looks after.
+        """Whether nothing is due soon by time alone but fetches without an error, which the member sends.
 
-        What others do is told, and is followed by a tick.
+        An event of another broker is followed by a tick.
         """
         if self.role not in CALM or self.cutting is not None or self._unclean is not None or self.log.has_missing:
             return False
