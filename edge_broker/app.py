@@ -76,7 +76,7 @@ GROUP_TICK_S = 0.1
 ZOOKEEPER = "zookeeper.connect"
 CANNOT_BE_MEMBER = 2
 CLOCK_TICK_S = 10.0
-CLOCK_STEP_TICK_S = 1.0  # a power cut before a step is on the disk makes it look like time without power
+CLOCK_STEP_TICK_S = 1.0  # a power loss before a step is on the disk makes it look like time without power
 SPACE_TICK_S = 1.0
 SECURITY_TICK_S = 1.0
 LOGINS: WorkerName = "logins"
@@ -485,7 +485,7 @@ def _files(work: Callable[[], Any]) -> RunInWorker:
 
 
 class _Retention:
-    """Retention over every partition, in pieces: others wait for the worker for one piece.
+    """Retention over every partition, in slices: others wait for the worker for one piece.
 
     A segment that is written to is closed first where all of it may go, one partition after another.
     """
@@ -585,7 +585,7 @@ def _delete_expired(log: PartitionLog, now: Now, passed: Passed, *, leads: bool)
 
 
 async def _stop(server: Server, dispatcher: Dispatcher, workers: Sequence[Worker], ledger: LoopLedger) -> None:
-    """Refuse new requests at once, answer those under way, sync, mark the stop clean."""
+    """Refuse new requests at once, answer those in progress, sync, mark the stop clean."""
     dispatcher.refusing = True
     server.refuse()
     dispatcher.start(lambda: stop_groups(dispatcher.broker))

@@ -1,7 +1,7 @@
 """When Python looks for objects that only hold each other: in calm moments, and not at the same ones again.
 
 By itself it looks whenever there are some thousand more, in the middle of whatever the loop does, for 20 to 90 ms when
-large requests are under way. References free all that requests make; what is left over comes from exceptions now and
+large requests are in progress. References free all that requests make; what is left over comes from exceptions now and
 then. So the collector is off, and asked each LOOK_S:
 
 | there are more objects than the last time by | and | then |

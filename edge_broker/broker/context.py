@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Session:
     """A connection as handlers see it: `peer` is ADDRESS:PORT, `principal` and `listener` by Kafka's names.
 
-    `host` is the client's address, worked out once, as every right is asked by it. `secure` says that it is encrypted,
+    `host` is the client's address, computed once, as every right is asked by it. `secure` says that it is encrypted,
     `login` how far its log-in is where its listener has any.
 
     It has the facts that stay from one request to the next: the authenticated user, quotas.

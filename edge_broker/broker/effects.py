@@ -1,6 +1,6 @@
 """Effects that a step leaves to the event loop: one queue, applied in order once the step is over.
 
-| effect | what the shell does |
+| effect | what the event loop does |
 |---|---|
 | APPENDED log | has it synced, or wakes its waiters where the topic is left to the kernel |
 | SHOWN log | asks everybody who waits for this log: more may be shown, or another broker leads |
@@ -10,7 +10,7 @@
 | WRITE log | has its batch written by the worker `writer` |
 | CHECK checking | has a batch's records checked by the worker `checker` |
 | OFFLINE log | wakes the waiters of a log that was deleted or has failed |
-| START outcome | carries out work that no client waits for |
+| START outcome | executes work that no client waits for |
 | ANSWER (token, response) | answers a parked request |
 | FREED name | lets the first request go on that waits for this topic name |
 | NOTE sentence | logs it |

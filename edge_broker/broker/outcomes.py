@@ -7,7 +7,7 @@
 | Park | a group will answer this token | the request that completes the group |
 | RunInWorker | this work may block | `work` in a worker thread, then `then` with its result on the loop |
 | AfterName | another request is making or erasing a topic of this name | `retry` once the name is free |
-| Steps | this may be long | the shell, some steps at a time; others come between |
+| Steps | this may be long | the event loop, some steps at a time; others come between |
 
 Contains: the six values. Does not contain: how they are resolved (network/dispatch/dispatcher.py).
 """

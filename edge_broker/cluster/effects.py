@@ -171,7 +171,7 @@ class CutDamage(NamedTuple):
 
 
 class PassOver(NamedTuple):
-    """Go on at this offset: what lies between the log's end and it was written down as lost; it is of this epoch."""
+    """Go on at this offset: what lies between the log's end and it was recorded as lost; it is of this epoch."""
 
     partition: PartitionId
     end_offset: int

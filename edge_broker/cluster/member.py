@@ -150,7 +150,7 @@ class Former(Enum):
 
 
 class ClusterMember:
-    """One broker; `effects` are the shell's to take, in order, after each input."""
+    """One broker; `effects` are the event loop's to take, in order, after each input."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class ClusterMember:
         self._former = Former.OWN_LIFE  # whose registration is waited for, as far as is known
         self._contradicts = False
         self.effects: list[Effect] = []
-        self.faults: list[LayoutFault] = []  # znodes that cannot be read, until the shell has said so
+        self.faults: list[LayoutFault] = []  # znodes that cannot be read, until the event loop has said so
         self.now_ms = 0.0
         self.connected = False
         self.leaving = False
@@ -888,7 +888,7 @@ class ClusterMember:
         """Let a partition decide; a bug in that stops it alone, and the next ones have their turn."""
         try:
             call(*arguments)
-        except Exception as error:  # noqa: BLE001 - a bug; the shell says so
+        except Exception as error:  # noqa: BLE001 - a bug; the event loop says so
             self._held[partition.partition] = self.now_ms + self.settings.held_ms
             self.out(Broke(partition.partition, error))
 

@@ -39,7 +39,7 @@ class CompiledWalk(ctypes.Structure):
 
     @classmethod
     def begin(cls, base_timestamp: int, count: int, keys_required: bool, times_checked: bool) -> CompiledWalk:
-        """A walk that is fed piece by piece; other threads run meanwhile."""
+        """A walk that is fed slice by slice; other threads run meanwhile."""
         walk = cls()
         _library.begin(ctypes.byref(walk), base_timestamp, count, keys_required, times_checked)
         return walk

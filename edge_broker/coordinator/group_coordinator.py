@@ -85,7 +85,7 @@ class GroupCoordinator:
 
     @property
     def clock_lead(self) -> ClockLead:
-        """How far the clocks are ahead of `now_ms`; the shell tells, once a second."""
+        """How far the clocks are ahead of `now_ms`; the event loop tells, once a second."""
         return self._rebalances.clock_lead
 
     @clock_lead.setter

@@ -106,7 +106,7 @@ class Rebalances:
         return effects
 
     def rebalance(self, group: Group, effects: GroupEffects) -> None:
-        """Begin a rebalance, or go on with the one under way."""
+        """Begin a rebalance, or go on with the one in progress."""
         if GroupState.PREPARING_REBALANCE in TRANSITIONS[group.state]:
             self.prepare_rebalance(group, effects)
         else:

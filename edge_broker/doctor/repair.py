@@ -3,7 +3,7 @@
 | damaged | what is done |
 |---|---|
 | an index, summary, snapshot, checkpoint, file of corrupt ranges | moved to `aside/repair.<n>/`; made again |
-| a range of a segment | the ledger gets a record, then `.holes` has it: readers jump over it, the bytes stay |
+| a range of a segment | the ledger gets a record, then `.holes` has it: readers skip it, the bytes stay |
 | a tail above the synced end, files that are gone | as at any start: cut off with a copy; in the ledger |
 | the store's own files | refused, with nothing changed: no start opens such a directory |
 | a topic's file, a topic id | left: nothing else knows what they said |

@@ -1,6 +1,6 @@
 """`edge-broker cluster write-off`: a stopped board forgets by which states it acted, and acts by ZooKeeper's again.
 
-| what the disk has of a partition | what is written down before it is forgotten |
+| what the disk has of a partition | what is recorded before it is forgotten |
 |---|---|
 | a kept state whose in-sync set names this broker | the offsets that other boards may lack, by leader epoch, as `unclean_election` |
 | the same without a log that can be read | nothing: its offsets are unknown; the row says so |

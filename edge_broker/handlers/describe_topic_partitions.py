@@ -118,7 +118,7 @@ def _missing(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 
 
 def _in_order(names: list[str]) -> Generator[None, None, Iterator[str]]:
-    """Each name once, sorted: in pieces, as a request has room for 55,000 names, which are 30 ms of work."""
+    """Each name once, sorted: in slices, as a request has room for 55,000 names, which are 30 ms of work."""
     pieces = []
     for first in range(0, len(names), SORTED_AT_ONCE):
         pieces.append(sorted(names[first : first + SORTED_AT_ONCE]))

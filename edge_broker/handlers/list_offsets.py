@@ -15,7 +15,7 @@ waits only for this broker's own disk: others may be away for long.
 Replica id -2, Kafka's DEBUGGING_REPLICA_ID, asks any replica, in a cluster, for the end of what counts as replicated
 there (timestamp -1); `edge-broker cluster status` compares replicas by it. It says where a log ends, and shows nothing.
 
-Nothing that a power cut could take back is ever shown: the end and times wait for a sync (synced_end.py).
+Nothing that a power loss could take back is ever shown: the end and times wait for a sync (synced_end.py).
 Source: Kafka protocol, ListOffsets 1 to 10; KIP-734, KIP-405; Kafka's ReplicaManager.fetchOffset for replica id -2.
 """
 

@@ -74,7 +74,7 @@ class Worker:
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.job: int | None = None  # the number of the job under way, None between jobs; read from the loop
+        self.job: int | None = None  # the number of the job in progress, None between jobs; read from the loop
         self._jobs = Jobs()
         self._count: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True for each job, False for the end
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -222,7 +222,7 @@ class PythonWalk:
 
 
 def begin_walk(base_timestamp: int, count: int, keys_required: bool, times_checked: bool) -> RecordsWalk:
-    """A walk that is fed piece by piece, in any thread; the compiled one lets others run meanwhile."""
+    """A walk that is fed slice by slice, in any thread; the compiled one lets others run meanwhile."""
     compiled = compiled_walk()
     if compiled is not None:
         return compiled.begin(base_timestamp, count, keys_required, times_checked)

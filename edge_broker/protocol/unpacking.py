@@ -1,4 +1,4 @@
-"""The records of a compressed batch, unpacked piece by piece: at no time whole, and never beyond a bound.
+"""The records of a compressed batch, unpacked slice by slice: at no time whole, and never beyond a bound.
 
 | codec | by | a piece ends | refused, though Kafka acks it |
 |---|---|---|---|

@@ -33,7 +33,7 @@ from edge_broker.security.acls import (
 )
 
 CACHED_MAX = 8192
-CACHED_NAME_MAX = 256  # characters; longer names than a topic's are worked out each time
+CACHED_NAME_MAX = 256  # characters; longer names than a topic's are computed each time
 _MEANS = {
     Operation.DESCRIBE: frozenset(
         (Operation.ALL, Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)

@@ -20,7 +20,7 @@
 | `last-recovery` | the findings of the last start that had any |
 | `topics/<topic>.json` | a topic, see metadata/topic_record.py |
 | `<topic>-<partition>/` | its log |
-| `.spare` | blocks set aside for a full disk, see files/spare_blocks.py |
+| `.spare` | blocks reserved for a full disk, see files/spare_blocks.py |
 | `deleted/` | topics whose deletion is in progress, see retention/topic_deletion.py |
 | `aside/` | directories that belong to no topic; never deleted here |
 

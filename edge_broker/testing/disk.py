@@ -91,7 +91,7 @@ class SimulatedFile:
         """Promise nothing."""
 
     def reserve(self, position: int, size: int) -> bool:
-        """Take blocks for a range, or fail for want of them."""
+        """Take blocks for a range, or fail for lack of them."""
         self._disk.step("reserve", self.path, size)
         if self._disk.admitted_bytes(self._pages, position, size) < size:
             raise OSError(errno.ENOSPC, "No space left on device", self.path)

@@ -350,9 +350,9 @@ class Connection:
         self.up_broken = self.down_broken = False
         self.open = True  # the server's view
         self._up_due_ms = self._down_due_ms = 0.0
-        self._up: deque[Callable[[], None]] = deque()  # under way, in order
+        self._up: deque[Callable[[], None]] = deque()  # in progress, in order
         self._down: deque[Callable[[Client], None]] = deque()
-        self._queue: deque[tuple[int, Request]] = deque()  # of requests that the server has, one under way
+        self._queue: deque[tuple[int, Request]] = deque()  # of requests that the server has, one in progress
         self._busy = False
 
     # the wire

@@ -274,6 +274,6 @@ def by_topic(places: Iterable[Place]) -> Mapping[str, list[int]]:
 
 
 def chunks(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The same in pieces of at most `size`."""
+    """The same in slices of at most `size`."""
     for at in range(0, len(things), size):
         yield things[at : at + size]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """The parts of one member; `carry_out` has its effects carried out after each call that may leave some."""
+    """The parts of one member; `carry_out` has its effects executed after each call that may leave some."""
 
     def __init__(
         self, member: ClusterMember, listener: str, now_ms: Callable[[], float], carry_out: Callable[[], None]
@@ -55,7 +55,7 @@ class Cluster:
         self._member = member
 
     def update(self) -> None:
-        """Update the view and check what requests wait for: once after each turn in which effects were carried out.
+        """Update the view and check what requests wait for: once after each turn in which effects were executed.
 
         Callbacks leave effects with the broker, for the caller to apply; the same holds for `tick`.
         """

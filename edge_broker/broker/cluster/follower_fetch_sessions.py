@@ -195,7 +195,7 @@ class FetchSession:
         return len(data.records or b"")
 
     def _data(self, partition: PartitionId, fetched: ReplicaFetched) -> PartitionData:
-        """An answer, which says to which order: a follower may have another one under way."""
+        """An answer, which says to which order: a follower may have another one in progress."""
         start = self._starts[partition] = self._start(partition)
         return PartitionData(
             partition_index=partition.partition,

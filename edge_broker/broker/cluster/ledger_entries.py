@@ -5,7 +5,7 @@
 | not on the listener for brokers, or of whom may not act for the cluster (follower_fetch.py) | TOPIC_AUTHORIZATION_FAILED |
 | to a broker that does not lead `__edge_ledger` | NOT_LEADER_OR_FOLLOWER |
 | with a record that is no ledger record, or names no journal | INVALID_RECORD; nothing is written |
-| while one of the same journal is under way | COORDINATOR_LOAD_IN_PROGRESS: again later |
+| while one of the same journal is in progress | COORDINATOR_LOAD_IN_PROGRESS: again later |
 | with entries that the log has already | those are left out; the others are appended |
 | | NONE, once the high watermark covers the log up to them, in the epoch in which this was said |
 | else | what a produce with acks=all is refused with |

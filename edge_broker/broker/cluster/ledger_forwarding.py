@@ -113,7 +113,7 @@ class Reading:
         return None
 
     def quarantine_failed(self, _met: DamageMet, fault: StorageFault) -> None:
-        """Damage that could not be written down."""
+        """Damage that could not be recorded."""
         self.fault = fault
 
 

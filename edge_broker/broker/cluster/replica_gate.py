@@ -79,5 +79,5 @@ class ReplicaGate:
         return Refusal(ErrorCode.REQUEST_TIMED_OUT, text)
 
     def take_retries(self) -> list[PartitionLog]:
-        """Return the logs whose writes waited for the lease and are to be tried again."""
+        """Return the logs whose writes waited for the lease and are to be retried."""
         return self._lease_waits.logs_to_retry()

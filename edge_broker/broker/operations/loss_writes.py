@@ -17,7 +17,7 @@ from edge_broker.storage.log.partition_log import PartitionLog
 from edge_broker.storage.loss.startup_ledger import ledger_batches
 from edge_broker.storage.metadata.loss_records import Loss
 
-WRITE_MS_MAX = 60_000  # cards hang for seconds; a removal is tried again later
+WRITE_MS_MAX = 60_000  # cards hang for seconds; a removal is retried later
 
 
 def write_losses(

@@ -212,7 +212,7 @@ def _changed_config(broker: Broker, topic: AnyTopic, asked: Alteration) -> dict[
 
 
 class _Altering(cluster_change.ChangeOfTopic):
-    """Another configuration of a topic of the cluster, worked out again if another change was quicker."""
+    """Another configuration of a topic of the cluster, computed again if another change was quicker."""
 
     def __init__(self, broker: Broker, topic: DescribedTopic, asked: Alteration) -> None:
         super().__init__(topic.name, id_text(topic.topic_id))

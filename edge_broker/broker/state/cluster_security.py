@@ -4,7 +4,7 @@
 |---|---|
 | was never made | it is made of what this board had for itself, or of nothing |
 | is empty as it was made, and this board has something of its own | that is taken over, by compare-and-set |
-| is there, and this board had something else of its own | that is set aside, and told: the cluster wins |
+| is there, and this board had something else of its own | that is reserved, and told: the cluster wins |
 | is there | it holds, and is kept as a copy, synced |
 | is damaged, lost, older than the copy, or not the brokers' | no user has any permissions until it is repaired |
 | cannot be reached | the copy holds |
@@ -16,7 +16,7 @@
 | of a command | it is `wanted` in the copy, and made as a client's is; what is done is not wanted any more |
 | when ZooKeeper does not answer | REQUEST_TIMED_OUT after WAIT_MS: it may hold, or come to hold |
 
-One change is under way at a time. Long work runs in `files`, whose jobs come in order.
+One change is in progress at a time. Long work runs in `files`, whose jobs come in order.
 
 Does not contain: what holds on this broker (security_state.py), znodes (security_znode.py).
 """

@@ -99,7 +99,7 @@ class DiskSpace:
         return least
 
     def check(self) -> Outcome:
-        """Look at the disk in the worker `files`, unless that is under way: then once more afterwards."""
+        """Look at the disk in the worker `files`, unless that is in progress: then once more afterwards."""
         if self.looking:
             self._look_again = True
             return Reply(None)

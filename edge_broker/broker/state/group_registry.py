@@ -67,7 +67,7 @@ class Groups:
         self.cluster: ClusterPort | None = None
         self.unburied: list[tuple[GroupCoordinator, list[OffsetKey]]] = []
         """Offsets of deleted topics whose tombstones could not be written."""
-        self.again_ms = 0  # when what failed in a cluster is tried again
+        self.again_ms = 0  # when what failed in a cluster is retried
         self._deleted: dict[str, None] = {}  # names of topics that this broker saw go
         self._deleted_meanwhile: dict[int, set[str]] = {}  # by partition that is being loaded
         self._store = store

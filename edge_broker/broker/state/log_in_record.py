@@ -12,7 +12,7 @@ So the file has which generation of a log-in was used last (security/generations
 files back is not locked out by the end of the rotation. Their times rise, also when the clock is set back.
 
 One write is in flight at most; log-ins that come meanwhile share the next one. After a failed write the next log-in
-tries again. A crash before the write only delays the end of a rotation.
+retries. A crash before the write only delays the end of a rotation.
 
 Does not contain: the file (storage/metadata/log_in_times.py), who may log in (authentication.py).
 """

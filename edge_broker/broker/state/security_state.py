@@ -73,7 +73,7 @@ class Security:
 
     @property
     def _without_anybody(self) -> str:
-        """In a cluster alone: a board that stands alone does not start so (`check_rights`)."""
+        """In a cluster alone: a single node does not start so (`check_rights`)."""
         if self._shared is None or self._authorizer is None:
             return ""
         if self._authorizer.super_users or self.state.acls or self.state.damage:

@@ -93,7 +93,7 @@ class Topics:
                 check_writer(self._ledger_writers, context.session.host)
 
     def topic(self, context: RequestContext, asked: str | uuid.UUID, operation: Operation) -> Topic:
-        """The topic of a name or an id, where a board stands alone; Refusal."""
+        """The topic of a name or an id, on a single node; Refusal."""
         found = self.find_topic(context, asked, operation)
         assert isinstance(found, Topic), "what lies here of a cluster's topic is asked for by partition"
         return found
@@ -270,7 +270,7 @@ class Topics:
         self.changing.update(names)
 
     def free_names(self, names: Collection[str]) -> None:
-        """Free names that were taken; the shell wakes the requests that wait for one."""
+        """Free names that were taken; the event loop wakes the requests that wait for one."""
         self.changing.difference_update(names)
         self._effects.names_freed(names)
 

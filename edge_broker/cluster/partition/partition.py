@@ -16,7 +16,7 @@
 | following | the broker is to stop | it leaves the in-sync set by a write, where the set stays large enough; then it fetches no more |
 | beginning, leading, handing over | the state names another leader or epoch | as above |
 | any | the in-sync set names this broker with another disk, or the log is offline | it leaves the set by a write, or says there that its log is offline, where the set would become too small |
-| any | the log is offline | it is tried again each `reopen_ms`; a missing one is replaced by an empty one, once the set does not name it |
+| any | the log is offline | it is retried each `reopen_ms`; a missing one is replaced by an empty one, once the set does not name it |
 | any | the log is back | it takes back by a write what it has said |
 | any role | the log may miss acknowledged records, and the set has other members | it leaves the set |
 | any | the log is damaged | as damaged_replica_rules.py says |
@@ -110,7 +110,7 @@ class Settings(NamedTuple):
     refused_ms: float = 500.0  # until a change that ZooKeeper has refused is asked for again, twice as long each time
     refused_ms_max: float = 30_000.0
     reopen_ms: float = 60_000.0  # between tries of a log that is offline
-    keep_retry_ms: float = 1_000.0  # until a write of kept states that failed is tried again
+    keep_retry_ms: float = 1_000.0  # until a write of kept states that failed is retried
     held_ms: float = 1_000.0  # in which a partition that met a bug decides nothing
     balance_ms: float = 300_000.0  # leader.imbalance.check.interval.seconds
     imbalance_percent: int = 10  # leader.imbalance.per.broker.percentage
@@ -249,7 +249,7 @@ class Partition:
 
     @property
     def _writes(self) -> bool:
-        """Whether a change of the state is under way, or was refused a moment ago."""
+        """Whether a change of the state is in progress, or was refused a moment ago."""
         return self._write.busy or self._around.now_ms < self._refused_until_ms
 
     def stop(self) -> None:
@@ -810,7 +810,7 @@ class Partition:
         return out and self._counted_epoch < following.leader_epoch
 
     def _cut_damage(self, high_watermark: int) -> None:
-        """The leader has all that is here; what it may lose again is written down."""
+        """The leader has all that is here; what it may lose again is recorded."""
         kept = max(min(high_watermark, self.log.log_end_offset), self.log.log_start_offset)
         self._once_entered(CutDamage(self.partition), kept)
 
@@ -890,12 +890,12 @@ class Partition:
         self._reopens = False
         if self.log.online:
             self._reopen_due_ms = self._kept_until = None
-            self.truncated()  # nothing of what was under way is; it ends elsewhere, perhaps
+            self.truncated()  # nothing of what was in progress is; it ends elsewhere, perhaps
         else:
             self._reopen_due_ms = self._around.now_ms + self._around.settings.reopen_ms
 
     def log_moved(self) -> None:
-        """More is written or synced, or nothing is under way any more."""
+        """More is written or synced, or nothing is in progress any more."""
         if self.leading is None or not self.log.online:
             self.reconcile()  # an epoch may wait for its beginning; a log that is offline leads no more
         self.advance()

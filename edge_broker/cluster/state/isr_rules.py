@@ -3,11 +3,11 @@
 | rule | why |
 |---|---|
 | the high watermark is the least synced end of the maximal set | a follower that may be in it, may be elected |
-| the maximal set is what the state znode says, and what a change under way, or of unknown outcome, may make of it | |
+| the maximal set is what the state znode says, and what a change in progress, or of unknown outcome, may make of it | |
 | it stands still while fewer than `needed` are certainly in the set | what is shown lies on so many disks |
 | who joins has all before the high watermark and before the start of the leader's epoch, synced | a new leader's mark begins low |
 | the set never becomes smaller than `needed` for slowness or absence | those named have all that counts: they may be elected, and the mark could not move without them anyway (KIP-966 keeps them in a list of their own) |
-| what a topic without syncs has acknowledged counts when written; after a power cut its entry does not | it may lack that: only the last one that is named may go on |
+| what a topic without syncs has acknowledged counts when written; after a power loss its entry does not | it may lack that: only the last one that is named may go on |
 | an entry is one disk under one registration | a restarted broker's acknowledgements count once its entry names its new epoch |
 
 Does not contain: messages, writes. Source: KIP-497, KIP-966 (strict min ISR), KIP-903.

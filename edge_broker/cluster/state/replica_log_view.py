@@ -29,7 +29,7 @@ class ReplicaLog(Protocol):
         """End of what counts as replicated: the disk has confirmed it, or the topic does not ask for that."""
 
     def may_lack(self, epoch: int) -> bool:
-        """Whether a power cut may have taken what it had acknowledged under a registration."""
+        """Whether a power loss may have taken what it had acknowledged under a registration."""
 
     @property
     def unconfirmed_epoch(self) -> int:
@@ -49,10 +49,10 @@ class ReplicaLog(Protocol):
 
     @property
     def has_missing(self) -> bool:
-        """Whether it lacks what others may have, and it was not written down as lost."""
+        """Whether it lacks what others may have, and it was not recorded as lost."""
 
     def lost_until(self, offset: int) -> int:
-        """Where what was written down as lost from an offset on ends; the offset itself, where nothing was."""
+        """Where what was recorded as lost from an offset on ends; the offset itself, where nothing was."""
 
     @property
     def full(self) -> bool:

@@ -159,7 +159,7 @@ class Image:
             self._seen.brokers_changed()
 
     def is_gone(self, entry: InSyncReplica) -> bool:
-        """Whether the registration of an entry has surely ended."""
+        """Whether the registration of an entry has certainly ended."""
         registration = self.registrations.get(entry.broker)
         if registration is not None and registration.epoch == entry.epoch:
             return False

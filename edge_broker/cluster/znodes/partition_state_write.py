@@ -84,7 +84,7 @@ class StateWrite:
 
     @property
     def busy(self) -> bool:
-        """Whether a change is under way, or its outcome unknown."""
+        """Whether a change is in progress, or its outcome unknown."""
         return self.stage is not Stage.IDLE
 
     def begin(self, state: PartitionState, version: int) -> None:

@@ -97,7 +97,7 @@ class Failure(Enum):
     BAD_VERSION = auto()
     NOT_EMPTY = auto()
     NO_AUTH = auto()  # the node is another's: the digest is wrong
-    REFUSED = auto()  # anything else that ZooKeeper refuses; the shell has logged its words
+    REFUSED = auto()  # anything else that ZooKeeper refuses; the event loop has logged its words
     CONNECTION_LOSS = auto()  # the outcome is unknown
     SESSION_EXPIRED = auto()  # not done, and nothing of this session will be
 

@@ -33,7 +33,7 @@ class _Piece(NamedTuple):
 
 
 async def keep_clean(broker: Broker, dispatcher: Dispatcher, worker: Worker) -> None:
-    """Compact for ever: look for work every log.cleaner.backoff.ms, then do it piece by piece."""
+    """Compact for ever: look for work every log.cleaner.backoff.ms, then do it slice by slice."""
     backoff_s = broker.config.integer("log.cleaner.backoff.ms") / 1000
     bytes_per_s = broker.config.integer("log.cleaner.io.max.bytes.per.second")
     broker.cleaner.breathe = lambda: time.sleep(BREATH_S)

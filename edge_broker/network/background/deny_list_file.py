@@ -4,7 +4,7 @@
 |---|---|
 | a list | it holds |
 | a line that cannot be read, or more than BYTES_MAX | the list from before holds; log and /health name the line |
-| no file, one that others may change, one that cannot be read | the same; it is tried again at each look |
+| no file, one that others may change, one that cannot be read | the same; it is retried at each look |
 
 At the start each of the latter refuses the broker. Contains: reading of that file. Does not contain: what its lines
 mean (security/deny_list.py), connections (dispatch/unauthenticated_connections.py).

@@ -39,7 +39,7 @@ class JobWatch:
         self._since = 0.0
 
     def busy_s(self, now: float) -> float:
-        """Seconds since the job under way was first seen; 0 when there is none. To be asked again and again."""
+        """Seconds since the job in progress was first seen; 0 when there is none. To be asked again and again."""
         job = self._worker.job
         if job is None or job != self._job:
             self._job, self._since = job, now

@@ -11,7 +11,7 @@ checked, then what handlers left. Nothing in this module decides anything.
 | Contradicts | the sentence is logged, and the process ends |
 | of logs | jobs/replica_jobs.py |
 | Leads, Resigned | group coordinators, who waits |
-| Broke | its trace is written down, its log goes offline |
+| Broke | its trace is recorded, its log goes offline |
 | Forward, Forget | the journal, broker/cluster/ledger_forwarding.py; link_table.py to another leader |
 
 A bug in one of these, or in what a partition decides, costs its own partition here, which goes offline, so that another
@@ -99,7 +99,7 @@ OF_LOGS = (
 
 
 class KeptFile(NamedTuple):
-    """A file that the member has written: the log event and the sentence of a failure, and when it is tried again."""
+    """A file that the member has written: the log event and the sentence of a failure, and when it is retried."""
 
     name: str
     event: str
@@ -229,10 +229,10 @@ class ClusterShell:
     # turns
 
     def turn(self, call: Callable[[float], None]) -> None:
-        """Tell the member something, at the time of now, and carry out what it wants."""
+        """Tell the member something, at the time of now, and execute what it wants."""
         try:
             call(self._now_ms())
-        except Exception as error:  # noqa: BLE001 - a bug; what it has left before is carried out all the same
+        except Exception as error:  # noqa: BLE001 - a bug; what it has left before is executed all the same
             self._went_wrong("a decision", error)
         if not self._carrying:  # else the running execution continues with these effects
             self._carry_out()

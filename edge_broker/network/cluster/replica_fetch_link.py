@@ -5,7 +5,7 @@
 | from an offset that is not ordered yet | an order |
 | the same order, as the disk has confirmed more, or as time has passed | no bytes wanted: the order stands |
 
-A request is under way while anything is ordered, so that the leader has something to answer; another one goes as soon
+A request is in progress while anything is ordered, so that the leader has something to answer; another one goes as soon
 as there is something to say, UNDER_WAY_MAX at most. An order on a lost connection is ordered again on
 the next one. A wanted fetch of a topic that was replaced meanwhile is not sent: it says nothing of the new one.
 

@@ -17,7 +17,7 @@ Nothing is read while one of these holds; each is checked again when it ends:
 |---|---|
 | UNANSWERED_MAX requests unanswered | half of them are answered |
 | WRITE_BUFFER_BYTES_MAX of answers unread or held back | the client reads; the earlier request is answered |
-| `hold`: a request keeps its records, or is worked on piece by piece | `release` |
+| `hold`: a request keeps its records, or is worked on slice by slice | `release` |
 | requests are put back | they are handled |
 | no memory (memory_budget.py) | there is some |
 
@@ -154,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         self.requests = Share(owner.requests)
         self.answers = Share(owner.answers)
         self.bytes_written = 0
-        self.work_seconds = 0.0  # of the loop, for its requests that were worked on piece by piece
+        self.work_seconds = 0.0  # of the loop, for its requests that were worked on slice by slice
         self.gathers = False  # answers wait for those to the frames of the same turn
         self._header = bytearray()
         self._own: bytearray | None = None
@@ -538,7 +538,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unpause()
 
     def halt(self) -> None:
-        """Take no more requests at all; the caller closes, once those under way are answered.
+        """Take no more requests at all; the caller closes, once those in progress are answered.
 
         Further bytes are read and dropped: closing a socket with unread bytes would reset it, and a reset may
         overtake the last answers.

@@ -3,7 +3,7 @@
 | descriptors of the limit | for |
 |---|---|
 | a half, `FILES_MAX` at most | segments' files (storage/segment/open_file_cache.py) |
-| `OTHERS_MAX` | handshakes under way, clients of /metrics, links to other brokers and ZooKeeper, files of its own |
+| `OTHERS_MAX` | handshakes in progress, clients of /metrics, links to other brokers and ZooKeeper, files of its own |
 | the rest, `CONNECTIONS_MIN` at least | clients |
 
 A broker without a descriptor left takes no connection, of any client, and cannot open its own files.

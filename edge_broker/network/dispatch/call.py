@@ -1,4 +1,4 @@
-"""One request under way: its connection, what it waits for, and how its answer is written.
+"""One request in progress: its connection, what it waits for, and how its answer is written.
 
 Does not contain: who answers it, and when (dispatcher.py).
 """

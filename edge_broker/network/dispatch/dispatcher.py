@@ -177,7 +177,7 @@ class Dispatcher:
     def _take_large(
         self, call: Call, handler: Handler, context: RequestContext, frame: memoryview, position: int
     ) -> None:
-        """Work on a request piece by piece; its connection sends no more until that is done."""
+        """Work on a request slice by slice; its connection sends no more until that is done."""
         assert call.connection is not None
         size = len(frame)
         if size <= RECEIVE_BUFFER_BYTES:  # else it is memory of its own, without further writes

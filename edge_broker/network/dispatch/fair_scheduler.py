@@ -22,13 +22,13 @@ WORK_BYTES_MAX = 8 << 20
 
 
 class Requester(Protocol):
-    """Whose request it is; `work_seconds` is what its requests took of the loop in pieces."""
+    """Whose request it is; `work_seconds` is what its requests took of the loop in slices."""
 
     work_seconds: float
 
 
 class Job:
-    """A request of the API `name` that is worked on piece by piece; each step yields the bytes of memory that it holds
+    """A request of the API `name` that is worked on slice by slice; each step yields the bytes of memory that it holds
     by then.
     """
 

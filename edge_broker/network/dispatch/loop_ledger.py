@@ -4,7 +4,7 @@
 |---|---|
 | the broker serves | waits for the append and the sync that covers it |
 | the loop does not answer | StorageFault after WAIT_S |
-| the broker stops, answers and syncs what is under way | the same as while it serves |
+| the broker stops, answers and syncs what is in progress | the same as while it serves |
 | the drain is over | StorageFault at once, also for who waits already: no thread waits for a loop that joins it |
 
 Only the worker `files` may write: `disk` does the sync that is waited for, the loop the append.

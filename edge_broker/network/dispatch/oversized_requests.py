@@ -1,4 +1,4 @@
-"""Large requests: read, carried out and answered in steps, each with what it holds, so that others come between.
+"""Large requests: read, executed and answered in steps, each with what it holds, so that others come between.
 
 | bound | what | at it |
 |---|---|---|
@@ -29,7 +29,7 @@ ANSWER_BYTES_MAX = 2 * WORK_BYTES_MAX
 PARKED_BYTES_MAX = WORK_BYTES_MAX
 ENCODED_AT_ONCE_BYTES = 65_536
 LET_GO_AT_ONCE = 32  # parts of what was read and made: to free 14 MB of objects takes 40 ms
-REQUEST_BYTES = 2048  # of a request under way, whatever it asks for
+REQUEST_BYTES = 2048  # of a request in progress, whatever it asks for
 BYTES_PER_WIRE_BYTE = 8  # of a small one that is read
 BYTES_PER_WIRE_BYTE_MAX = 80  # an element of 2 bytes is an object with a text
 

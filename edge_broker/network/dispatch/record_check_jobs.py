@@ -26,7 +26,7 @@ OPEN_MAX = 4
 
 
 class Checks:
-    """The checks under way; owned by the loop. `moved` is called for each log whose check has ended."""
+    """The checks in progress; owned by the loop. `moved` is called for each log whose check has ended."""
 
     def __init__(self, broker: Broker, worker: Worker, moved: Callable[[PartitionLog], None]) -> None:
         self._broker = broker

@@ -1,8 +1,8 @@
-"""Handshakes under way, and turns of the TLS connections that have more to do than one turn of the loop allows.
+"""Handshakes in progress, and turns of the TLS connections that have more to do than one turn of the loop allows.
 
 | a handshake is ended | when |
 |---|---|
-| the oldest of the address that has most | HANDSHAKES_MAX are under way and one more begins |
+| the oldest of the address that has most | HANDSHAKES_MAX are in progress and one more begins |
 | any | it is not complete after HANDSHAKE_S_MAX |
 | a new one | the connection would be one too many (server/listener_server.py) |
 
@@ -118,7 +118,7 @@ class Handshakes:
         self.complete += 1
 
     def refuse(self) -> None:
-        """End all that are under way, and say what was only counted: the broker stops."""
+        """End all that are in progress, and say what was only counted: the broker stops."""
         self._log.end_window()
         for transport in list(self._begun):
             self._begun.pop(transport)

@@ -28,7 +28,7 @@ it may look younger than it is, never older.
 
 A difference is counted once, at the first trusted reading of a boot, and covers every boot since the last trusted
 one. Age never goes back, whatever the clocks do: it is less than true time, by power-off time that is not known, and
-never more than true time while what is trusted is right. Only a start after a power cut begins again at what was kept,
+never more than true time while what is trusted is right. Only a start after a power loss begins again at what was kept,
 at most `KEPT_MS` before.
 
 | who | goes by |
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from edge_broker.clock import Reading
 
 KIND = "age"
-KEPT_MS = 1_800_000  # what a power cut may take back where no clock is ever trusted, against one write each time
+KEPT_MS = 1_800_000  # what a power loss may take back where no clock is ever trusted, against one write each time
 STEP_MS = 1_000  # more than a time service slews between two looks at the clock
 TIMESTAMP_MIN_MS = 1_262_304_000_000  # 2010: clocks that were never set begin at 1970, 1980 or 2000
 GRACE_MS = 900_000  # for a time service to correct a clock chip, before it makes records old

@@ -9,7 +9,7 @@
 A small write that was quick says little about a large one that comes next: it counts as WRITE_BYTES_MIN, no more.
 
 Above EARLY_SYNC_BYTES what is written is synced at once and not when its time comes, so that a disk that keeps up
-never gets there; what a round under way covers does not ask for another one. One pace for all partitions, as they lie
+never gets there; what a round in progress covers does not ask for another one. One pace for all partitions, as they lie
 on one device.
 
 Does not contain: clocks, threads. Source: Linux's balance_dirty_pages.
@@ -27,7 +27,7 @@ UNSYNCED_BYTES_MAX = 128 << 20
 
 class WriteThrottle:
     """The pace of one data directory; `unsynced_bytes` is what is written and not yet confirmed, `syncing_bytes` as
-    much of it as the round under way covers.
+    much of it as the round in progress covers.
     """
 
     __slots__ = ("_quick_bytes", "slow", "slow_total", "syncing_bytes", "unsynced_bytes")

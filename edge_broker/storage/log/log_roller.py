@@ -1,4 +1,4 @@
-"""How a segment is closed and the next begun, and what is written down for the next start.
+"""How a segment is closed and the next begun, and what is recorded for the next start.
 
 | file | when it is written |
 |---|---|

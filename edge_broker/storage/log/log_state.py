@@ -199,7 +199,7 @@ class LogState:
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Replace segments by the compacted one that was made from them.
 
-        A read under way keeps to the segments that it found.
+        A read in progress keeps to the segments that it found.
         """
         with self.layout:
             at = self.segments.index(old[0])
@@ -210,7 +210,7 @@ class LogState:
     def drop_front(self, count: int, start_offset: int) -> tuple[Segment, ...]:
         """Hide the oldest segments, which the durable account says are gone; they are the caller's to remove.
 
-        A read under way keeps the file it has open. The start moves first: who sees it may still find the segments,
+        A read in progress keeps the file it has open. The start moves first: who sees it may still find the segments,
         never the other way round.
         """
         with self.layout:

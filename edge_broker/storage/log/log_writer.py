@@ -152,7 +152,7 @@ class LogWriter:
         self.producer_memory: ProducerMemory | None = None  # the store's
         self.rolling = False
         self.held = False  # for a truncation; it is `rolling` then, too
-        self.flush: Flush | None = None  # under way
+        self.flush: Flush | None = None  # in progress
         self.writing: Writing | None = None
         self.retreated = False  # a refused write was cut off again, and no sync has told the disk
         self.out_of_space = False  # the file system had no space for a write, since this was last cleared
@@ -169,7 +169,7 @@ class LogWriter:
 
     @property
     def busy(self) -> bool:
-        """True while a roll or a write is under way; appends wait for its end."""
+        """True while a roll or a write is in progress; appends wait for its end."""
         return self.rolling or self.writing is not None
 
     @property

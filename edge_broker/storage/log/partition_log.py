@@ -71,7 +71,7 @@ class PartitionLog:
         )
         self.cut_epoch = (
             -1
-        )  # in a cluster: the newest registration before the last power cut (metadata/broker_registrations.py)
+        )  # in a cluster: the newest registration before the last power loss (metadata/broker_registrations.py)
         self.topic_id = ""  # as `id_text` writes it, and the ledger: the store's too
         self.ledger: Ledger = NoLedger()
         self.spare: Spare | None = None  # the store's
@@ -81,13 +81,13 @@ class PartitionLog:
             tuple[int, CorruptRange], ...
         ] = ()  # what it lacks and others may have, by segment (replica/missing_ranges.py)
         self.damages = 0  # quarantined since the start
-        self.damage_notes: list[str] = []  # a sentence for each, until the shell has logged them
+        self.damage_notes: list[str] = []  # a sentence for each, until the event loop has logged them
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.state!r})"
 
     def go_on_as(self, fresh: PartitionLog) -> None:
-        """Be the log that was made of what is left of this one (resume_failed_log.py); nothing is under way here."""
+        """Be the log that was made of what is left of this one (resume_failed_log.py); nothing is in progress here."""
         self.retire_files()
         writer, roller = self.writer, self.roller
         self.state, self.reader, self.writer, self.roller = fresh.state, fresh.reader, fresh.writer, fresh.roller
@@ -169,7 +169,7 @@ class PartitionLog:
         return self.state.files
 
     def close_files(self) -> None:
-        """Let go of every file; reads under way keep theirs until they end."""
+        """Let go of every file; reads in progress keep theirs until they end."""
         for segment in self.segments:
             segment.pinned = None
             self.files.forget(segment)

@@ -1,7 +1,7 @@
 """The journal of a board in a cluster: what it lost, synced on its own disk, until `__edge_ledger` has it.
 
-The journal is the log in which a board that stands alone keeps its ledger, under a name that no topic can have: the
-same records, the same sync before the act, the same blocks set aside for a full disk. Its entries are forwarded to the
+The journal is the log in which a single node keeps its ledger, under a name that no topic can have: the
+same records, the same sync before the act, the same blocks reserved for a full disk. Its entries are forwarded to the
 leader of `__edge_ledger` (cluster/ledger_forwarding.py), and goes once enough disks of the cluster have it.
 
 | an entry of `__edge_ledger` | is the journal's record, and |
@@ -18,7 +18,7 @@ readers count it once, whatever became of any answer. The sequence tells the lea
 | smaller than JOURNAL_BYTES_MAX | written |
 | as large | StorageFault: the act waits; what a start finds lost already is written all the same |
 
-| taking over the log of a board that stood alone, or of a release in which each broker had a ledger of its own | a crash after it |
+| taking over the log of a single node, or of a release in which each broker had a ledger of its own | a crash after it |
 |---|---|
 | its directory gets the journal's name, durably | done again from here |
 | the journal's topic file is written, durably | the old topic file goes at the next start |
@@ -193,7 +193,7 @@ def forget(log: PartitionLog, end_offset: int, now: Now) -> None:
 
 
 def take_over(fs: FileSystem, data_dir: str) -> None:
-    """Let the ledger of a board that stood alone be the journal, unless there is one; durable. OSError, StorageFault.
+    """Let the ledger of a single node be the journal, unless there is one; durable. OSError, StorageFault.
 
     `__edge_ledger` may be a replica of the cluster's from then on.
     """

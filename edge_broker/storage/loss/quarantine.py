@@ -5,7 +5,7 @@
 | 1 | the damaged range is found: from the last batch that is right to the next one | nothing |
 | 2 | the ledger has it (`damaged`), synced | a record that the next reader makes again, with the same id |
 | 3 | `<base>.holes` has it, synced | a corrupt range, known at every start |
-| 4 | readers jump over it | |
+| 4 | readers skip it | |
 
 A replica notes it as a missing range first (missing_ranges.py), as another one may have it. No reader skips it until
 that is resolved.
@@ -93,7 +93,7 @@ def quarantine(log: PartitionLog, found: DamageFound, *, lost: bool = False) -> 
 
     Of a replica it is owed, and refused by a StorageFault, unless it is known to be `lost`. Readers that met the same
     damage come one after another, and only the first writes. StorageFault, Refusal: the ledger or the file of corrupt
-    ranges could not be written, or the log is offline or deleted, and nothing is jumped over.
+    ranges could not be written, or the log is offline or deleted, and nothing is skipped.
     """
     if log.fault is not None:
         raise log.fault.without_frames()  # another topic may have its directory now

@@ -6,7 +6,7 @@ at when the disk is low or a topic has a budget.
 | look finds | then |
 |---|---|
 | free space above the low mark, budgets kept | the reserves are renewed, nothing else |
-| less | the plan of retention/eviction_plan.py is carried out, partition by partition; one that fails costs no other |
+| less | the plan of retention/eviction_plan.py is executed, partition by partition; one that fails costs no other |
 | an active segment that has to go | it is named in `rolls`; the next look takes it |
 | other boards' disks are full, and too few replicas have room | a step of what is led here is evicted for them |
 | not enough could go | `refusing`, or the topic is in `full_topics` |
@@ -86,7 +86,7 @@ class DiskStatus(NamedTuple):
 
 
 class LossCount(NamedTuple):
-    """Records and bytes of a topic that were written down as lost by this process."""
+    """Records and bytes of a topic that were recorded as lost by this process."""
 
     records: int
     bytes: int
@@ -172,7 +172,7 @@ class DiskWatch:
         wanted: Callable[[], int],
         stage_max: int = EVICTED,
     ) -> int:
-        """Plan and carry out until `wanted` bytes are had; the stage that it came to. Others stand in for who fails."""
+        """Plan and execute until `wanted` bytes are had; the stage that it came to. Others stand in for who fails."""
         stage = 0
         failed: set[PartitionLog] = set()
         for _ in range(ATTEMPTS):

@@ -9,7 +9,7 @@
 Damage that is met is quarantined as by any reader; its corrupt ranges end with the segment that is rewritten. A pass
 takes no space below the mark at which writes are refused. A group is neighbours that fit one segment together. A single
 segment that would stay as it is is only read. Offsets, the log's start and end, epochs and producers stay as they are;
-readers under way keep the old files.
+readers in progress keep the old files.
 
 Contains: what is cleaned when, and the passes. Does not contain: what stays (compaction_rules.py), the order of the
 file changes (segment_swap.py), threads, clocks. Source: Kafka's LogCleaner and LogCleanerManager; KIP-58, KIP-354.
@@ -70,7 +70,7 @@ PartitionKey = tuple[str, int]
 
 
 class PutOffError(Exception):
-    """This partition cannot be cleaned now; the sentence says why. Nothing is lost, and it is tried again."""
+    """This partition cannot be cleaned now; the sentence says why. Nothing is lost, and it is retried."""
 
 
 class Cleanable(NamedTuple):
@@ -161,7 +161,7 @@ class CleaningResult(NamedTuple):
 
 
 class Cleaning:
-    """One pass over one log, done in pieces by `step`."""
+    """One pass over one log, done in slices by `step`."""
 
     def __init__(
         self, what: Cleanable, now: Now, buffer_bytes: int, free_min_bytes: int = -1, breathe: Breathe = no_breath
@@ -218,7 +218,7 @@ class Cleaning:
         self.clean_offset = self._offsets.end_offset
 
     def _batches(self, offset: int, end_offset: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """The batches from the one that holds `offset` on; damage among them is quarantined and jumped over."""
+        """The batches from the one that holds `offset` on; damage among them is quarantined and skipped."""
         while offset < end_offset:
             batches = self._read(offset)
             if not batches:
@@ -414,7 +414,7 @@ def _work_of(header: BatchHeader) -> int:
 class _Output:
     """The file `<base>.cleaned` while it grows, and what its indexes will say.
 
-    Its blocks are set aside first: then no space can be lacking midway, and ext4, which writes the data of files that
+    Its blocks are reserved first: then no space can be lacking midway, and ext4, which writes the data of files that
     have just grown before it commits its journal, does not make producers' syncs wait for this one's.
     """
 
@@ -499,7 +499,7 @@ def youngest(summaries: Sequence[Summary], now: Now) -> LastWrite:
 
 
 class LogCleaner:
-    """Chooses the log with the most to clean, cleans it piece by piece, then the next; all of it in one worker."""
+    """Chooses the log with the most to clean, cleans it slice by slice, then the next; all of it in one worker."""
 
     def __init__(self, store: LogStore, buffer_bytes: int, free_min_bytes: int = -1) -> None:
         self.breathe: Breathe = no_breath  # called amid large batches, for others to run

@@ -29,7 +29,7 @@ class Reserve:
 
     @runs_in()
     def renew(self) -> None:
-        """Set blocks aside when less than half is left; without space what was set aside stays. OSError."""
+        """Set blocks aside when less than half is left; without space what was reserved stays. OSError."""
         active = self.log.segments[-1]
         if active is not self._segment:
             self._segment, self._end = active, 0

@@ -41,7 +41,7 @@ class Scrubber:
         self.bytes_checked = 0
         self.bytes_read = 0  # of them from the disk; the others were in memory
         self.rounds = 0
-        self.notes: list[str] = []  # what was found, until the shell has logged it
+        self.notes: list[str] = []  # what was found, until the event loop has logged it
         self._store = store
         self._pieces = self._round()
 

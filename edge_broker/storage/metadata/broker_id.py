@@ -8,7 +8,7 @@
 | another id | any other | refused: the ids of the disk's replicas, and of its ledger's entries, are of another broker |
 
 A directory has replicas of a cluster if it has `registrations` or the journal of the ledger. One with `registrations`
-is refused outside a cluster, and one with topics of a board that stood alone is refused in it.
+is refused outside a cluster, and one with topics of a single node is refused in it.
 
 Contains: that file and the refusals. Does not contain: where the id is used. Source: Kafka's `broker.id` in
 `meta.properties`, InconsistentBrokerIdException.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edge_broker.storage.files.filesystem import FileSystem
 
 KIND = FILE = "broker-id"
-REGISTRATIONS = "registrations"  # the file's name alone: a board that stands alone needs no code of it
+REGISTRATIONS = "registrations"  # the file's name alone: a single node needs no code of it
 TOPICS_NAMED = 5
 _OF_MEMBERS = (REGISTRATIONS, f"topics/{JOURNAL_TOPIC}{TOPIC_SUFFIX}")  # files of a directory that was in a cluster
 

@@ -4,7 +4,7 @@
 |---|---|
 | 2 | `directory`, the identity of this data directory, which is made once |
 | 3 | `cluster`, the id of the cluster that it belongs to, once it does |
-| 4 | `cut`, the newest registration before the last power cut, once there was one |
+| 4 | `cut`, the newest registration before the last power loss, once there was one |
 | 5… | `epoch`, of one registration, the oldest first; the newest 256 are kept |
 
 A data directory that has the file belongs to a cluster. Its epochs are synced before anything is done under them: an

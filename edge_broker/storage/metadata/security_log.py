@@ -160,7 +160,7 @@ class SecurityLog:
 
 
 def _chunks(lines: Iterable[bytes]) -> list[tuple[int, bytes]]:
-    """Return the lines in pieces of some CHUNK_BYTES, each with their number."""
+    """Return the lines in slices of some CHUNK_BYTES, each with their number."""
     chunks: list[tuple[int, bytes]] = []
     piece: list[bytes] = []
     size = 0

@@ -10,7 +10,7 @@
 | there | its topic is being deleted | there, until the deletion is on the disk: a cut before it brings the topic back |
 | there | a sync or a write fails, the partition is offline | there, as `failed`: memory does not have it either |
 | there, as `failed` | the partition is back | there, by the next write; a kill before it names the partition twice |
-| there | a clean stop, or a start that has written down what it knows | none |
+| there | a clean stop, or a start that has recorded what it knows | none |
 
 After a cut the partitions with a mark may have lost what was answered, others have not: a sync came first. Whether
 there was a cut the session says: only in the same boot, and while the data directory stayed mounted, does the kernel

@@ -2,11 +2,11 @@
 
 | what is found | what is done |
 |---|---|
-| clean stop, sizes as written down | trusted; nothing is scanned |
+| clean stop, sizes as recorded | trusted; nothing is scanned |
 | another stop, the active segment ends where its stored end is | nothing is synced: all was before the end was stored |
 | bytes above the stored synced position, every CRC right | kept, synced, then shown |
 | bytes above it, invalid from some byte on | copied to `<base offset>.cut-<leader epoch>`, cut off, ledger |
-| bytes above it that the disk cannot read | left where they are and jumped over, the next segment begins, ledger |
+| bytes above it that the disk cannot read | left where they are and skipped, the next segment begins, ledger |
 | the same, and nothing else in the segment | `<base offset>.cut-<leader epoch>` is its name now, ledger |
 | damage below it in the active segment | never cut: quarantined (loss/quarantine.py), the next segment begins |
 | the active segment is shorter than was synced, or missing | the same; no offset is given twice |
@@ -128,7 +128,7 @@ class TruncatedLog(NamedTuple):
 
 
 class OpenRequest(NamedTuple):
-    """A partition to open; `stored` is the end that was written down last."""
+    """A partition to open; `stored` is the end that was recorded last."""
 
     topic: str
     topic_id: UUID
@@ -266,7 +266,7 @@ def _holds_bytes(files: OpenFiles, directory: str, names: Sequence[str]) -> bool
 
 def _carry_out_truncation(opening: RecoveryContext, wanted: OpenRequest) -> tuple[list[str], Position]:
     """Carry a truncation out; the names then, and where the log ends: all before that was synced first."""
-    from edge_broker.storage.recovery import truncation_file  # noqa: PLC0415 - a board that stands alone has none
+    from edge_broker.storage.recovery import truncation_file  # noqa: PLC0415 - a single node has none
 
     decided = truncation_file.read_truncation(opening.files.fs, wanted.directory)
     names = truncation_file.carry_out(opening.files, wanted.directory, decided)
@@ -317,7 +317,7 @@ def _owe_front(opening: RecoveryContext, wanted: OpenRequest, names: Sequence[st
 def _account_for_front(
     opening: RecoveryContext, wanted: OpenRequest, removed: tuple[RemovedRange, ...], base_offset: int
 ) -> tuple[RemovedRange, ...]:
-    """Offsets are gone from the front and the account does not say why: they are lost, and written down as that."""
+    """Offsets are gone from the front and the account does not say why: they are lost, and recorded as that."""
     topic, topic_id, partition, directory, _, stored, _ = wanted
     first = removed_end(removed)
     by_retention = _went_by_retention(removed, stored, base_offset)
@@ -519,7 +519,7 @@ class _Recovery:
     def _is_as_synced(self, active: Segment) -> bool:
         """True when nothing can have been written since the stored end was confirmed.
 
-        The bytes and the size were synced before that was written down, and a segment begins once all names before are
+        The bytes and the size were synced before that was recorded, and a segment begins once all names before are
         synced. Other changes of a directory are synced on the spot, or done again by the next start.
         """
         stored = self._stored
@@ -536,7 +536,7 @@ class _Recovery:
         active.file.forget_cached(position // PAGE_BYTES * PAGE_BYTES, 0)
 
     def _clip_corrupt_ranges(self, active: Segment) -> None:
-        """Bytes that a power cut took are no corrupt range any more: what is appended in their place must be read."""
+        """Bytes that a power loss took are no corrupt range any more: what is appended in their place must be read."""
         path = f"{active.directory}/{active.name(CORRUPT_RANGES)}"
         if (
             active.corrupt_ranges

@@ -1,4 +1,4 @@
-"""How far each partition is confirmed, written down every few seconds into two files in turn (double_buffered_file.py).
+"""How far each partition is confirmed, recorded every few seconds into two files in turn (double_buffered_file.py).
 
 An entry: topic id (32 hex digits), partition, log start offset, base offset of the segment, position in it, offset
 there.

@@ -4,7 +4,7 @@
 |---|---|
 | failed while it was open | what the disk had confirmed: the rest is not confirmed (resume_failed_log.py) |
 | the same, and it led since its last fetch | the same; what the leader lacks is in the ledger first (`sync_failed`) |
-| failed amid a truncation that was decided | that is carried out (recovery/truncation_file.py) |
+| failed amid a truncation that was decided | that is executed (recovery/truncation_file.py) |
 | was never opened | what lies there, as the next start would |
 | the same, as its directory or all segments are missing | an empty log, once no broker counts on this replica |
 
@@ -47,7 +47,7 @@ class ReopenedLog(NamedTuple):
 def reopen(
     store: LogStore, log: PartitionLog, now: Now, *, led_from: int | None, may_recreate: bool, kept_until: int = 0
 ) -> ReopenedLog:
-    """Open an offline log of a replica again, of which nothing else is under way.
+    """Open an offline log of a replica again, of which nothing else is in progress.
 
     `led_from`: where its own appends as a leader began, since when it has fetched nothing; `kept_until`: up to where
     another leader has them. `anew`: no broker counts on it, so a missing one may be made. StorageFault, Refusal: the

@@ -5,7 +5,7 @@
 | a follower | `append` of what it fetched | RollDue: as any writer; a sync follows; if `epoch_due`, `keep_epoch` |
 | a follower on a slow disk | `begin_append`; the Writing's `run` in `writer`; `end_append` | the same |
 | a new leader | `begin_epoch` on the loop, `keep_epoch` in `disk`, or `keep_epochs` | it serves once that is done |
-| a leader | appends as a single board does, then `batches_appended` | a sync follows |
+| a leader | appends as a single node does, then `batches_appended` | a sync follows |
 | a leader, asked by a follower | `read` up to the log's end, whatever may be shown | |
 | both | `show` what replicas have | |
 | a worker, which may wait for the disk | `show_exactly` | |
@@ -98,7 +98,7 @@ class Replica:
         return state.synced.offset if state.settings.sync_awaited else state.log_end_offset
 
     def may_lack(self, epoch: int) -> bool:
-        """Whether a power cut may have taken what it had acknowledged under a registration."""
+        """Whether a power loss may have taken what it had acknowledged under a registration."""
         return epoch <= self.log.cut_epoch and not self.log.settings.sync_awaited
 
     @property
@@ -129,7 +129,7 @@ class Replica:
         return self.log.missing
 
     def lost_until(self, offset: int) -> int:
-        """Where what was written down as lost from an offset on ends, at most the log's end; the offset itself, where
+        """Where what was recorded as lost from an offset on ends, at most the log's end; the offset itself, where
         nothing was. Records before the log's start are not part of it.
         """
         state = self.log.state
@@ -178,7 +178,7 @@ class Replica:
 
     @property
     def busy(self) -> bool:
-        """Whether a write, a roll or a truncation is under way, or it pauses."""
+        """Whether a write, a roll or a truncation is in progress, or it pauses."""
         return self.log.writer.busy or self.pauses
 
     @property

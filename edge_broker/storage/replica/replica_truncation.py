@@ -2,7 +2,7 @@
 
 | call | where | |
 |---|---|---|
-| `hold` | loop | no append, roll or flush is under way; none begins before the end |
+| `hold` | loop | no append, roll or flush is in progress; none begins before the end |
 | `enter` | `files` | the ledger has what goes, by epoch and offset, synced |
 | `truncate` | `files` | the log is cut, durably, and opened again: with producers, epochs and indexes of what is left |
 | `resume_as` | loop | the log is what was made of it |
@@ -84,7 +84,7 @@ class Going:
 
 
 def hold(log: PartitionLog) -> bool:
-    """Let nothing be appended or flushed until `resume_as` or `release_log`; False: one of these is under way.
+    """Let nothing be appended or flushed until `resume_as` or `release_log`; False: one of these is in progress.
 
     The caller that gets this asks again once the log has moved. Loop.
     """
@@ -123,7 +123,7 @@ def enter(log: PartitionLog, end_offset: int, cause: Cause = "truncated") -> Rec
 def is_repeated(log: PartitionLog, cause: Cause) -> bool:
     """Whether a truncation takes only unacknowledged records that come again: journals and clients still have them.
 
-    Were it written down, a full journal would keep the ledger's own replica from following.
+    Were it recorded, a full journal would keep the ledger's own replica from following.
     """
     return log.topic == LEDGER_TOPIC and cause == "truncated"
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class BroughtOnline(NamedTuple):
-    """The partition as it goes on, sentences about it, and the ledger's own loss, which is still to be written down."""
+    """The partition as it goes on, sentences about it, and the ledger's own loss, which is still to be recorded."""
 
     log: PartitionLog
     notes: list[str]

@@ -1,4 +1,4 @@
-"""A follower passes over what its leader has written down as lost: no replica that counts has it.
+"""A follower passes over what its leader has recorded as lost: no replica that counts has it.
 
 | step of `pass_over` | a crash after it leaves |
 |---|---|
@@ -9,7 +9,7 @@
 A crash before the last step, and a start that reads all of the log, forget that epoch. It shows as logs that diverge
 within the range: the follower is cut there, and passes over the rest again.
 
-The ledger has it from the leader, once; so nothing is entered here. Readers jump over it as over any corrupt range.
+The ledger has it from the leader, once; so nothing is entered here. Readers skip it as over any corrupt range.
 
 Does not contain: what is lost (missing_ranges.py), which replicas skip it (cluster/partition/partition.py).
 """

@@ -1,6 +1,6 @@
 """Plan what to remove if the disk, or a topic's budget, is full.
 
-| stage | what goes | in which order | written down |
+| stage | what goes | in which order | recorded |
 |---|---|---|---|
 | 1 | past its retention, and passed by every group that the topic names, if it names any | oldest first | |
 | 2 | passed by every group that the topic names | oldest first | |

@@ -6,7 +6,7 @@
 | `removed-offsets` is replaced and synced: the log starts later | the next start removes the files that it names |
 | the files are removed, the directory is synced | done |
 
-Contains: the order, and what retention takes. Does not contain: what is taken for want of space
+Contains: the order, and what retention takes. Does not contain: what is taken for lack of space
 (eviction_plan.py), clocks. Source: Kafka's UnifiedLog.deleteOldSegments.
 """
 
@@ -230,7 +230,7 @@ def evict(log: PartitionLog, offset: int, now: Now, passed_offset: int) -> list[
 def follow_start(log: PartitionLog, offset: int, now: Now) -> int:
     """Remove everything before an offset, as the leader of this replica has done; where the log starts.
 
-    The leader has written down what of it was lost. As `delete_records`; a log that is held stays as it is.
+    The leader has recorded what of it was lost. As `delete_records`; a log that is held stays as it is.
     """
     if log.is_held:
         return log.log_start_offset

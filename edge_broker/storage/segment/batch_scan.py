@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
 
 
 class CorruptRange(NamedTuple):
-    """Offsets [first_offset, end_offset) that are lost, and the bytes [position, end_position) that readers jump over.
+    """Offsets [first_offset, end_offset) that are lost, and the bytes [position, end_position) that readers skip.
 
     A range may have no bytes (a file that is cut short or missing) or no offsets (bytes that never held a batch).
     `owed` 1: another replica may have it, and the ledger has not (replica/missing_ranges.py).

@@ -116,9 +116,9 @@ class Segment:
         self.max_timestamp_offset = -1  # -1: not known yet
         self.born_age_ms = AGE_UNKNOWN
         self.pinned: File | None = (
-            None  # held while bytes are unsynced: only this descriptor surely learns of their loss
+            None  # held while bytes are unsynced: only this descriptor certainly learns of their loss
         )
-        self.retired = False  # removed or replaced: its file is closed when the last read under way ends
+        self.retired = False  # removed or replaced: its file is closed when the last read in progress ends
         self.sync_failed = False
         self.tally = Tally()
         self.stored_summary: Summary | None = None  # once it was read or written

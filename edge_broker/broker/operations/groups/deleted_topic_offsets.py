@@ -11,7 +11,7 @@ A topic that is missing after a new session was begun counts for nothing: the en
 
 Known limit: what was committed for a topic that was deleted and made again while the partition had no leader stays.
 
-Does not contain: logs of deleted topics, the way a single board deletes (delete_topics.py).
+Does not contain: logs of deleted topics, the way a single node deletes (delete_topics.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 | who | loads | up to |
 |---|---|---|
-| a board that stands alone | all partitions, at its start | what the disk has confirmed |
+| a single node | all partitions, at its start | what the disk has confirmed |
 | a member of a cluster | each partition that it begins to lead | the log's end: a leader's log is binding |
 
 The result of a load that ends in another leader epoch than it began in is discarded.
@@ -41,7 +41,7 @@ LOAD_BYTES = 1 << 20
 
 
 def load_groups(broker: Broker) -> Outcome:
-    """Load every partition, on a board that stands alone; each is served once it is loaded.
+    """Load every partition, on a single node; each is served once it is loaded.
 
     Corruption is quarantined, and the groups are what the rest says of them. Requests that must know what is
     committed wait for the topic's name.

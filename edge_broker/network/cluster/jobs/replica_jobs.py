@@ -1,4 +1,4 @@
-"""The jobs on one member's logs: which part carries out which effect.
+"""The jobs on one member's logs: which part executes which effect.
 
 | part | effects | module |
 |---|---|---|
@@ -8,7 +8,7 @@
 | `space` | | replica_space.py |
 
 A job that a worker cannot do takes its log offline, which the member sees. A job that the ledger or the disk refuses
-for now is tried again after a while, if it is still wanted; nothing is held meanwhile.
+for now is retried after a while, if it is still wanted; nothing is held meanwhile.
 
 Does not contain: what is wanted and when (edge_broker.cluster), sockets.
 """
@@ -51,7 +51,7 @@ class ReplicaJobs:
         self.truncation = TruncationJobs(self.logs)
 
     def carriers(self) -> dict[type[Any], Callable[[Any], None]]:
-        """Return what carries out each effect on logs, by the effect's type."""
+        """Return what executes each effect on logs, by the effect's type."""
         topics, follower, truncation = self.topics, self.follower, self.truncation
         return {
             effects.OpenLog: topics.open,
