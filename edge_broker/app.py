@@ -413,7 +413,7 @@ def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 def _network_note(options: Options) -> str:
-    """What a person should know of a network that is served without being trusted: as versions before did that made
+    """The note about a network that is served without being trusted: as versions before did that made
     this data directory. ConfigurationError for any other, and where the key says false.
     """
     text = network_problem(options.config, options.listeners, options.metrics)

@@ -674,7 +674,7 @@ class ClusterMember:
         self._begin(Partition(partition, topic, log, self, self.ask))
 
     def obstructed(self, partition: PartitionId, topic_id: str, now_ms: float) -> None:
-        """What is on the disk, and stays, is in the way of a log: others are to lead, who would wait for this one."""
+        """Files that stay on the disk block a log: let others lead, who would wait for this one."""
         self.now_ms = now_ms
         topic = self.image.topics.get(partition.topic)
         if self._opening.get(partition) == topic_id and topic is not None and partition not in self.partitions:

@@ -230,7 +230,7 @@ class Group:
         return not self.pending_ids and all(member.join_token is not None for member in self.members.values())
 
     def elect_leader(self) -> bool:
-        """Keep the leader if it joined, else make the first who did leader; False when nobody joined."""
+        """Keep the leader if it joined, else make the first who did leader; False if no member joined."""
         joined = [member.member_id for member in self.members.values() if member.join_token is not None]
         if joined and self.leader_id not in joined:
             self.leader_id = joined[0]

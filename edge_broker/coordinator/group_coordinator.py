@@ -152,7 +152,7 @@ class GroupCoordinator:
         return self.room.make(size, join.member_id, self, effects)
 
     def release_member(self, group: Group, member_id: str, effects: GroupEffects) -> None:
-        """Drop a member that nobody speaks for any more, or an id that nobody came back with."""
+        """Drop a member without a client, or a member id that no client came back with."""
         if self.groups.get(group.group_id) is group:
             self._rebalances.release_member(group, member_id, effects)
             self.memory.count(group.group_id)
@@ -410,7 +410,7 @@ class GroupCoordinator:
         return subscribed_topics(self.groups[group_id])
 
     def is_unused(self, group_id: str, topic: str, is_old: Callable[[int], bool]) -> bool:
-        """Whether nobody needs what the group committed for a topic, once that is old (KIP-211).
+        """Whether the group's offsets of a topic are unused, once they are old (KIP-211).
 
         It has had no members for long (`is_old` says it of an age), or they do not subscribe to the topic.
         """

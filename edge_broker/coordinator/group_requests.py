@@ -12,7 +12,7 @@ from edge_broker.errors import ErrorCode
 
 NO_GENERATION = -1
 NO_EPOCH = -1
-"""Of a broker that stands alone: nobody else ever had its coordinators."""
+"""Of a single node: no other broker ever had its coordinators."""
 NOBODY = -1
 """The token of a waiting member whose connection is gone; tokens of requests are never negative."""
 
@@ -262,7 +262,7 @@ class GroupEffects:
         return self._complete(error, now_ms)
 
     def answer(self, token: int, result: Result) -> None:
-        """Answer now, unless nobody is there any more."""
+        """Answer now, unless no client waits any more."""
         if token != NOBODY:
             self.answers.append(Answer(token, result))
 

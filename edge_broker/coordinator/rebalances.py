@@ -151,7 +151,7 @@ class Rebalances:
         self._wait_for_joins(group, group.initial_delay_ms, effects)
 
     def complete_join_if_all_joined(self, group: Group, effects: GroupEffects) -> None:
-        """Go on with the rebalance if nobody is left to wait for."""
+        """Go on with the rebalance if no member is left to wait for."""
         waiting = group.state is GroupState.PREPARING_REBALANCE and group.previous_state is not GroupState.EMPTY
         if waiting and group.all_joined():
             self._complete_join(group, effects)
@@ -239,7 +239,7 @@ class Rebalances:
         self._deadlines.set(("session", group.group_id, member.member_id), now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def sync_arrived(self, group: Group, member_id: str) -> None:
-        """A member of this generation sent SyncGroup; after the last one nobody is waited for."""
+        """A member of this generation sent SyncGroup; after the last one the group is complete."""
         group.unsynced_ids.discard(member_id)
         if not group.unsynced_ids:
             self._deadlines.cancel(("sync", group.group_id, ""))
@@ -249,7 +249,7 @@ class Rebalances:
         self._deadlines.set(("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
 
     def end_session(self, group: Group, member_id: str) -> None:
-        """Nobody is waited for under this id any more."""
+        """No member is waited for under this id any more."""
         self._deadlines.cancel(("session", group.group_id, member_id))
 
     def drop(self, group: Group, member_id: str, error: ErrorCode, effects: GroupEffects) -> None:
@@ -261,7 +261,7 @@ class Rebalances:
         self.end_session(group, member_id)
 
     def release_member(self, group: Group, member_id: str, effects: GroupEffects) -> None:
-        """Drop a member that nobody speaks for any more, or a pending id, before its session ends."""
+        """Drop a member without a client, or a pending id, before its session ends."""
         was_member = member_id in group.members
         self.drop(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID, effects)
         if was_member:
@@ -321,5 +321,5 @@ def answer_waiting(member: Member, error: ErrorCode, effects: GroupEffects) -> N
 
 
 def _is_abandoned(member: Member) -> bool:
-    """Whether nobody is left at the other end of what the member waits for."""
+    """Whether the client of a waiting member is gone."""
     return NOBODY in (member.join_token, member.sync_token)

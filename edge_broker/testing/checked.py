@@ -12,5 +12,5 @@ from edge_broker.storage.files.filesystem import FileSystem
 
 
 def findings(fs: FileSystem, data_dir: str = "/data", *, running: bool = False) -> list[Finding]:
-    """What the doctor finds in a data directory; `running`: a broker has it open."""
+    """Return the doctor's findings in a data directory; `running`: a broker has it open."""
     return find(DataDirectory(fs, data_dir, 1 if running else None), None)

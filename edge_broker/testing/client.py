@@ -52,7 +52,7 @@ class Transport:
         self.write(b"".join(parts))
 
     def get_write_buffer_size(self) -> int:
-        """What the client has not read."""
+        """Return the bytes that the client has not read."""
         return self.buffered
 
     def drain(self) -> None:
@@ -128,7 +128,7 @@ class Client:
         return size
 
     def lose_when_closed(self) -> None:
-        """What the loop does once a transport was aborted."""
+        """Do what the loop does once a transport was aborted."""
         if self.transport.closed and self.connection.transport is not None:
             self.connection.connection_lost(None)
 

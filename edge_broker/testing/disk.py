@@ -243,7 +243,7 @@ class SimulatedDisk:
         directory.current[name] = directory.durable[name] = pages
 
     def commit_if_due(self, pages: Pages) -> None:
-        """What a file's sync does to names: a journal is committed if it holds something of the file."""
+        """Sync names with a file: a journal is committed if it holds something of the file."""
         if self._names.ordered and pages.changed_size:
             self._names.commit()
 
@@ -356,7 +356,7 @@ class SimulatedDisk:
         return f"{id(pages)}/{crc32c(pages.current)}/{self.mode(path)}"
 
     def mode(self, path: str) -> int:
-        """What a test said in `modes`; else the owner's alone."""
+        """Return the mode that a test set in `modes`; else the owner's alone."""
         self._pages(path)
         return self.modes.get(path, 0o600)
 
@@ -368,7 +368,7 @@ class SimulatedDisk:
         return file
 
     def unlock(self, path: str) -> None:
-        """What the end of a process does."""
+        """Do what the end of a process does."""
         self._locked.pop(path, None)
 
     def _node(self, path: str) -> Node:

@@ -1,4 +1,4 @@
-"""What the broker needs of an event loop, with time that passes only when the test says so.
+"""An event loop for the broker, with time that passes only when the test says so.
 
 Contains: callbacks and timers. Does not contain: threads, sockets, a clock of the machine.
 """
@@ -36,7 +36,7 @@ class Handle:
 
 
 class Loop:
-    """What the broker needs of an event loop, with time that passes only when told to."""
+    """An event loop for the broker; its time passes only as the test says."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""What is worked on step by step, taken to its end."""
+"""Run step-by-step work to its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edge_broker.broker.outcomes import Outcome, Steps, run_steps
 
 
 def carried_out(outcome: Outcome) -> Any:
-    """What is left when an outcome's steps are taken."""
+    """Return the outcome after all steps of another one."""
     while isinstance(outcome, Steps):
         outcome = run_steps(outcome.steps)
     return outcome

@@ -148,7 +148,7 @@ class Tree:
     def plan(
         self, operation: Operation | SetAcl, zxid: int, session_id: int, identities: Identities = ()
     ) -> Step | Failure | None:
-        """What an operation changes; None: nothing. It is not changed yet."""
+        """Return the change of an operation, not applied yet; None: no change."""
         node = self.nodes.get(operation.path)
         if isinstance(operation, Create):
             return self._create(operation, zxid, session_id, identities)
@@ -200,7 +200,7 @@ class Tree:
         return before
 
     def read(self, request: Read, identities: Identities = ()) -> Answer:
-        """What is there."""
+        """Answer a read."""
         node = self.nodes.get(request.path)
         if node is None:
             return Failure.NO_NODE
@@ -216,7 +216,7 @@ class Tree:
 
 
 class Session:
-    """What the leader knows of a session."""
+    """The leader's knowledge of a session."""
 
     __slots__ = ("connection", "heard_ms", "session_id", "timeout_ms")
 
@@ -310,7 +310,7 @@ class Server:
 
 
 class Links(Protocol):
-    """What the network between a client and the servers does."""
+    """The network between a client and the servers."""
 
     def up(self, server: int) -> bool:
         """Whether what the client sends arrives now."""

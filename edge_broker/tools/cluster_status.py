@@ -40,7 +40,7 @@ ROWS_MAX = 30
 
 
 class BrokerReports(NamedTuple):
-    """What brokers told; `needed` has min.insync.replicas by topic, `ends` how much a broker has of a partition."""
+    """Reports of brokers; `needed` has min.insync.replicas by topic, `ends` how much a broker has of a partition."""
 
     cluster_id: str | None
     controller: int
@@ -84,7 +84,7 @@ class PartitionStatus(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What is wrong; empty: nothing."""
+        """The problem; empty: none."""
         if not self.is_led:
             return f"no leader: {error_name(self.partition.error_code)}" if self.partition.error_code else "no leader"
         if self.is_under_min_in_sync:
@@ -109,12 +109,12 @@ class Board(NamedTuple):
 
     @property
     def full(self) -> BoardProblem | None:
-        """What this broker says of its disk; None if that has room."""
+        """This broker's report of its disk; None if that has free space."""
         return next((each for each in self.problems if each.kind == DISK), None)
 
     @property
     def problems(self) -> tuple[BoardProblem, ...]:
-        """What this broker says of itself, ZooKeeper's servers aside."""
+        """This broker's report of itself, ZooKeeper's servers aside."""
         found = self.disk.problems if self.disk is not None else ()
         return tuple(each for each in found if each.kind != ZOOKEEPER)
 
@@ -231,7 +231,7 @@ def _brokers(seen: BrokerReports) -> list[int]:
 def without_broker(
     standings: list[PartitionStatus], broker: int, silent: Container[int] = ()
 ) -> tuple[list[Place], list[Place]]:
-    """What would have no leader, and what would refuse acks=all, that does not now, if a broker went.
+    """Count partitions that would lose their leader, or refuse acks=all, if a broker went.
 
     Nothing is expected of others that are `silent` now.
     """
@@ -272,7 +272,7 @@ def _board(cluster: Cluster, seen: BrokerReports, standings: list[PartitionStatu
 
 
 def _faults(seen: BrokerReports, standings: list[PartitionStatus], boards: list[Board]) -> Iterator[str]:
-    """What is wrong, a few words each; what stops most first."""
+    """Return the problems, a few words each; those that stop most first."""
     unled = sum(not each.is_led for each in standings)
     refusing = sum(each.is_led and each.is_under_min_in_sync for each in standings)
     few = sum(each.is_led and each.is_under_replicated for each in standings)

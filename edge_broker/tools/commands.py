@@ -1,4 +1,4 @@
-"""What the options of `topics`, `tail`, `groups` and `cluster status` come to.
+"""Run `topics`, `tail`, `groups` and `cluster status` with their options.
 
 Contains: opening the cluster. Does not contain: options and help (arguments.py).
 """

@@ -39,7 +39,7 @@ HINT = "write an offset as 4711, an age as 30s, 15m, 2h or 7d, or a time as 2026
 
 
 class TailOptions(NamedTuple):
-    """What the options say; `number` is None where it was not given."""
+    """The options; `number` is None if it was not given."""
 
     topic: str
     number: int | None

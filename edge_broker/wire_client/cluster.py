@@ -59,7 +59,7 @@ class Topic(NamedTuple):
 
 
 class PartitionAnswer(NamedTuple):
-    """What was asked of one partition, or the code of why not."""
+    """The answer for one partition, or its error code."""
 
     offset: int
     timestamp: int
@@ -259,7 +259,7 @@ class Cluster:
 
 
 def not_there(kind: str, name: str, known: Iterable[str], place: str) -> NotThere:
-    """What is raised for a topic or group that is not there."""
+    """Return the error for a topic or group that does not exist."""
     near = nearest(name, known)
     hint = f"; did you mean {near!r}?" if near else f"; `edge-broker {kind}s` lists them"
     return NotThere(f"there is no {kind} {name!r} at {place}{hint}")

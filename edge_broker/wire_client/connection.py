@@ -30,7 +30,7 @@ R = TypeVar("R", bound=Message)
 
 
 class WireFailure(Exception):
-    """What cannot be had from the broker: one sentence for a person. `unreachable`: another attempt may do."""
+    """A failed request to the broker: one sentence for a person. `unreachable`: another attempt may do."""
 
     def __init__(self, message: str, *, unreachable: bool = False) -> None:
         super().__init__(message)
@@ -130,7 +130,7 @@ class Connection:
         return got
 
     def _what_it_may_want(self) -> str:
-        """What a broker that closed the connection may have meant, as a listener closes on what it does not take."""
+        """Explain why a broker may have closed the connection, as a listener closes on what it does not take."""
         if self._id <= 1:
             return ": it may speak no Kafka, or want TLS (--command-config)"
         return ": it may want a log-in (--command-config)" if self._id == 2 and not self._security.has_login else ""

@@ -35,7 +35,7 @@ MOVED = (
 
 
 class Remark(NamedTuple):
-    """What a reader should know that is no record; `is_failure`: something is there and could not be read."""
+    """A note of a reader that is no record; `is_failure`: a record exists and could not be read."""
 
     partition: int
     text: str
@@ -145,7 +145,7 @@ class Reader:
         position.stop()
 
     def _begin_again(self, position: Position) -> Remark:
-        """What was to be read is gone: go on at the start of what is there; Remark says so."""
+        """The next records are gone: go on at the log's start; Remark says so."""
         topic = self.cluster.topic(self.topic)
         start = self.cluster.offsets([topic], EARLIEST)[self.topic, position.number].offset
         before, position.offset = position.offset, start

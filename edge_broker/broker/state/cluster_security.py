@@ -4,7 +4,7 @@
 |---|---|
 | was never made | it is made of what this board had for itself, or of nothing |
 | is empty as it was made, and this board has something of its own | that is taken over, by compare-and-set |
-| is there, and this board had something else of its own | that is reserved, and told: the cluster wins |
+| is there, and this board had something else of its own | that is set aside, and reported: the cluster wins |
 | is there | it holds, and is kept as a copy, synced |
 | is damaged, lost, older than the copy, or not the brokers' | no user has any permissions until it is repaired |
 | cannot be reached | the copy holds |

@@ -206,7 +206,7 @@ def decode_registration(broker: int, node: Node, epoch_base: int = 0) -> Registr
 
 
 def encode_topic(topic: Topic) -> bytes:
-    """What it was made as."""
+    """Encode a topic as it was created."""
     return encode({"topic_id": topic.topic_id, "replicas": topic.replicas, "config": dict(topic.config)})
 
 

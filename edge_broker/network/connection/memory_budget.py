@@ -6,8 +6,8 @@
 | answers | what an earlier answer holds back, or the client does not read | Fetch answers with less; large ones wait |
 
 Each connection has ALLOWANCE_BYTES of either pool to itself, so that small requests never wait for what others hold.
-What un-parks others may use `urgent_bytes` more. And some may go ahead of the bound to their end, one at least and as
-many as `spare_bytes` take in all, so that one client proceeds even if others never end. A share that went
+Requests that un-park others may use `urgent_bytes` more. Some may go ahead of the bound to their end, one at least
+and as many as `spare_bytes` take in all, so that one client proceeds even if others never end. A share that went
 ahead counts there until it holds no more than its allowance: a request that has arrived is held until it is answered.
 
 Contains: sums, and who waits for them. Does not contain: sockets, timers, what a request means.

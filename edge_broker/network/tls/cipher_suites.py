@@ -1,7 +1,7 @@
 """Which suites of TLS come first on a machine whose processor has no instructions for AES, as a Raspberry Pi 3 or 4.
 
 There ChaCha20 costs a fifth of what AES in software does, and clients made with OpenSSL, which are most, put AES first
-wherever they run: so the broker's own order counts. Python's ssl can set that of TLS 1.2 alone; that of TLS 1.3 is
+on any machine: so the broker's own order counts. Python's ssl can set that of TLS 1.2 alone; that of TLS 1.3 is
 given to OpenSSL as its configuration file would give it, for all contexts that this process makes from then on.
 
 Does not contain: contexts (tls_contexts.py), what a person may choose (tls_settings.py). Source: OpenSSL's

@@ -22,8 +22,8 @@ is `stepped_ms`; a slewed clock has none, as the kernel slews CLOCK_BOOTTIME as 
 | the same, backwards | no | no, nor does what this boot wrote before (`StepBack`) |
 | first trusted reading of the next boot | yes | up to the wall clock; of two power-off times the shorter one counts |
 
-What was written while the clock was not trusted was written after some of the time that is counted later, nobody knows
-how much. A `Jump` keeps what was counted, and `Now.elapsed_ms` takes all of it as past before such a thing was written:
+Records of an untrusted clock were written after some of the time that is counted later; how much is
+unknown. A `Jump` keeps what was counted, and `Now.elapsed_ms` takes all of it as past before such a thing was written:
 it may look younger than it is, never older.
 
 A difference is counted once, at the first trusted reading of a boot, and covers every boot since the last trusted

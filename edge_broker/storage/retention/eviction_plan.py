@@ -112,7 +112,7 @@ def stage_of(view: PartitionView, segment: SegmentView) -> int:
 
 
 def plan(views: Sequence[PartitionView], bytes_wanted: int, stage_max: int = EVICTED) -> Plan:
-    """What is to go so that `bytes_wanted` come free, or all that can."""
+    """Return the steps that free `bytes_wanted`, or all that can go."""
     taken = [0] * len(views)
     steps: list[Step] = []
     rolls: list[int] = []

@@ -215,7 +215,7 @@ def _count_front(partly: SegmentRemoval) -> list[RemovalCount]:
 def delete_records(log: PartitionLog, offset: int, now: Now, passed_offset: int = OFFSET_MAX) -> int:
     """Delete everything before an offset that may be shown, or is the end of that; where the log starts.
 
-    What lies at or above `passed_offset` is a loss. Raises as `remove_front`; a sync that fails takes it offline.
+    Records at or above `passed_offset` are a loss. Raises as `remove_front`; a sync that fails takes it offline.
     """
     return _remove_before(log, offset, now, passed_offset, "deleted", "deleted_by_request")
 
@@ -283,8 +283,8 @@ def _take_before(
 def delete_expired(log: PartitionLog, now: Now, passed_offset: int = OFFSET_MAX, *, leads: bool = True) -> int:
     """Delete whole sealed segments by retention.ms and retention.bytes; how many.
 
-    A replica that does not lead only lets go of files that lie before its log's start. What lies at or above
-    `passed_offset` was not read by every group that the topic names: it is a loss, and the ledger has it before it
+    A replica that does not lead only lets go of files that lie before its log's start. Not every required group of the
+    topic has read a record at or above `passed_offset`: it is a loss, and the ledger has it before it
     goes. Raises as `remove_front`.
     """
     causes = expired_causes(log, now, lambda segment: log.summary(segment, now), leads=leads)
@@ -348,7 +348,7 @@ def expired_causes(
 
 
 def _cause(log: PartitionLog, end_offset: int, summary: Summary | None, now: Now, *, leads: bool, excess: bool) -> str:
-    """Why a segment is past its retention; empty: it is not. What is not shown yet stays, as in Kafka."""
+    """Return why a segment is past its retention; empty: it is not. Invisible records stay, as in Kafka."""
     if end_offset <= log.log_start_offset:
         return "deleted"  # all of it, while it was still the one that is appended to
     if not leads or end_offset > log.high_watermark:

@@ -36,7 +36,7 @@ _CHECKED_FIELDS = struct.Struct(">qi4xbI2xi")
 
 
 class Bounds(NamedTuple):
-    """What is known of a segment apart from its bytes.
+    """The known bounds of a segment, apart from its bytes.
 
     Its batches lie before `position` and hold offsets below `end_offset`, none missing when `dense`.
     """
@@ -165,7 +165,7 @@ def sound_bytes(data: Bytes, offset: int, *, dense: bool) -> tuple[int, int, str
 
 
 def read_sound(file: File, size: int, position: int) -> Bytes:
-    """What can be read of a range before the first page that the disk gives up on. OSError for any other reason."""
+    """Return the bytes of a range before the first page that the disk gives up on. OSError for any other reason."""
     try:
         return file.read(size, position)
     except OSError as error:

@@ -116,7 +116,7 @@ class Segment:
         self.max_timestamp_offset = -1  # -1: not known yet
         self.born_age_ms = AGE_UNKNOWN
         self.pinned: File | None = (
-            None  # held while bytes are unsynced: only this descriptor certainly learns of their loss
+            None  # held while bytes are unsynced: only this descriptor is certain to learn of their loss
         )
         self.retired = False  # removed or replaced: its file is closed when the last read in progress ends
         self.sync_failed = False
@@ -370,7 +370,7 @@ class Segment:
 
     @runs_in()
     def read_summary(self) -> Summary | None:
-        """What the file says; None when it is lost, torn, damaged or of another version."""
+        """Return the file's contents; None if it is lost, torn, damaged or of another version."""
         try:
             return summary_of(read_state(self.files.fs, f"{self.directory}/{self.name('summary')}", KIND, VERSION))
         except (OSError, StorageFault, ValueError, KeyError):

@@ -85,7 +85,7 @@ NO_COUNTS = Counts(0, 0, 0, -1, UNWRITTEN)
 
 
 class Tally:
-    """What is counted of a segment while it grows."""
+    """The counts of a segment while it grows."""
 
     __slots__ = ("batches", "boot_id", "control", "first_timestamp", "records", "trusted", "written_age_ms")
 
@@ -125,7 +125,7 @@ class Tally:
         self.boot_id = now.boot_id
 
     def counts(self) -> Counts:
-        """What was counted until now."""
+        """Return the present counts."""
         written = LastWrite(self.written_age_ms, self.trusted, self.boot_id)
         return Counts(self.records, self.control, self.batches, self.first_timestamp, written)
 

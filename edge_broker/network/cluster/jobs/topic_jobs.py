@@ -60,7 +60,7 @@ class TopicJobs:
         self._strays.add((topic, topic_id))
 
     def _report_obstructed(self, effect: OpenLog) -> None:
-        """What stays has the name of a topic of the cluster, of which nothing can be here then."""
+        """Files that stay have the name of a topic of the cluster, which cannot be on this disk then."""
         name, notes = effect.partition.topic, self._broker.notes.setdefault("strays", [])
         file = f"{self._broker.store.data_dir}/topics/{name}{TOPIC_SUFFIX}"
         note = (
