@@ -231,7 +231,7 @@ def _brokers(seen: BrokerReports) -> list[int]:
 def without_broker(
     standings: list[PartitionStatus], broker: int, silent: Container[int] = ()
 ) -> tuple[list[Place], list[Place]]:
-    """Count partitions that would lose their leader, or refuse acks=all, if a broker went.
+    """Return partitions that would lose their leader, and those that would refuse acks=all, if a broker went.
 
     Nothing is expected of others that are `silent` now.
     """
