@@ -166,6 +166,7 @@ def test_a_device_that_still_uses_the_old_log_in_of_two_that_share_it_is_not_loc
     becomes(play, "thermometer-1", 1, let_in=False)
 
 
+@pytest.mark.night
 def test_a_client_that_takes_over_its_own_session_counts_as_one_by_the_new_log_in(play):
     play.run(users(thermometer=2))
     becomes(play, "thermometer-1", 1, let_in=True)
@@ -184,6 +185,7 @@ def test_one_word_ends_every_old_log_in_with_its_connections(play):
     becomes(play, "thermometer-1~2", 2, let_in=True)
 
 
+@pytest.mark.night
 def test_a_device_that_leaves_the_inventory_in_the_middle_of_its_rotation_loses_both(play):
     play.run(users(thermometer=2))
     play.run(users()[1:])

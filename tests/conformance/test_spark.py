@@ -260,6 +260,7 @@ class Daemon(Process):
         return page
 
 
+@pytest.mark.night  # 70 s; the job itself is shown above
 def test_a_job_runs_on_the_executors_of_a_cluster(broker, new_topic, tmp_path: Path) -> None:
     with Daemon("master", tmp_path) as master:
         url = f"spark://127.0.0.1:{master.port}"

@@ -119,6 +119,7 @@ def test_settings_with_which_kafka_does_not_start_go_back_with_their_version(boa
     assert not board.former
 
 
+@pytest.mark.night  # each play of molecule that changes settings shows it
 def test_settings_with_which_kafka_starts_stay(board):
     status, said = board.play("good too")
     assert status == 0, said

@@ -104,6 +104,7 @@ def test_a_broker_that_is_off_is_named_with_what_it_keeps_and_the_next_run_ends_
     assert site.users("pi-3") == {"admin"}
 
 
+@pytest.mark.night
 def test_mosquitto_loses_the_user_also_where_every_broker_is_off_or_fails(site):
     """Ansible ends a run where each host of a play has failed. This mosquitto is of a release without mqtt-log-ins."""
     site.groups["broker"] = ["pi-4", "pi-2", "pi-3"]

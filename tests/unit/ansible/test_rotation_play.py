@@ -35,6 +35,7 @@ def test_a_gateway_that_moved_keeps_its_user_at_the_former_broker_until_a_run_se
     assert (site.folder / "pi-1/etc/broker-log-ins").read_text() == "admin\n"
 
 
+@pytest.mark.night
 def test_one_word_ends_the_user_of_a_gateway_that_moved_and_was_not_seen(site):
     site.holds("pi-1", {"admin": SEEN, "gateway-pi-1": SEEN})
     site.holds("pi-2", {"admin": SEEN, "gateway-pi-1": NEVER})
